@@ -1,42 +1,57 @@
-"""Step 100o: The recompile limit, and other reasons for eager
+"""Step 100o: What a failed trace leaves behind
 
-Three more kinds of functions run in eager, the first two with a reason in the log.
+    def f(x):
+        self.calls += 1
+        return x if x.sum() > 0 else -x
 
-1. A function that is compiled again and again. Perhaps its argument n counts up, and each value of
-   n needs a graph of its own. After 8 graphs no more are made. The existing ones stay in use, and
-   all other calls run in eager.
-2. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
-   node: the counter would go up once, during the trace. The watch detects it right after the trace.
-   (The trace has counted as well: the demo shows 4 for 3 calls.)
-3. A call with an error, such as shapes that do not match. The trace fails too, but the user should
-   see the error in the program and not in the compiler. So the function runs in eager, and raises
-   its own error.
+The trace of f counts, and then fails at `if`. So f runs in eager, and counts again: after one call
+`calls` is 2. A failed trace has to leave no mark, or the compiled program is not the program.
 
-`disable` marks a function that must not be traced. A function that calls it runs in eager.
+The tensors are back after each trace (step 97i), and so are the streams (step 100n). The rest is
+Python values, and the watch has a note of each of them from before the trace, with its place:
 
-The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
-but is far slower than eager. So the log says when the limit is reached.
+    (container, key, value)      write the value back; a list grows again where items were taken
+    (container, length)          remove what was added
+    (cell, value)                write it back
+    (object, how, copy)          fill the array or collection with the copy
 
-PyTorch's names are recompile limit and torch.compiler.disable.
+Until now these notes served to compare; `restore` reads them in the other direction.
 
-New: RECOMPILE_LIMIT, disable, is_compiling. Changed: Compiled.entry_for, Compiled.compiled.
-Try: a limit of 20. Which line of the demo changes?
+The trap is a dict: it may have lost one key and got another, and has the same length. So the keys
+that the notes know are collected first, and all others are removed.
+
+What no note knows stays changed, such as an attribute of a class.
+
+PyTorch does not run the program while it traces; it replays side effects after the graph.
+
+New: Watch.restore, put_back. Changed: Compiled.compiled.
+Try: leave out the loop over the cells. Which line of the demo goes wrong?
 """
 
+import array
+import contextlib
+import datetime
+import dis
 import functools
 import importlib
+import os
+import random
+import sys
 import time
+import types
 import warnings
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
@@ -49,16 +64,305 @@ from tinytorch.compiler.capture import (
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
+from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
+
+LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
+GLOBALS, ATTRIBUTES = ("LOAD_GLOBAL", "LOAD_NAME"), ("LOAD_ATTR", "LOAD_METHOD")
+# Methods that are called although no code names them: operators and their like.
+UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
+LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
+ONCE = {print, input, os.urandom, time.time, time.perf_counter, datetime.datetime.now}
+STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
+PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
+
+
+def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
+    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
+    it, which may differ in their elements, are added to `tensors`."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        array = value.array
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+    if isinstance(value, PLAIN):
+        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+    if isinstance(value, dict):
+        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
+        return type(value), tuple(items)
+    return id(value)  # what is inside is watched
+
+
+def objects_in(value: Any) -> list:
+    """The arguments for which a key has only their id."""
+    if isinstance(value, (tuple, list, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return [found for item in items for found in objects_in(item)]
+    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+
+
+def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
+    """(what a graph for this call depends on, the tensors among the arguments)."""
+    tensors: list[Tensor] = []
+    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
+    places = {id(tensor): number for number, tensor in enumerate(tensors)}
+    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
+
+
+class Watch:
+    """The Python values that a function can see: attributes of its modules, variables of the
+    functions that enclose it, the globals that its code names.
+
+    A graph holds what these were when it was traced. `changed` says what has changed since.
+    """
+
+    def __init__(self, root: Any):
+        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
+        self.sizes: list[tuple[Any, int]] = []
+        self.cells: list[tuple[Any, Any]] = []
+        self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
+        self.tensors: list[Tensor] = []
+        self.streams: list[Any] = []  # random numbers that are not the package's
+        self.seen: set[int] = set()
+        self.keep: list = []  # an id in `seen` is not used again
+        self.used = set(UNNAMED)  # the attributes that code names
+        self.classes: list[type] = []  # of the program
+        self.visit(root)
+        self.class_attributes()
+
+    def visit(self, value: Any) -> None:
+        if isinstance(value, type):
+            new = [each for each in value.__mro__ if not is_library(each)]
+            self.classes += [each for each in new if each not in self.classes]
+        if isinstance(value, PLAIN) or id(value) in self.seen:
+            return
+        self.seen.add(id(value))
+        self.keep.append(value)
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+        elif isinstance(value, (tuple, list)):
+            self.contents(value, enumerate(value))
+        elif isinstance(value, dict):
+            self.contents(value, value.items())
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__self__)
+            self.visit(value.__func__)
+        elif isinstance(value, types.FunctionType):
+            self.function(value)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self.visit(value.__func__)
+        elif isinstance(value, property):
+            self.visit(value.fget)
+        elif isinstance(value, functools.partial):
+            self.visit((value.func, value.args, value.keywords))
+        elif isinstance(value, STREAMS):
+            self.streams.append(value)
+        elif how := how_to_copy(value):
+            self.copies.append((value, how, how(value)))
+        elif hasattr(type(value), "__next__"):
+            raise Break(f"the function can see {value!r:.60}: what is next is not known")
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+            self.contents(vars(value), vars(value).items())
+            self.visit(type(value))
+
+    def contents(self, container: Any, items: Any) -> None:
+        if not isinstance(container, tuple):
+            self.sizes.append((container, len(container)))
+        for key, item in list(items):
+            if not isinstance(container, tuple):
+                self.entries.append((container, key, item))
+            self.visit(item)
+
+    def function(self, function: types.FunctionType) -> None:
+        if is_library(function):
+            return  # what it returns depends on its arguments only
+        self.used.update(names_in(function.__code__, ATTRIBUTES))
+        self.variables(function.__globals__, function.__code__, [])
+        for cell in function.__closure__ or ():
+            try:
+                self.cells.append((cell, cell.cell_contents))
+            except ValueError:
+                continue  # a variable that is not there yet
+            self.visit(cell.cell_contents)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        self.visit(getattr(function, "__wrapped__", None))
+
+    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
+        """Notes the variables of a module that code names, and those of modules among them."""
+        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
+            if name not in names:
+                continue
+            value = names[name]
+            self.entries.append((names, name, value))
+            if not isinstance(value, types.ModuleType):
+                self.visit(value)
+            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
+                self.variables(vars(value), code, [*modules, value])
+
+    def class_attributes(self) -> None:
+        """Notes what the classes hold under names that code uses, until no new names turn up."""
+        done: set[tuple] = set()
+        while new := {(c, n) for c in self.classes for n in self.used & vars(c).keys()} - done:
+            done |= new
+            for each, name in new:
+                self.entries.append((vars(each), name, vars(each)[name]))
+                self.visit(vars(each)[name])
+
+    def changed(self) -> str | None:
+        """What is not as it was, in words; None where all is."""
+        try:
+            for container, key, value in self.entries:
+                now = container[key]
+                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
+        except (KeyError, IndexError):
+            return f"{key} is gone"
+        for container, size in self.sizes:
+            if len(container) != size:
+                return f"something was added to, or removed from, {list(container)!r:.80}"
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                return f"the contents of {value!r:.60} are others"
+        for cell, value in self.cells:
+            now = cell.cell_contents
+            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
+        return None
+
+    def restore(self) -> None:
+        """Puts back what has changed: the function is going to run once more."""
+        known: dict[int, set] = {}
+        for container, key, _ in self.entries:
+            known.setdefault(id(container), set()).add(key)
+        for container, size in self.sizes:
+            if isinstance(container, list):
+                del container[size:]
+            else:
+                for key in container.keys() - known.get(id(container), set()):
+                    del container[key]
+        for container, key, value in self.entries:
+            if isinstance(container, list):
+                container[key : key + 1] = [value]
+            elif isinstance(container, dict) and container.get(key, self) is not value:
+                container[key] = value
+        for cell, value in self.cells:
+            cell.cell_contents = value
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                put_back(value, copy)
+
+
+def state_of(stream: Any) -> Any:
+    """The state of random numbers of Python (random, random.Random) or NumPy (np.random,
+    RandomState, Generator)."""
+    if hasattr(stream, "getstate"):
+        return stream.getstate()
+    return stream.get_state() if hasattr(stream, "get_state") else stream.bit_generator.state
+
+
+def set_state(stream: Any, value: Any) -> None:
+    """Gives random numbers the state that state_of has returned."""
+    if hasattr(stream, "setstate"):
+        stream.setstate(value)
+    elif hasattr(stream, "set_state"):
+        stream.set_state(value)
+    else:
+        stream.bit_generator.state = value
+
+
+def listen(frame: Any, event: str, called: Any) -> None:
+    """Python calls this for each call of a program (sys.setprofile)."""
+    if event == "c_call" and called in ONCE:
+        raise Break(f"{line_of_the_program()}: {called.__name__}() is not part of a graph")
+
+
+@contextlib.contextmanager
+def no_effects(found: list) -> Iterator[None]:
+    """Around a trace: stops a function that does what a graph would not do again.
+
+    It may not draw random numbers that are not the package's (`found` are those that it sees);
+    what it has drawn is put back. Nor may it call what is in ONCE, if no other profiler listens.
+
+    Raises:
+        Break: the function did one of these.
+    """
+    streams, others = [random, np.random, *found], sys.getprofile()
+    before = [state_of(stream) for stream in streams]
+    if others is None:
+        sys.setprofile(listen)
+    try:
+        yield
+    finally:
+        if others is None:
+            sys.setprofile(None)
+        after = [state_of(stream) for stream in streams]
+        for stream, state_before in zip(streams, before, strict=True):
+            set_state(stream, state_before)
+    if str(after) != str(before):
+        raise Break("the function draws random numbers from outside of the package")
+
+
+def how_to_copy(value: Any) -> Callable | None:
+    """For an array or collection whose contents may change: the function that copies them.
+
+    Raises:
+        Break: an array is too large to be compared at each call.
+    """
+    if isinstance(value, np.ndarray):
+        if value.nbytes > LARGE:
+            raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
+        return np.ndarray.tobytes
+    return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
+def put_back(value: Any, copy: Any) -> None:
+    """Gives an array or collection the contents that how_to_copy's function has copied."""
+    if isinstance(value, np.ndarray):
+        value[...] = np.frombuffer(copy, value.dtype).reshape(value.shape)
+        return
+    while value:
+        value.pop()
+    (value.update if isinstance(value, set) else value.extend)(copy)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same; 0.0 and -0.0 are not."""
+    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
+
+
+def is_library(value: Any) -> bool:
+    """Whether a class or function is the package's, NumPy's or Python's own."""
+    return (value.__module__ or "").partition(".")[0] in LIBRARIES
+
+
+def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
+    """The names that instructions of these kinds use in some code, and in functions inside it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in opcodes:
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant, opcodes)
+
+
+def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
+    """A key for the open modes, or None where one of them has to see each call as it happens.
+
+    autocast only decides about types: a graph can hold its casts.
+    """
+    if not all(isinstance(mode, autocast) for mode in modes):
+        return None
+    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
 class CompiledCall(Function):
@@ -188,9 +492,6 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
 class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
 
@@ -238,8 +539,6 @@ class Compiled:
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
-    count: int = 0
-    full: bool = False  # more graphs than the limit were asked for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -267,11 +566,6 @@ class Compiled:
             if reason is None:
                 return entry
             reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
-            if not self.full:
-                self.note(f"compiled {self.count} times: other calls run in eager")
-            self.full = True
-            return None
         if reasons:
             self.note(f"compiled anew: {reasons[-1]}")
         try:
@@ -280,12 +574,7 @@ class Compiled:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
-        except Exception as error:  # in eager, the program's own error is raised where it belongs
-            if self.fullgraph:
-                raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
         self.entries.setdefault(key, []).append(entry)
-        self.count += 1
         return entry
 
     def refuse(self, key: tuple, reason: str) -> None:
@@ -297,10 +586,12 @@ class Compiled:
         """Traces the function, and generates code for it."""
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        with no_effects(watch.streams):
-            captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
+        try:
+            with no_effects(watch.streams):
+                captured = capture(self.function, args, kwargs, known)
+        except BaseException:  # the function is going to run in eager
+            watch.restore()
+            raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -335,63 +626,35 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
     return call
 
 
-def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
-    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
-    if function is None:
-        return disable
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            raise Break(f"{function.__name__} is disabled")
-        return function(*args, **kwargs)
-
-    return call
-
-
-def is_compiling() -> bool:
-    """Whether the program runs on tracers now."""
-    return tracing.trace is not None
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
-    add = compile(lambda x, n: x + n)
-    print(
-        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
-    )  # -> True
-    print(add.compiled.count, add.compiled.log[-1])
-    # -> 8 compiled 8 times: other calls run in eager
-    print(add(ones(1), 3).item(), len(add.compiled.log))  # -> 4.0 9
 
-    class Counting(Module):
-        def __init__(self):
-            super().__init__()
-            self.calls, self.factor = 0, 1.0
+    table, seen, log, names = np.zeros(2), {1}, [], {"old": 0}
+    queue, COUNT = [1, 2, 3], 0
 
-        def forward(self, x):
-            self.calls += 1
-            return x * self.factor
+    def make():
+        calls = 0
 
-    model = Counting()
-    compiled = Compiled(model)
-    for _ in range(3):
-        compiled(ones(1))
-    print("counted:", model.calls, compiled.log[0][:59])
-    # -> counted: 4 runs in eager: the function changes a variable of the progr
+        def f(x):
+            global COUNT
+            nonlocal calls
+            COUNT, calls = COUNT + 1, calls + 1
+            table[0] += 1
+            seen.add(len(seen) + 1)
+            log.append("called")
+            queue.pop(0)
+            names["new"] = names.pop("old", 0) + 1
+            return x if x.sum() > 0 else -x  # the trace ends here
 
-    for options in ({}, {"fullgraph": True}):
-        try:
-            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
-        except RuntimeError as error:
-            print(type(error).__name__, str(error)[:43])
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
+        return f, lambda: calls
 
-    @disable()
-    def loose(x):
-        return x * 2
-
-    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False
+    f, calls = make()
+    compiled = compile(f)
+    print(compiled(ones(2)).tolist(), compiled.compiled.log[0][:13])
+    # -> [1.0, 1.0] runs in eager
+    print("a global and a variable:", COUNT, calls())  # -> a global and a variable: 1 1
+    print("lists:", log, queue)  # -> lists: ['called'] [2, 3]
+    print("a dict:", names)  # -> a dict: {'new': 1}
+    print("an array and a set:", table.tolist(), seen)  # -> an array and a set: [1.0, 0.0] {1, 2}

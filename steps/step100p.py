@@ -1,21 +1,26 @@
-"""Step 100p: When a check of a graph fails
+"""Step 100p: The recompile limit, and other reasons for eager
 
-A graph contains some decisions as nodes (step 97r). For example, cross_entropy tests whether a
-target is to be ignored, and in the trace none was. A run in which one is ignored raises
-CheckFailed. In step 100o this error reaches the user.
+Three more kinds of functions run in eager, the first two with a reason in the log.
 
-But a run changes nothing until its end, where the writes are copied. So Compiled abandons the run,
-and calls the original function. Only the random stream may have moved, if dropout drew numbers
-before the check. So its state is saved before a run that draws, and restored.
+1. A function that is compiled again and again. Perhaps its argument n counts up, and each value of
+   n needs a graph of its own. After 8 graphs no more are made. The existing ones stay in use, and
+   all other calls run in eager.
+2. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
+   node: the counter would go up once, during the trace. The watch detects it right after the trace,
+   and puts the old value back (step 100o), so that eager counts each call once.
+3. A call with an error, such as shapes that do not match. The trace fails too, but the user should
+   see the error in the program and not in the compiler. So the function runs in eager, and raises
+   its own error.
 
-A check that fails in each call makes the call slower than eager: the program runs in vain, and then
-the function. After more than 10 failures in a row, calls with this key run in eager.
+`disable` marks a function that must not be traced. A function that calls it runs in eager.
 
-The trap is a call that cannot be repeated. A second derivative (step 100e) calls the function
-again, and a function that draws random numbers would draw other ones. `once` refuses this case.
+The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
+but is far slower than eager. So the log says when the limit is reached.
 
-New: FAILURES. Changed: Compiled.__call__, Entry.once.
-Try: take out `set_state`. Which line of the demo goes wrong?
+PyTorch's names are recompile limit and torch.compiler.disable.
+
+New: RECOMPILE_LIMIT, disable, is_compiling. Changed: Compiled.entry_for, Compiled.compiled.
+Try: a limit of 20. Which line of the demo changes?
 """
 
 import functools
@@ -43,19 +48,17 @@ from tinytorch.compiler.capture import (
     tensors_in,
     tracing_lock,
 )
-from tinytorch.compiler.graph import CheckFailed, Graph
+from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.dropout import dropout
+from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
-from tinytorch.ops.random import manual_seed, rand, randn
 
 
 class CompiledCall(Function):
@@ -73,8 +76,8 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
@@ -96,8 +99,7 @@ class Entry:
     Attributes:
         places: for each source of the graph, which tensor of the arguments it is; None for one that
             the function found elsewhere, such as a parameter.
-        generator: whose random numbers it draws, or None.
-        once: it cannot run a second time for the same call: it draws random numbers, or writes.
+        once: it cannot run a second time for the same call: it writes.
     """
 
     captured: Captured
@@ -105,14 +107,12 @@ class Entry:
     backward: Callable[[list], list] | None
     watch: Watch
     places: list[int | None]
-    generator: Any
     seconds: float
-    failures: int = 0  # how often in a row a check has failed
     shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
     def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
+        return bool(self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -163,11 +163,7 @@ class Entry:
         return saved
 
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns.
-
-        Raises:
-            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
-        """
+        """What the function returns."""
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
         saved = self.own(values[count + len(captured.written) :], arrays)
@@ -193,9 +189,6 @@ class Entry:
 
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
-FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 
 
 class Unsupported(RuntimeError):
@@ -260,19 +253,7 @@ class Compiled:
                 arrays = [tensor.array for tensor in sources]
         if entry is None:
             return self.function(*args, **kwargs)
-        stream = None if entry.generator is None else entry.generator.get_state()
-        try:
-            result = entry.run((self.function, args, kwargs), sources, arrays)
-        except CheckFailed as error:
-            self.note(f"runs in eager: {error}")
-            entry.failures += 1
-            if entry.failures > FAILURES:
-                self.refuse(key, f"{error}, {entry.failures} times")
-            if stream is not None:
-                entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
-        entry.failures = 0
-        return result
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
@@ -316,10 +297,14 @@ class Compiled:
         """Traces the function, and generates code for it."""
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        with no_effects(watch.streams):
-            captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
+        try:
+            with no_effects(watch.streams):
+                captured = capture(self.function, args, kwargs, known)
+            if reason := watch.changed():
+                raise Break(f"the function changes a variable of the program: {reason}")
+        except BaseException:  # the function is going to run in eager
+            watch.restore()
+            raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -332,10 +317,9 @@ class Compiled:
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+        return Entry(captured, *programs, watch, places, seconds)
 
 
 def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
@@ -378,41 +362,40 @@ if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
+    add = compile(lambda x, n: x + n)
+    print(
+        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
+    )  # -> True
+    print(add.compiled.count, add.compiled.log[-1])
+    # -> 8 compiled 8 times: other calls run in eager
+    print(add(ones(1), 3).item(), len(add.compiled.log))  # -> 4.0 9
 
-    manual_seed(0)
+    class Counting(Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.factor = 0, 1.0
 
-    def loss(x, target):
-        return cross_entropy(dropout(x, 0.5), target)
+        def forward(self, x):
+            self.calls += 1
+            return x * self.factor
 
-    compiled = compile(loss, fullgraph=True)
-    x = randn(4, 3)
-    target, ignoring = tensor([0, 1, 2, 1]), tensor([0, 1, 2, -100])
-    for y in (target, ignoring, target):
-        manual_seed(1)
-        expected = [loss(x, y).item() for _ in range(2)]
-        manual_seed(1)
-        found = [compiled(x, y).item() for _ in range(2)]
-        print("as in eager:", [abs(a - b) < 1e-6 for a, b in zip(expected, found, strict=True)])
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    print(len(compiled.compiled.log), compiled.compiled.log[-1].split(": ")[1])
-    # -> 3 a check gave True
+    model = Counting()
+    compiled = Compiled(model)
+    for _ in range(3):
+        compiled(ones(1))
+    print("counted:", model.calls, compiled.log[0][:59])
+    # -> counted: 3 runs in eager: the function changes a variable of the progr
 
-    for _ in range(11):
-        compiled(x, ignoring)
-    (reason,) = compiled.compiled.breaks.values()
-    print("given up:", reason.split(": ")[0], reason.split(", ")[-1])
-    # -> given up: a check gave True 11 times
+    for options in ({}, {"fullgraph": True}):
+        try:
+            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
+        except RuntimeError as error:
+            print(type(error).__name__, str(error)[:43])
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
 
-    w = ones(3, requires_grad=True)
-    try:
-        gradients(compile(lambda w: (w * rand(3)).sum())(w), w, create_graph=True)
-    except RuntimeError as error:
-        print(str(error).split(" cannot")[0])
-        # -> a compiled function that draws random numbers or writes in place
+    @disable()
+    def loose(x):
+        return x * 2
 
-    # A check without random numbers before it.
-    plain = compile(cross_entropy)
-    print(abs(plain(x, target) - cross_entropy(x, target)).item() < 1e-6)  # -> True
-    print(abs(plain(x, ignoring) - cross_entropy(x, ignoring)).item() < 1e-6)  # -> True
+    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False

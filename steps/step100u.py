@@ -1,36 +1,35 @@
-"""Step 100u: TINYTORCH_LOGS, and reset()
+"""Step 100u: One fused loop for all parameters
 
-A compiler that silently falls back to eager is hard to use. The log exists, but the program would
-have to print it. An environment variable does it without a change of the program:
+Step 100t makes a program for each size, so a network with ten shapes of weights waits for ten runs
+of the C compiler. And each result is a new array, which is then copied back.
 
-    TINYTORCH_LOGS=code,graph_breaks python train.py
+The update treats each element alike, so its kernel is a single loop, which works for any length.
+`LoopOverAll` writes this kernel with a parameter n instead of a fixed size:
 
-    code            the generated source
-    graph           the graphs
-    recompiles      what was compiled, and why again
-    graph_breaks    what runs in eager, and why
+    void step(const float *in0, ..., float *out0, ..., int threads, long n)
 
-The text goes to stderr, so the output of the program stays the same.
+The arrays p, m and v are inputs and outputs at once. So C's `restrict`, the promise that arrays do
+not overlap, is left out. The loop is still right: in each round an element is read before it is
+written.
 
-`reset` deletes all graphs, for a test or after a change that no guard detects. It has to find all
-compiled functions without keeping them alive, so a WeakSet holds them.
+If the update is not a single loop, or there is no C compiler, the step runs in NumPy as before.
 
-The trap: a WeakSet needs hashable objects, and a dataclass that compares its fields is not
-hashable. `eq=False` makes Compiled compare by identity.
+The trap: the kernel has its own order of inputs and outputs. `order` says which array belongs to
+each parameter of the C function.
 
-PyTorch's variable is TORCH_LOGS.
+PyTorch calls such an optimizer fused; its foreach optimizers fuse across parameters.
 
-New: show, reset, all_compiled. Changed: Compiled.note prints.
-Try: TINYTORCH_LOGS=graph,code python steps/step100u.py
+New: LoopOverAll. Changed: CompiledUpdate.
+Try: print(step.compiled.sources[-1]). Where are the twelve passes?
 """
 
+import ctypes
 import functools
 import importlib
 import os
-import sys
+import tempfile
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -38,25 +37,24 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, capture, tracing_lock
+from tinytorch.compiler.build import CompilerError, build
+from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
+from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
-from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.program import compile_graph, threads_now
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.step import compile_step
-from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
+from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.state import state
-from tinytorch.core.tensor import tensor
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.ops.creation import ones
+from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import manual_seed, randn
+from tinytorch.optim.adam import Adam
+from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
@@ -65,18 +63,8 @@ RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 
 
-all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
-
-
 class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
-
-
-def show(what: str, text: str) -> None:
-    """Prints on stderr what TINYTORCH_LOGS asks for: names out of "graph", "code", "recompiles",
-    "graph_breaks", with commas between them."""
-    if what in os.environ.get("TINYTORCH_LOGS", "").split(","):
-        print(text, file=sys.stderr)
 
 
 def example_of(node: Node) -> np.ndarray | None:
@@ -131,9 +119,6 @@ class Compiled:
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
 
-    def __post_init__(self):
-        all_compiled.add(self)
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
@@ -150,7 +135,7 @@ class Compiled:
         try:
             result = entry.run((self.function, args, kwargs), sources, arrays)
         except CheckFailed as error:
-            self.note("graph_breaks", f"runs in eager: {error}")
+            self.note(f"runs in eager: {error}")
             entry.failures += 1
             if entry.failures > FAILURES:
                 self.refuse(key, f"{error}, {entry.failures} times")
@@ -160,10 +145,9 @@ class Compiled:
         entry.failures = 0
         return result
 
-    def note(self, what: str, text: str) -> None:
-        """Adds to the log, and prints it where TINYTORCH_LOGS asks for it."""
+    def note(self, text: str) -> None:
+        """Adds to the log."""
         self.log.append(text)
-        show(what, f"{getattr(self.function, '__name__', type(self.function).__name__)}: {text}")
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -175,11 +159,11 @@ class Compiled:
             reasons.append(reason)
         if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
             if not self.full:
-                self.note("graph_breaks", f"compiled {self.count} times: other calls run in eager")
+                self.note(f"compiled {self.count} times: other calls run in eager")
             self.full = True
             return None
         if reasons:
-            self.note("recompiles", f"compiled anew: {reasons[-1]}")
+            self.note(f"compiled anew: {reasons[-1]}")
         try:
             entry = self.compiled(tensors, args, kwargs)
         except Break as reason:
@@ -196,17 +180,21 @@ class Compiled:
 
     def refuse(self, key: tuple, reason: str) -> None:
         """Notes why a call runs in eager, and all calls like it."""
-        self.note("graph_breaks", f"runs in eager: {reason}")
+        self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        with no_effects(watch.streams):
-            captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
+        try:
+            with no_effects(watch.streams):
+                captured = capture(self.function, args, kwargs, known)
+            if reason := watch.changed():
+                raise Break(f"the function changes a variable of the program: {reason}")
+        except BaseException:  # the function is going to run in eager
+            watch.restore()
+            raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -221,12 +209,119 @@ class Compiled:
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
-        self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        for name, graph, program in zip(("forward", "backward"), graphs, programs, strict=True):
-            if graph is not None:
-                show("graph", f"{name}\n{graph}")
-                show("code", f"{name}\n{getattr(program, 'source', '')}")
+        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+
+
+class LoopOverAll(CFunction):
+    """A kernel for flat arrays of any length. It may write into what it reads: each element is read
+    before it is written, in the same round of the loop."""
+
+    def parameters(self) -> list[str]:
+        return [x.replace("*restrict ", "*") for x in super().parameters()] + ["long n"]
+
+    def loop(self, i: int) -> None:
+        self.open(
+            f"for (long {self.counters[i]} = 0; {self.counters[i]} < n; {self.counters[i]}++)"
+        )
+
+
+class CompiledUpdate:
+    """`update_chunk` of an optimizer as generated code.
+
+    Attributes:
+        loops: (types, options) -> a function of arrays that does the step, or None where there is
+            no such loop: then the formula runs as it is.
+        sources: the generated files.
+    """
+
+    def __init__(self, update: Callable):
+        self.update = update
+        self.loops: dict[tuple, Callable | None] = {}
+        self.sources: list[str] = []
+
+    def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        names = [name for name in state if name not in ("xp", "scratch", "step")]
+        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
+        first = state["step"] == 1  # the first step of a momentum is another formula
+        key = type(p), p.dtype, g.dtype, first, str(options)
+        arrays = [p, g, *(state[name] for name in names)]
+        if key not in self.loops:
+            self.loops[key] = self.loop_for(arrays, names, state["step"], group)
+        loop = self.loops[key]
+        if loop is None or not all(array.flags.c_contiguous for array in arrays):
+            self.update(p, g, state, group)
+        else:
+            loop(arrays, state["step"], group["lr"])
+
+    def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
+        """The generated function, or None where the formula is no single loop."""
+        graph, written = self.traced(arrays, names, step, group)
+        graph = None if graph is None else simplify(graph)
+        host = isinstance(arrays[0], np.ndarray)
+        kernels = fuse(graph) if graph is not None and host else []
+        if len(kernels) != 1 or not isinstance(kernels[0], Kernel) or len(kernels[0].sizes) != 1:
+            return None
+        (kernel,) = kernels
+        kernel.name = "step"
+        text = f"{comment_of(kernel)}void step({LoopOverAll(kernel).text()}"
+        self.sources.append(c_file(text))
+        try:
+            function = build(self.sources[-1], FLAGS).step
+        except CompilerError as error:
+            warnings.warn(f"{error}; the step runs in NumPy", stacklevel=4)
+            return None
+        places = {node: number for number, node in enumerate(graph.inputs)}
+        order = [places[node] for node in kernel.inputs]
+        order += [written[graph.outputs.index(node)] for node in kernel.outputs]
+        function.argtypes = [ctypes.c_void_p] * len(order) + [ctypes.c_int, ctypes.c_long]
+
+        def loop(arrays: list, *numbers: float) -> None:
+            given = [*arrays, *(np.asarray(float(x)) for x in numbers)]
+            pointers = [given[number].__array_interface__["data"][0] for number in order]
+            function(*pointers, threads_now(), arrays[0].size)
+
+        return loop
+
+    def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
+        """The graph of the formula, and which of the arrays it writes; None where it has none."""
+        trace = Trace(device_of(arrays[0]))
+        with tracing_lock, trace:
+            numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
+            inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
+            tracers = [Tracer(x.copy(), node) for x, node in zip(arrays, inputs, strict=False)]
+            p, g, *states = tracers
+            count, lr = map(Number, numbers, inputs[-2:])
+            state = dict(zip(names, states, strict=True), step=count, xp=tracing_device.xp)
+            state["scratch"] = tracing_device.xp.empty(p.shape, p.dtype)
+            try:
+                self.update(p, g, state, {**group, "lr": lr})
+            except (Untraceable, TypeError):
+                return None, []
+            written = [number for number, tracer in enumerate(tracers) if tracer.version]
+            outputs = [tracers[number].node for number in written]
+        # The only question that a formula of the package asks is in the key: the first step?
+        nodes = [node for node in trace.nodes if node.op != "check"]
+        return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
+
+
+def compile_step(step: Callable) -> Callable:
+    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
+    optimizer = step.__self__
+    if not isinstance(optimizer, FlatOptimizer):
+        return step
+    update = CompiledUpdate(optimizer.update_chunk)
+
+    @functools.wraps(step)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        vars(optimizer)["update_chunk"] = update
+        try:
+            return step(*args, **kwargs)
+        finally:
+            del vars(optimizer)["update_chunk"]
+
+    call.compiled = update
+    return call
 
 
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
@@ -337,54 +432,56 @@ def is_compiling() -> bool:
     return tracing.trace is not None
 
 
-def reset() -> None:
-    """Forgets all graphs, so that each function is traced anew."""
-    for compiled in list(all_compiled):
-        compiled.entries.clear()
-        compiled.breaks.clear()
-        compiled.count, compiled.full = 0, False
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    manual_seed(0)
-    model = Sequential(Linear(4, 8), ReLU(), Linear(8, 2))
-    network = compile(model)
-    network(randn(3, 4))
-    sys.stderr = sys.stdout  # so that this demo shows what is printed there
-    os.environ["TINYTORCH_LOGS"] = "recompiles,graph_breaks"
-    network.eval()
-    network(randn(3, 4))
-    # -> Sequential: compiled anew: training is False, and was True
-    # -> Sequential: compiled in ... s: 3 calls
+    def trained(make, wrap_step):
+        """The parameters after 20 steps, and the function that made them."""
+        manual_seed(0)
+        params = [Parameter(randn(100, 7)), Parameter(randn(7))]
+        optimizer = make(params)
+        step = wrap_step(optimizer.step)
+        for number in range(20):
+            for param in params:
+                param.grad = param.detach() * 2 + 1
+            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+            step()
+        return params, step
 
-    def broken(x):
-        return x if x.sum() > 0 else -x
+    SGD = importlib.import_module("tinytorch.optim.sgd").SGD
+    for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
+        expected, _ = trained(make, lambda step: step)
+        found, step = trained(make, compile)
+        worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
+        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
+    # -> as in eager: True loops: 2
+    # -> as in eager: True loops: 2
 
-    compile(broken)(ones(2))
-    # -> broken: runs in eager: ...: the value of an element is needed while the function is traced
-    loss = compile(cross_entropy)
-    x, target, ignoring = randn(2, 3), tensor([0, 1]), tensor([0, -100])
-    loss(x, target)  # -> cross_entropy: compiled in ... s: 1 calls
-    loss(x, ignoring)  # -> cross_entropy: runs in eager: a check gave True: ...
-    os.environ["TINYTORCH_LOGS"] = "graph"
-    compile(lambda x: x * 2)(ones(2))
-    # -> forward
-    # -> inputs: %0 float32[2]
-    # -> %1 = multiply(%0, 2.0)  float32[2]  # Mul, ...
-    # -> return %1
-    os.environ["TINYTORCH_LOGS"] = ""
+    class Noisy(FlatOptimizer):
+        """An update that depends on a value cannot be traced. It runs as it is."""
 
-    print("graphs:", network.compiled.count)  # -> graphs: 2
-    reset()
-    print("after reset:", network.compiled.count)  # -> after reset: 0
-    network(randn(3, 4))
-    print("traced again:", network.compiled.count)  # -> traced again: 1
+        def __init__(self, params):
+            options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}
+            super().__init__(params, options)
 
-    many = compile(lambda x, n: x + n)
-    for n in range(9):
-        many(ones(1), n)
-    print(many.compiled.log[-1])  # -> compiled 8 times: other calls run in eager
+        def state_names(self, group):
+            return []
+
+        def update_chunk(self, p, g, state, group):
+            p -= group["lr"] * g / float(abs(g).max())
+
+    expected, _ = trained(Noisy, lambda step: step)
+    found, step = trained(Noisy, compile)
+    print(
+        "in eager:", (expected[0] - found[0]).abs().max().item(), set(step.compiled.loops.values())
+    )
+    # -> in eager: 0.0 {None}
+
+    # Without a C compiler.
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)
+        found, step = trained(lambda params: Adam(params, eps=1e-3), compile)
+        print(set(step.compiled.loops.values()), "warned:", len(caught))  # -> {None} warned: 2

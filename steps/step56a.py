@@ -1,25 +1,26 @@
 """Step 56a: A table makes classes
 
-The core adds, subtracts, multiplies and divides. Exp, Sin, Tanh and Log of the first stages did not
-come along: each was a class of ten lines, but only two of them were its own, a formula and a
-derivative. Dozens of functions are to come. So we keep those two, and let a table make the classes:
+The core adds, subtracts, multiplies and divides. Exp, Sin, Tanh and Log of the first stages are not
+in it yet. Each was a class of ten lines, and only two of them were specific to the function: a
+formula and a derivative. Dozens of functions are to come. So each function becomes a line of a
+table, with these two formulas, and the table makes the classes:
 
     name   formula        derivative times g      computed from
     exp    y = e^x        g * y                   the output y
     sin    y = sin x      g * cos x               the input x
     tanh   y = tanh x     g - g * y^2             the output y
 
-type(name, bases, members) is what a class statement calls. `unary_function` writes forward and
-backward around the two formulas, and calls it.
+A class statement calls type(name, bases, members). `unary_function` does the same: it writes
+forward and backward around the two formulas, and calls type.
 
 Why from x or from y? What a derivative needs is kept until backward. If y is enough, x may be freed
 or overwritten; if x is needed, y may be. Keeping both would cost twice the memory.
 
 In a formula, `xp` is NumPy, or the class Tensor where the gradient is to be differentiated again
-(step 33). So one line of the table gives the derivatives of all orders: cos, as the derivative of
-sin, is found as xp.cos in NumPy, and as a method of Tensor, because the table has attached it.
+(step 33). So one line of the table gives the derivatives of all orders. In the derivative of sin,
+xp.cos is np.cos for arrays; for Tensors it is the method Tensor.cos, which the table has attached.
 
-PyTorch has such a table too, derivatives.yaml, from which a program writes C++.
+PyTorch has such a table too, derivatives.yaml, from which a program generates C++.
 
 Changed: the finished core is imported. New: unary_function, unary; exp, log, sqrt, sin, cos, tanh,
 sigmoid.

@@ -1,25 +1,25 @@
 """Step 56b: The type of a result
 
-The table of step 56a hands its arrays to NumPy as they are, and two types come out wrong:
+The table of step 56a hands its arrays to NumPy as they are, and two results are wrong:
 
-    exp of integers        float64. NumPy means well; our default type is float32.
+    exp of integers        float64, but our default type is float32
     sigmoid in float16     0.88037 at 2; the float16 nearest to the right number is 0.88086
 
 The second is a matter of rounding. 1 / (1 + e^-x) is three operations, and in float16 each of them
 rounds to 11 binary digits. So halves are computed as float32, and rounded once, at the end.
 
-`compute` settles this for all lines of the table. Each says only which integers it keeps. `keeps`
-holds letters for the kinds of types, as NumPy has them: b for bool, i for signed, u for unsigned
-integers. exp keeps none: they become the default float type. abs keeps "iu": an integer has an
-absolute value of its own type, and a boolean has none, so that it is refused.
+`compute` does both for all lines of the table. A line says only which other types it keeps: `keeps`
+holds NumPy's letters for kinds of types, b for bool, i for signed, u for unsigned integers. exp
+keeps none: they become the default float type. abs keeps "iu": an integer has an absolute value of
+its own type, and a boolean has none, so that it is refused.
 
-The trap is where to round. A program that casts to float16 itself, before a loss, rounds in between
-again. Operations can only do their own part.
+The trap: this avoids the rounding inside one operation only. A chain of operations on halves still
+rounds between them (step 56n changes that).
 
 PyTorch does the same on the CPU, with a type it calls the accumulation type.
 
 Changed: unary. New: compute, require_tensors, abs. From here on `abs` hides Python's own.
-Try: `wide = dtype` in compute.
+Try: write `wide = dtype` in compute. What is the sigmoid of 2 now?
 """
 
 import math

@@ -1,26 +1,27 @@
-"""Step 56c: Corners and stairs
+"""Step 56c: abs, relu, floor: derivatives at corners and jumps
 
-Some functions have no derivative at some places, and a gradient is asked for all the same.
+Some functions have no derivative at some points, but backward must return a gradient there too.
 
     abs    a corner at 0      the slopes beside it are -1 and 1
     relu   a corner at 0      0 and 1
     floor  a staircase        flat between its steps, and at a step there is a jump
 
-At a corner every number between the two slopes would do: it is called a subgradient. PyTorch takes
-0 in both cases, and so do we: g * sign(x), where sign(0) is 0, and g * (y > 0).
+At a corner, every number between the two slopes is a valid choice; it is called a subgradient.
+PyTorch takes 0 in both cases, and so do we: g * sign(x), where sign(0) is 0, and g * (y > 0).
 
-A staircase is flat, and its slope is 0 everywhere: nothing has to be saved. It is a class of its
-own, `Staircase`, and `entry` makes a class of any such base. A line of the table without
-derivatives is a staircase.
+A staircase is flat, its slope counts as 0 everywhere, and nothing has to be saved. Such functions
+have a base class of their own, `Staircase`; a line of the table without a derivative becomes a
+subclass of it. `entry` makes a subclass of any base.
 
-The trap: a gradient of 0 is not the same as none. A loss behind a floor trains nothing, and says
-nothing about it. (That is why networks are not trained to be right, but to be likely.)
+The trap: a gradient of 0 is not the same as no gradient. If a loss is computed from a floor,
+training changes no weight and raises no error. (For this reason networks are trained on
+probabilities, and not on the number of right answers.)
 
-Two of the formulas need care. floor of an integer is the integer itself. And the sign of nan is nan
-in NumPy, but 0 in PyTorch: x > 0 minus x < 0, and both are false.
+Two of the formulas need care. floor of an integer is the integer itself. The sign of nan is nan in
+NumPy, but 0 in PyTorch. So sign is computed as (x > 0) - (x < 0): for nan, both are false.
 
 Changed: unary_function, unary. New: as_formula, entry, Staircase, staircase; relu, floor, sign.
-Try: let relu say y >= 0. Which line notices?
+Try: write y >= 0 in relu's derivative. Which line of the demo changes?
 """
 
 import math

@@ -1,26 +1,26 @@
 """Step 56d: Several names, and the in-place form
 
 PyTorch gives each function up to four names: asin, arcsin, asin_, arcsin_. The two with the
-underscore write the result into the memory of x. Step 49c has made such forms by hand, from an
-operation: x.exp_() computes exp(x) and overwrites x with it.
+underscore write the result into the memory of x. x.exp_() computes exp(x) and overwrites x with it.
+Step 49c made such forms one by one.
 
 `attach` does both for every line of the table: the first name is the function's own, the others are
 aliases, and each has its in-place form.
 
-Here the choice between x and y (step 56a) becomes visible. What backward needs must not be
-overwritten, and check_saved finds out if it was (step 49b):
+Here the choice between x and y (step 56a) matters. What backward needs must not be overwritten; if
+it was, check_saved raises an error (step 49b):
 
     exp kept its output.  y = exp(x), then x.sqrt_(): fine. x is not needed any more.
     sin kept its input.   y = sin(x), then x.sqrt_(): backward raises an error.
 
-So a derivative from y is worth some algebra: 1 / (2 sqrt(x)) is 1 / (2 y).
+So it is worth some algebra to write a derivative from y: for sqrt, 1 / (2 sqrt(x)) is 1 / (2 y).
 
-The trap: y.exp_() frees no memory while the graph keeps the old y. It is made for results that
-nothing else needs, such as x.add(1).exp_().
+The trap: y.exp_() overwrites y for every operation that saved it, and their backward raises. Use it
+for results that nothing else needs, such as x.add(1).exp_().
 
 Changed: entry, unary_function and unary take several names; abs, sign. New: attach, asin, acos,
 atan.
-Try: asin's derivative is 1 / cos(y). Write it from y, and see which line notices.
+Try: asin's derivative is 1 / cos(y). Write it from y, and see which line of the demo changes.
 """
 
 from collections.abc import Callable

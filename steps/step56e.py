@@ -1,24 +1,25 @@
-"""Step 56e: The common case first
+"""Step 56e: Fast paths for the common case
 
-Networks compute in float32, and the questions that `compute` asks have the same answers each time.
-For a small tensor they add a third to the time of the call: the demo measures it. Three changes
-make small calls and large ones faster, and no result different.
+Networks compute in float32, and the checks in `compute` have the same outcome each time. For a
+small tensor they take a large part of the call's time: the demo measures it. Three changes make
+small and large calls faster, and change no result.
 
 A float32 or float64 tensor goes straight to the operation. NumPy calls these types "f" and "d".
 
-Which input or output a saved array is, `roles_of` finds out anew in each call (step 32d), though
-the answer is the same for every call of a line. So the class declares it: `saves` holds 0 for input
-0, and ~0 for output 0.
+In each call, `roles_of` finds out which input or output a saved array is (step 32d). For a line of
+the table the answer is always the same, so the class declares it: `saves` holds 0 for input 0, and
+~0 for output 0.
 
-relu, the most used of all, compares each element with a zero. NumPy has a fast loop over two
-arrays, and a slower one for an array and a number. A whole array of zeros would be twice the
-memory. One of the size of an image is broadcast over the batch, and stays in the cache.
+relu, the most frequent function, compares each element with zero. NumPy's loop over two arrays is
+faster than its loop over an array and a number. But an array of zeros as large as x would double
+the memory. So for a batch of images the zeros have the size of one image, are broadcast, and stay
+in the cache.
 
-The trap of such shortcuts is that they are a second way to the same result, and can drift apart. So
-each of them ends in the very same function.apply.
+The trap: a fast path is a second way to the same result, and the two can drift apart. So both end
+in the same function.apply.
 
 Changed: unary_function, unary, relu.
-Try: `x.shape` for x.shape[x.ndim > 2 :] in relu.
+Try: write `x.shape` for x.shape[x.ndim > 2 :] in relu, and compare the times.
 """
 
 from collections.abc import Callable

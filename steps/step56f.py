@@ -1,22 +1,22 @@
 """Step 56f: The rest of the table
 
-With everything settled, a function costs a line. Thirteen follow, each with the derivative that a
-table of formulas has. From y where that is possible:
+The mechanism is complete, so each further function costs one line. Thirteen follow, with their
+derivatives computed from y where possible:
 
     y = 1 / sqrt(x)    dy/dx = -x^(-3/2) / 2  = -y^3 / 2
     y = 1 / x          dy/dx = -x^(-2)        = -y^2
     y = tan x          dy/dx = 1 / cos(x)^2   = 1 + y^2
 
-expm1 and log1p look superfluous: exp(x) - 1 and log(1 + x). But 1 + 1e-8 is 1 in float32, and its
-logarithm is 0. log1p(1e-8) is 1e-8.
+expm1(x) = exp(x) - 1 and log1p(x) = log(1 + x) look superfluous. But 1 + 1e-8 is 1 in float32, and
+its logarithm is 0. log1p(1e-8) is 1e-8.
 
 The trap is in the constants. np.log(2) is not a Python float but an np.float64, and a float32 array
-times that is float64: one such number, and every gradient behind it silently takes twice the memory
-and more time. math.log(2) is a Python float, and leaves the type alone.
+times that is float64: after one such number, every gradient silently takes twice the memory and
+more time. math.log(2) is a Python float, and leaves the type alone.
 
 Changed: nothing. New: rsqrt, reciprocal, exp2, expm1, log2, log10, log1p, tan, sinh, cosh, asinh,
 acosh, atanh.
-Try: np.log(2) in exp2. The last line of the demo still holds. Which one notices?
+Try: write np.log(2) in exp2. The last line of the demo stays the same. Which one changes?
 """
 
 import math

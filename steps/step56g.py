@@ -10,15 +10,15 @@ should be. But when the gradient is differentiated again, the formula runs on Te
 its operations has its own derivative. That of the division is (1 / inf)^2, that of exp is inf, and
 their product, 0 * inf, is nan. The sigmoid of the table, y (1 - y), gives 0.
 
-So for Tensors the formula is to call `sigmoid`, one node with a finite derivative, and for arrays
-the three operations. The type of the argument decides which of the two runs: functools calls this a
-singledispatch. The body under the decorator is for all types; another is registered for Tensor.
+So on Tensors the formula must call `sigmoid`, one node with a finite derivative; on arrays it
+computes the three operations. functools.singledispatch chooses the body by the type of the first
+argument. The body under the decorator is for all types; another one is registered for Tensor.
 
-The trap: xp alone does not help. NumPy has no sigmoid, so that xp.sigmoid exists on one side only.
-(exp is safe: xp.exp(x) on a Tensor is our own.)
+The trap: xp alone does not help. NumPy has no sigmoid, so xp.sigmoid works for Tensors only.
+(xp.exp works for both.)
 
 Changed: nothing. New: sigmoid_of, sigmoid_of_tensor.
-Try: take sigmoid_of_tensor away. The values stay, and one derivative does not.
+Try: remove sigmoid_of_tensor. All values stay the same, but one second derivative does not.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Step 56h: Two inputs
+"""Step 56h: Functions of two inputs: hypot and atan2
 
 The table knows functions of one input. The angle of a point, or its distance from the origin, has
 two, and a derivative for each of them:
@@ -6,23 +6,23 @@ two, and a derivative for each of them:
     hypot   sqrt(a^2 + b^2)        g a / y                and   g b / y
     atan2   the angle of (b, a)    g b / (a^2 + b^2)      and  -g a / (a^2 + b^2)
 
-Both inputs are kept. A derivative is computed only where an edge leads on: for atan2(x, 2) with a
-constant 2, half of the work is left out. NaryElementwise is written for any number of inputs, as
-later steps have functions of three.
+Both inputs are kept. A derivative is computed only for an input that needs it: if b is a constant,
+half of the work is left out. NaryElementwise is written for any number of inputs, because later
+steps have functions of three.
 
-Broadcasting takes care of itself. The class says `elementwise`, and the engine sums each gradient
+Broadcasting needs no code here. The class declares `elementwise`, and the engine sums each gradient
 back to the shape of its input (step 36a).
 
-hypot is symmetric: hypot(a, b) is hypot(b, a). So one derivative is enough, and the other is the
-same with the inputs exchanged: `mirrored`.
+hypot is symmetric: hypot(a, b) is hypot(b, a). So one derivative is enough: `mirrored` makes the
+other one by exchanging the inputs.
 
-The inputs may have two types, and the result has the common one of step 41c: `compute` now takes
-several inputs.
+The inputs may have different types; the result has their common type (step 41c). So `compute` now
+takes several inputs.
 
 The trap is the order of arguments: atan2(y, x), like in C, not (x, y).
 
 Changed: compute takes a tuple. New: NaryElementwise, mirrored, binary, atan2, hypot.
-Try: let backward compute all derivatives. The demo's second line counts them.
+Try: let backward compute all derivatives. See what becomes of the demo's second line.
 """
 
 import functools

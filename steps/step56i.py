@@ -1,4 +1,4 @@
-"""Step 56i: Ties, and an angle without a direction
+"""Step 56i: maximum, minimum and atan2: gradients at ties and at 0
 
 maximum(a, b) hands its gradient to the larger input. If both are equal, which one is larger?
 
@@ -6,21 +6,22 @@ maximum(a, b) hands its gradient to the larger input. If both are equal, which o
     a > b      g goes to a
     a = b      there is no derivative: raising a raises y, lowering it does not
 
-g * (a >= b) for both would give 2 g in all: a tie would count twice. g * (a > b) would lose it. So
-each gets half. The formula takes the mean of the two: ~(a < b) says "a is at least as large", and
-~(a <= b) says "a is larger". Why not >= and >? Every comparison with nan is false. Where an input
-is nan, so is y, and with the negations both inputs get the gradient. A nan should stay visible.
+At a tie, g * (a >= b) and g * (b >= a) would pass on 2 g in all, and > in place of >= would pass on
+nothing. So each input gets half. The formula takes the mean of the two: ~(a < b) says "a is at
+least as large", and ~(a <= b) says "a is larger". Why not >= and >? Every comparison with nan is
+false. Where an input is nan, so is y, and with the negations both inputs get the gradient. A nan
+should stay visible.
 
-For minimum, the same function says which is larger, with the inputs exchanged: `mirrored` again.
+minimum uses the same function with the inputs exchanged: `mirrored` again.
 
-The angle of (0, 0) is another place without a derivative. Step 56h says 0 / 0 there, which is nan,
-and a nan would spread through every weight. PyTorch takes 0: in the divisor, a^2 + b^2 becomes 1.
-(hypot has nan at this place, in PyTorch too.)
+The angle of (0, 0) has no derivative either. Step 56h computes 0 / 0 there, which is nan, and a nan
+would spread to every weight. PyTorch takes 0: in the divisor, a^2 + b^2 becomes 1. (hypot has nan
+at this place, in PyTorch too.)
 
-PyTorch has no maximum_. So a line may say that there is no in-place form: `written`.
+PyTorch has no maximum_. So a line can say that it has no in-place form: `written`.
 
 Changed: attach, binary, atan2. New: gradient_of_larger, maximum, minimum, nonzero_sum_of_squares.
-Try: let gradient_of_larger say ~(a < b) twice, and see what becomes of a tie.
+Try: write ~(a < b) twice in gradient_of_larger, and see what becomes of a tie.
 """
 
 import functools

@@ -6,23 +6,22 @@ Step 56h takes tensors only. A power has two derivatives, and a number needs non
     y = a^b        dy/da = b a^(b - 1)          dy/db = a^b log(a)
 
 So a line says how many of its inputs may be numbers: `numbers` is 0, 1 (the last) or 2 (either one,
-but one must be a tensor). A number stays a number on its way to NumPy, where it takes the type of
-the array. For the other types `as_type` casts both: 2.5 makes a float of an integer tensor (step
-41b).
+but one must be a tensor). NumPy gets the number as it is, and lets it take the type of the array.
+Where the result has another type, `as_type` casts both: n ** 2.5 makes floats of an integer tensor
+(step 41b).
 
-Python asks the left operand first. For 2 ** x it asks 2, which knows nothing of tensors, and then
-x.__rpow__(2): `swapped` attaches the operation with its arguments exchanged. And `x **= 2` asks for
-__ipow__: of a name like __pow__, the in-place form is __ipow__. abs(x), with Python's abs, asks for
-__abs__.
+For 2 ** x, Python first tries the int, which does not know tensors, and then x.__rpow__(2):
+`swapped` attaches the operation with its arguments exchanged. `x **= 2` calls __ipow__, so `attach`
+gives __pow__ this in-place form. Python's own abs(x) calls __abs__.
 
 An input may also be None, for an operand that is left out: a clamp, in step 57e, has two bounds and
 needs only one.
 
-The trap: a formula sees a number where there was one, and xp.log of a number would be an np.float64
-(step 56f). So slope_of_exponent takes math.log for it.
+The trap: if an operand was a number, the formula gets a number, and xp.log of it would be an
+np.float64 (step 56f). So slope_of_exponent uses math.log there.
 
 Changed: compute, attach, binary. New: as_type, is_float, slope_of_exponent, pow, square, swapped.
-Try: `numbers=1` for pow, and then 2 ** x.
+Try: write `numbers=1` for pow, and compute 2 ** x.
 """
 
 import functools

@@ -5,8 +5,7 @@ The derivatives of step 56j are those of a textbook, and at 0 they are nan:
     dy/da = b a^(b - 1)    b = 0, a = 0:   0 * infinity.    But a^0 is 1 everywhere: slope 0.
     dy/db = a^b log(a)     b = 2, a = 0:   0 * -infinity.   But 0^b is 0 for all b > 0: slope 0.
 
-A zero is not rare: relu makes many. And a nan is not a matter of one element, as the next sum makes
-everything nan.
+Zeros are common: relu makes many. And a nan does not stay in one element: the next sum spreads it.
 
 The first is repaired in the exponent: b + (b == 0) - 1 is b - 1, and for b = 0 it is 0. Then the
 factor b alone makes the slope 0. The second is repaired in the logarithm: where a is 0 and b is not
@@ -15,12 +14,12 @@ negative, log(0 + 1) is 0. For b < 0, y is infinite at 0, and -inf is PyTorch's 
 Written as sums of comparisons, these formulas need no branch, and run on arrays and on Tensors. A
 branch, `where`, would choose too late: step 57f shows why.
 
-Integers have their own trouble. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
+Integers have another problem. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
 exponents in an array; PyTorch rounds toward 0. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is
 0.
 
 Changed: slope_of_exponent, pow. New: any_power.
-Try: b - 1 in place of b + (b == 0) - 1.
+Try: write b - 1 in place of b + (b == 0) - 1.
 """
 
 import functools

@@ -1,22 +1,22 @@
 """Step 56l: Whole-number division, and two remainders
 
-7 / 2 is 3.5, also for integers: div is the core's division, under PyTorch's names. Whole numbers
-divide in another way, and every language must say what becomes of negative ones:
+7 / 2 is 3.5, also for integers: div is the core's division, under PyTorch's names. Integer division
+rounds, and every language must define how it rounds negative numbers:
 
     7 // 2 = 3      -7 // 2 = -4        rounded down (floor), so that
     7 %  3 = 1      -7 %  3 =  2        the remainder has the sign of the divisor
     fmod(7, 3) = 1  fmod(-7, 3) = -1    rounded toward 0 (trunc): the sign of -7
 
-Both remainders are a - b * round(a / b), so that `remainder_op` makes both, by their rounding. The
-formula gives the derivatives too: 1 for a, and -round(a / b) for b, as the rounding is a staircase.
+Both remainders are a - b * r(a / b), where r is floor or trunc, and `remainder_op` makes both. The
+derivatives follow: 1 for a, and -r(a / b) for b, because r is a staircase.
 
-Floats have an inf for 1 / 0, integers have nothing of the kind: NumPy gives 0 with a warning, C
-stops the program. PyTorch raises "ZeroDivisionError", as a RuntimeError. `division` checks the
+For floats, 1 / 0 is inf. Integers have no inf: NumPy gives 0 with a warning, and C stops the
+program. PyTorch raises a RuntimeError with the text "ZeroDivisionError". `division` checks the
 divisor first.
 
-The rows that round are staircases (step 56c). The trap: `round` rounds halves to the even
+The functions that round are staircases (step 56c). The trap: `round` rounds halves to the even
 neighbour, 0.5 to 0 and 2.5 to 2. If halves always went up, sums of rounded numbers would drift.
-frac, what trunc cuts off, is not a staircase: its slope is 1.
+frac, the part that trunc cuts off, is not a staircase: its slope is 1.
 
 Changed: nothing. New: division, floor_divide, remainder_op, remainder, fmod, div; ceil, trunc,
 round, frac.

@@ -1,27 +1,26 @@
-"""Step 56m: Powers and remainders without the library's loop
+"""Step 56m: Faster powers and remainders
 
 In float32, x ** 5 costs NumPy far more than x * x * x * x * x: a power is computed through
-logarithms, element for element, and through slower code still where x is negative. A whole exponent
-needs none:
+logarithms, one element at a time, and through even slower code where x is negative. A whole
+exponent needs no logarithm:
 
     x^5 = (x^2)^2 x        two squares and a product
 
-`power` halves the exponent again and again: that is called squaring. From 9 on the products make
-more rounding errors than a power, and the library computes it. -2 is 1 / x^2, and -0.5 is
-1 / sqrt(x).
+`power` halves the exponent again and again: this is exponentiation by squaring. From 9 on, the
+products make larger rounding errors than NumPy's power, so NumPy computes it. -2 is 1 / x^2, and
+-0.5 is 1 / sqrt(x).
 
 NumPy's remainder of floats calls C's fmod for each element, which divides bit by bit: the larger
 the quotient, the longer it takes. The formula a - b * round(a / b) takes four fast operations
 instead. In float32 it would lose digits. In float64, with twice as many, the product of a quotient
-below 2^28 and a float32 is exact, and so is the difference. If a quotient is larger, or something
-is infinite, the library computes the whole array.
+below 2^28 and a float32 is exact, and so is the difference. If a quotient is larger, or infinite,
+NumPy computes the whole array.
 
-The sign needs a last touch: fmod(-6, 3) is -0.0, in PyTorch and in C, and copysign says so. And a
-Python number is rounded to float32 first, as it is in every other operation: 0.3 is 0.30000001
-there.
+A zero needs the right sign: fmod(-6, 3) is -0.0 in PyTorch and in C, so copysign sets it. And a
+Python number is rounded to float32 first, as in every other operation: 0.3 becomes 0.30000001.
 
-The trap of all this: speed is no reason for other results. The demo compares them element by
-element, and measures.
+The trap: the faster way must give the same results. The demo compares them element by element, and
+measures the times.
 
 Changed: any_power, slope_of_exponent, pow, remainder_op. New: SMALL_POWERS, power.
 Try: leave `exact` out, and take the remainder of 1e30 and 7.

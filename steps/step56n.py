@@ -1,20 +1,20 @@
 """Step 56n: Results that stay in float32
 
-compute(float16) computes in float32 and rounds once. If the next operation is computed in float32
-again, the rounding between them was for nothing, and may do harm:
+For float16, `compute` computes in float32 and rounds once. If the next operation computes in
+float32 as well, the rounding between them is not needed, and can do harm:
 
     log(sigmoid(-9.0)) in float16      -9.0, and not -9.0001: sigmoid was rounded first
     exp(12.0) in float16               inf: the largest number is 65,504
 
-A mode (step 47b) sees all calls of a block of a program, and can want it otherwise. PyTorch's
-autocast, which is step 96a's topic, keeps results of exp, log, pow and a few others in float32.
-`compute` has the float32 result in its hands, so the mode only has to name the operations:
-`stays_wide` asks every open mode whether its `wide` contains this one.
+A mode (step 47b) sees all calls in a block of a program, and can change this. PyTorch's autocast,
+which is step 96a's topic, keeps results of exp, log, pow and a few others in float32. `compute`
+already has the float32 result, so a mode only has to name the operations: `stays_wide` asks every
+open mode whether its `wide` contains this one.
 
-So there is one rule for all lines of the table, and no line knows of it. The other operations that
-widen halves, such as the variance of step 59f, ask the same question.
+So one rule serves all lines of the table, and no line changes. Other operations that widen halves,
+such as the variance of step 59f, call `stays_wide` too.
 
-A result that has its type already needs no cast, and no further question: so that is asked first.
+A result that already has its type needs no cast, so this is tested first.
 
 The trap: a float32 result in a program of halves makes its neighbours float32 too (step 41b). A
 mode that keeps too many results wide saves no memory.

@@ -7,24 +7,23 @@ The table of step 56a calls NumPy's functions. NumPy has no erf, the area under 
 Its derivative is a formula, but the area is not: no finite number of operations gives it. Python's
 own math.erf takes one number at a time, and a loop over it is slow.
 
-So we fit a formula to it. Not a polynomial: it goes to infinity where erf goes to 1. But tanh goes
-to 1 too. So let erf(x) = tanh(u), and u is a smooth function that is 0 at 0, and an odd one:
+So we fit a formula to it. A polynomial alone goes to infinity, where erf goes to 1. But tanh goes
+to 1 too. So let erf(x) = tanh(u), where u is a smooth, odd function of x:
 
-    erf(x) = tanh(x p(x^2)),     p = c0 + c1 t + ... + c6 t^6
+    erf(x) = tanh(x p(x^2)),     p(t) = c0 + c1 t + ... + c6 t^6
 
-Least squares find the seven numbers. How wrong p may be is not the same everywhere: tanh is flat at
-large x and hides the error there. So the errors are weighted by what they do to erf.
-For float64, p would need some fifty terms. Here erf is x times a quotient of two polynomials, cut
-off at |x| = 6, where erf is 1 to the last digit.
+A least-squares fit finds the seven numbers. At large x, tanh is flat and hides an error of p. So
+each error is weighted by its effect on erf. For float64, p would need some fifty terms. Here erf is
+x times a quotient of two polynomials, cut off at |x| = 6, where erf is 1 to the last digit.
 
-The trap is the sum of powers as it stands: t^6 is slow, and overflows where the whole does not.
-`polynomial` multiplies and adds in turn, as Horner did, with one new array in all.
+The trap is to compute the powers: t^6 is slow, and overflows where the whole does not. `polynomial`
+multiplies and adds in turn (Horner's method), and allocates one array.
 
-A backward pass may run on Tensors (step 33). erf_of is a `singledispatch`: which body runs depends
-on the type of the first argument, and an array library with an erf of its own can register it.
+A backward pass may run on Tensors (step 33), so erf_of is a singledispatch (step 56g). An array
+library with an erf of its own can register it there.
 
 New: polynomial, erf_of, erf, erf_of_tensor.
-Try: leave the last of ERF_FLOAT32 out. What is erf of 4 now, and of 1e20?
+Try: leave out the last number of ERF_FLOAT32. What is erf of 4 now, and of 1e20?
 """
 
 import functools

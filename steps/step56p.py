@@ -11,7 +11,8 @@ So a large array is cut into chunks, and each chunk goes through the whole formu
 one begins. A backend says how many elements a chunk has (`chunk_elements`, step 43d); on a GPU it
 says None, because there each operation is a launch, and more of them cost more.
 
-The trap: what is cut must be one row. reshape(-1) makes it one, and copies if it has to.
+The trap: the chunks are cut from one long row. reshape(-1) makes it, and copies an array that is
+not contiguous.
 
 Compilers do the same to whole chains of operations; there it is called loop fusion, or tiling.
 

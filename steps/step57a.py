@@ -3,24 +3,24 @@
 Until now `x == y` asks whether two names mean the same object, and `x > 2` does not work at all.
 Nor does the second derivative of relu, whose formula asks whether y > 0.
 
-A comparison answers with a boolean for each element. Its value jumps from False to True, and no
-gradient flows through it, not even 0: the class is not differentiable, and the result does not
-require a gradient. So nothing is saved. `relation` makes these functions from a table again.
+A comparison returns a boolean for each element. Its value jumps from False to True, and no gradient
+flows through it, not even 0: the class is not differentiable, and the result does not require a
+gradient. So nothing is saved. `relation` makes these functions from a table again.
 
-Where Python has traps, the operators inherit them:
+The operators inherit three traps from Python:
 
 - 0 < x < 1 means (0 < x) and (x < 1) to Python, and `and` needs one truth value. It raises.
 - `x in [a, b]` asks for the truth value of x == a. It raises, too.
-- A class that defines __eq__ loses Python's __hash__. Sets and dictionaries are to go by identity,
-  as in PyTorch: the core has kept it (step 46e), and x finds itself in {x: 1}.
+- A class that defines __eq__ loses Python's __hash__. Sets and dictionaries should compare tensors
+  by identity, as in PyTorch. So the core keeps __hash__ (step 46e), and `x in {x: 1}` is True.
 
-x == None has to be False, not a tensor and not an error, since programs ask it all the time. For
-what is neither a number nor a tensor, the operator returns NotImplemented, and Python asks the
-other side, and then compares identities. For `<` there is no such way out: a TypeError.
+x == None must be False, not a tensor or an error, because programs often test it. For an operand
+that is neither a number nor a tensor, the operator returns NotImplemented. Python then tries the
+other operand, and then compares identities. For `<` it raises a TypeError.
 
 Changed: the table of step 56n is imported. New: NondifferentiableElementwise, relation; eq, ne, lt,
 le, gt, ge and their operators.
-Try: return operation(self, other) always, and see what x == None says.
+Try: let the operators always return operation(self, other). What is x == None now?
 """
 
 from collections.abc import Callable

@@ -1,19 +1,18 @@
-"""Step 57b: Questions about one number, and logic
+"""Step 57b: isnan and its kin, and the logical functions
 
 nan == nan is False: "not a number" equals nothing, itself included. So `x == nan` cannot find the
-nan that has spoiled a training run. It takes a question about one number, and three of them have
-names:
+nan that has spoiled a training run. It takes a test of one number. There are four:
 
     isnan        is it nan?               isinf        is it inf or -inf?
     isfinite     is it neither?           logical_not  is it 0?
 
-`predicate` makes them, as `relation` makes those about two. An operation that changes the type of
-its result has in most cases no in-place form in PyTorch: there is no isnan_. But there is
-logical_not_, which writes 0 and 1 into x. `written` says whether a line has one.
+`predicate` makes them, as `relation` makes comparisons. In PyTorch, operations that return another
+type have mostly no in-place form: there is no isnan_, but there is logical_not_, which writes 0 and
+1 into x. `written` says whether a line has one.
 
-Answers are combined by and, or, xor, "exactly one of the two". What is not 0 counts as true.
-Python's own `and` cannot be given another meaning; it always asks for one truth value. So they are
-functions. As in PyTorch, both inputs have to be tensors: numbers=0.
+logical_and, logical_or and logical_xor (exactly one of the two) combine such results. Every element
+that is not 0 counts as true. They are functions, because a class cannot redefine Python's `and`: it
+always needs one truth value. As in PyTorch, both inputs must be tensors: numbers=0.
 
 NumPy's logical functions are slow for numbers: (a != 0) & (b != 0) takes less than half of the
 time.

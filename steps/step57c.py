@@ -1,27 +1,26 @@
-"""Step 57c: Masks, bit by bit
+"""Step 57c: Bitwise operators, for masks and integers
 
 `&`, `|` and `~` are Python's operators for the bits of an integer: 6 & 3 is 2, since 110 and 011
 have the middle bit in common. A boolean is one bit. So for booleans they are and, or and not, and
-unlike `and` they are operators that a class can define. (The second derivatives of maximum and of a
-power need them, too.)
+unlike `and` they are operators that a class can define. (The second derivatives of maximum and pow
+need them too.)
 
     mask = (0 < x) & (x < 1)          not 0 < x < 1, which raises (step 57a)
 
-The trap: the parentheses are needed. `&` binds more tightly than `<`, and 0 < x & x < 1 is
-0 < (x & x) < 1: for floats an error, for integers an error that says something else.
+The trap: the parentheses are needed. `&` binds more tightly than `<`, and 0 < x & x < 1 is 0 < (x &
+x) < 1: an error, which for floats is about `&`, and for integers about the truth value of a tensor.
 
 A number may stand on either side, but one of the two must be a tensor: numbers=2. The operators
 come in three forms: __and__, __rand__ for 3 & x (order does not matter here), and __iand__, for
 mask &= other, which writes into mask.
 
-With the last lines of the table, `relation` gets its shortcut too: two tensors of one type, the
-most common case, go straight to the operation, and so does a float tensor with a number.
+With the last lines of the table, `relation` gets its fast path too (step 56e): two tensors of one
+type, the most common case, go straight to the operation, and so does a float tensor with a number.
 
-PyTorch: bitwise_and and so on, the same operators. Floats have no bits to speak of, and are
-refused.
+PyTorch: bitwise_and and so on, the same operators. They refuse floats.
 
 Changed: relation. New: bitwise_and, bitwise_or, bitwise_xor, bitwise_not, invert.
-Try: leave the parentheses out in the demo's mask.
+Try: leave out the parentheses in the demo's mask.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Step 57d: Close enough
+"""Step 57d: isclose, allclose and equal
 
 0.1 + 0.2 == 0.3 is False: none of the three has an exact form in binary, and the sum is rounded
 once more. Two ways to compute the same number differ in the last digits. So results are compared
@@ -6,20 +6,19 @@ with a tolerance:
 
     |a - b| <= atol + rtol * |b|
 
-rtol is relative: 1e-5 allows for an error in the fifth digit, whatever the size of b. But next to 0
-a relative error means nothing, as nothing is close to 0 relative to 0. So there is an absolute
-part, atol.
+rtol is relative: 1e-5 allows for an error in the fifth digit, whatever the size of b. But for b =
+0, a relative tolerance is 0 and allows no error at all. So there is an absolute part, atol.
 
-The trap: the formula is not symmetric. b is the number that is right, and its size counts.
+The trap: the formula is not symmetric. b is the reference, and rtol is relative to its size.
 
-isclose answers for each pair, `allclose` with one Python bool, for tests. `equal` is exact, and
-says False for other shapes, where == would broadcast or raise. For a nan, `equal_nan` says whether
-two of them are close.
+`isclose` returns a boolean for each pair, and `allclose` one Python bool, which tests need. `equal`
+is exact. It returns False for different shapes, where == would broadcast or raise. Two nans are
+close only if equal_nan=True.
 
-PyTorch is strict here: two types are not compared, and a negative tolerance is an error.
+PyTorch is strict here: tensors of different types and negative tolerances are errors.
 
 Changed: nothing. New: IsClose, isclose, allclose, equal.
-Try: atol=0 and the numbers 1e-20 and 0.
+Try: compare 1e-20 with 0 under atol=0.
 """
 
 import math

@@ -3,24 +3,25 @@
 clamp(x, low, high) replaces what is too small by low and what is too large by high. Programs use it
 to keep a logarithm away from 0, or a probability ratio near 1.
 
-    x < low       y = low       the gradient goes to low, if low is a tensor that wants one
+    x < low       y = low       the gradient goes to low, if low requires grad
     inside        y = x         to x
     x > high      y = high      to high
 
 At a bound itself there is a corner, as at the 0 of relu. PyTorch gives x the gradient there, and so
-do we: <= and >=. (Step 56i's maximum shares it. The two are different functions of PyTorch.)
+do we: <= and >=. (maximum, of step 56i, shares it with the other input. PyTorch's two functions
+differ in the same way.)
 
-The trap: a parameter that a clamp has cut off gets no gradient any more, and never comes back. That
-is a good reason to clamp results, and a bad one to clamp parameters in a loss.
+The trap: a parameter that clamp cuts off gets no gradient, so training never brings it back inside.
+Clamp results rather than parameters.
 
-One bound is enough, and None stands for the other. Without both it is an error. Where the bounds
-are crossed, low > high, the upper one wins, as in NumPy: so the gradient follows. Gradients of
-bounds are computed only where an edge leads to one.
+One bound is enough, and None stands for the other; without either, clamp raises. If low > high, the
+result is high, as in NumPy, and so the gradient goes to high. The gradient of a bound is computed
+only if the bound needs one.
 
 For floats, a missing bound is replaced by an infinite one: NumPy has a fast loop for two numbers.
 
 Changed: nothing. New: Clamp, clamp, clamp_min, clamp_max.
-Try: let Clamp say x > low in place of x >= low, and see which line notices.
+Try: write x > low in place of x >= low in Clamp, and see which line of the demo changes.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Step 57f: Where: choosing, and choosing too late
+"""Step 57f: where, and nan from the branch that is not chosen
 
 where(c, a, b) takes a's elements where the condition holds, and b's elsewhere. The gradient goes
 the same way, and the condition gets none:
@@ -17,8 +17,8 @@ right. Choose the input instead:
 
 Here sqrt never sees the 0. (PyTorch has the same nan; the pattern is known as the double where.)
 
-Numbers may stand for a or b, and take part in the choice of the type as usual. The condition has to
-be boolean: an integer mask would make g * ~c nonsense, as ~1 is -2.
+a and b may be numbers, and the result has their common type as usual. The condition must be
+boolean: an integer mask would make g * ~c nonsense, as ~1 is -2.
 
 As a method it is x.where(c, other): x where the condition holds. where(c) alone gives the indices
 of the true elements: it calls c.nonzero, which comes in step 64j.

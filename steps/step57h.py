@@ -1,15 +1,15 @@
 """Step 57h: A number that does not fit its type
 
-where(mask, x, 300) puts 300 into a tensor of int8. NumPy casts it: 300 becomes 44, as 300 is 256
-more than 44, and nobody is told. A mask value of 1e300 in a float32 tensor becomes inf.
+where(mask, x, 300) puts 300 into a tensor of int8. NumPy casts it without an error: 300 becomes 44,
+which is 300 - 256. A mask value of 1e300 in a float32 tensor becomes inf.
 
-    int8         -128 to 127, all else wraps around
-    uint8        0 to 255; -1 is 255, and means "the last one" so often that it is let through
-    float32      to 3.4e38, all else is inf; inf itself is meant
+    int8         -128 to 127; other numbers wrap around
+    uint8        0 to 255; -1 is allowed and becomes 255, as in PyTorch
+    float32      up to 3.4e38; larger numbers become inf; inf itself is allowed
 
-When two tensors are computed with, results wrap around as in C, which is what an integer type says.
-A number that a person writes is different: it was meant as it stands. So it is checked where it
-becomes an element: by where here, by full and masked_fill of the next steps.
+The result of an operation on two integer tensors wraps around, as in C. A number that is written in
+a program is different: it is meant exactly. So it is checked before it becomes an element, by where
+in this step, and by full and masked_fill in later ones.
 
 (PyTorch does the same: "value cannot be converted to type int8_t without overflow".)
 

@@ -7,13 +7,13 @@ list:
     full((2, 3), 7.5)   zeros(2, 3)   ones(2, 3)   empty(2, 3)
 
 `full` makes the array where the tensor is to live: device.xp is NumPy, or the library of a GPU. The
-other three are `full` with a fixed value. They take their sizes either way, zeros(2, 3) and
+other three are `full` with a fixed value. They take their sizes in two forms, zeros(2, 3) and
 zeros((2, 3)), as PyTorch does.
 
 Which type, if none is given? full takes the type of its value: 7 makes int64, True makes bool. The
-other three make the default float type: zeros mostly wait for something to be added.
+other three make the default float type: floats are mostly added to them later.
 
-A new tensor is a leaf (step 31b): `new_leaf` wraps the array, and says whether it wants a gradient.
+A new tensor is a leaf (step 31b): `new_leaf` wraps the array and sets requires_grad.
 
 The trap: in PyTorch, a tensor from `empty` holds whatever was in that memory. Here it holds 0: a
 program that reads it has a bug, and should have the same bug on every run.

@@ -1,19 +1,18 @@
-"""Step 58b: Memory that is not there, and values that do not fit
+"""Step 58b: Checks of sizes, values and memory
 
-full((2,), 300, dtype=int8) of step 58a has NumPy's answers to a mistake: an OverflowError for this
-one, a ValueError for a size of -1, and for 2^60 numbers a MemoryError, or a ValueError again:
-"array is too big". A program written for PyTorch catches a RuntimeError, and its reader wants to be
-told what was wrong.
+In step 58a, mistakes raise NumPy's errors: an OverflowError for full((2,), 300, dtype=int8), a
+ValueError for a size of -1, and for 2^60 numbers a MemoryError, or again a ValueError: "array is
+too big". A program written for PyTorch catches a RuntimeError.
 
-So sizes are checked first. The value goes through `checked_number` (step 57h), as the number was
-meant as it stands. And `allocated` calls the array library, and translates what it raises when
-there is not enough memory. Each library raises another exception; ours is always a RuntimeError.
+So sizes are checked first. The value goes through `checked_number` (step 57h). And `allocated`
+calls the array library, and translates the exception that it raises when there is not enough
+memory. Each library has its own; ours is always a RuntimeError.
 
-While at it: zeros need not be written. An operating system hands out pages of memory that are zero
-already, and hands them out only when they are touched. np.zeros makes use of that and takes no
-time, where np.full writes each element.
+Zeros do not have to be written at all. The operating system provides pages of memory that are
+already zero, and only when they are first touched. np.zeros makes use of that and takes no time,
+where np.full writes each element.
 
-The trap: the time is not saved, but put off. The first write into such a page costs more. And a
+The trap: the time is not saved, only postponed. The first write into such a page costs more. And a
 tensor of zeros that is larger than the memory can be made, and fails later.
 
 Changed: full. New: allocated.

@@ -1,23 +1,22 @@
-"""Step 58c: New tensors by example
+"""Step 58c: New tensors like a given one
 
 A function that works on the tensors of its caller does not know their type or device. zeros(2, 3)
-in it makes float32 on the CPU, and for a float64 tensor of a GPU that is wrong twice. It should
-say: like this one.
+in it makes float32 on the CPU, and for a float64 tensor on a GPU that is wrong twice. It needs a
+tensor like a given one:
 
     zeros_like(x)          the shape, type and device of x
     x.new_zeros(2, 3)      the type and device of x, and a shape of its own
 
 Both only fill in the options that the caller has not given. {"dtype": x.dtype, **options} says that
-in one expression: what comes later in a dictionary replaces what came before.
+in one expression: later entries of a dictionary replace earlier ones.
 
-Five new_ methods differ in the function that they call, so that `new_method` makes them. new_tensor
-is one of them: x.new_tensor([1, 2]) is a tensor of x's type.
+The five new_ methods differ only in the function that they call, so `new_method` makes them.
+new_tensor is one of them: x.new_tensor([1, 2]) is a tensor of x's type.
 
-requires_grad is not taken from x: what is new has no history, and asks for no gradient unless told
-to.
+requires_grad is not taken from x: the new tensor requires grad only if the caller says so.
 
-The trap: a tensor that was made on the wrong device is found out at once, since an operation on two
-devices raises. One of the wrong type is not: float32 and float64 make float64, silently.
+The trap: a tensor on the wrong device is noticed at once, since an operation on two devices raises.
+One of the wrong type is not: float32 and float64 make float64, silently.
 
 New: full_like, zeros_like, ones_like, empty_like, new_method; the methods new_zeros, new_ones,
 new_empty, new_full, new_tensor.

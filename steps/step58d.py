@@ -7,21 +7,21 @@ It stops before `end`, as Python's range does, and takes floats as well. The num
 (end - start) / step, rounded up. Then element i is start + i * step: computed, and not added up, so
 that errors do not pile up.
 
-The trap is the rounding. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So
-arange(1, 1.3, 0.1) has four elements, and the last one is the 1.3 that should not be there. PyTorch
-has the same one. If the number of elements matters, state it: linspace, in the next step.
+The trap is the rounding. (1.3 - 1) / 0.1 is 3.0000000000000004 in floating point. So arange(1, 1.3,
+0.1) has four elements, and the last one is the 1.3 that should not be there. PyTorch does the same.
+If the number of elements matters, state it: linspace, in the next step.
 
 Integers are counted exactly: above 2^53 a float64 skips some. If start, end and step are integers,
 the result is int64; else the default float type. Floats are computed in float64 and cast at the
 end, so that float32 gets the nearest number.
 
-A step of 0 never arrives, nor does one that leads away. inf is not a number to count to, and 2^63
-does not fit int64. All of them are errors.
+Errors are a step of 0, a step in the wrong direction, an infinite end, and 2^63, which does not fit
+int64.
 
 (For arange(n), the multiplication is left out.)
 
 New: arange.
-Try: math.floor in place of math.ceil.
+Try: write math.floor in place of math.ceil.
 """
 
 import math

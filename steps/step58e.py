@@ -1,21 +1,21 @@
 """Step 58e: linspace and eye
 
-linspace(0, 1, 5) is told how many numbers it makes, and so has no rounding to decide about: 0,
+The caller of linspace(0, 1, 5) states the number of elements, so rounding cannot change it: 0,
 0.25, 0.5, 0.75, 1, both ends included. There is one interval less than there are numbers:
 
     step = (end - start) / (steps - 1)             element i is start + i * step
 
 The trap is the last one. 49 * (1 / 49) is 0.9999999999999999, not 1. Programs rely on the end: a
-grid that is to reach the border misses it. So the second half counts from the other end, back from
-`end`, where the last step is 0 * step. Both ends are exact, and the rounding errors meet in the
-middle. (PyTorch's kernel does the same.)
+grid that should reach the border would miss it. So the second half counts from the other end, back
+from `end`, where the last step is 0 * step. Both ends are exact, and the rounding errors meet in
+the middle. (PyTorch's kernel does the same.)
 
-With one element, steps - 1 is 0, and nothing may be divided by it: the result is `start`.
+With one element, steps - 1 is 0, and there is no division: the result is `start`.
 
 eye(n) is the matrix that changes nothing: ones on the diagonal. eye(3)[labels] is a table of
 one-hot rows, as soon as tensors can be indexed.
 
-Both are made by NumPy and then sent to the device, as few programs make large ones.
+Both are made by NumPy and then sent to the device, because few programs make large ones.
 
 New: eye, linspace.
 Try: compute all of linspace from its left end, and see what becomes of the right one.

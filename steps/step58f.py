@@ -1,8 +1,8 @@
-"""Step 58f: Grids
+"""Step 58f: meshgrid: all pairs of coordinates
 
-A function of two variables is to be drawn, or an image of 2 x 3 pixels to be rotated: every pair of
-a row and a column is needed. Two loops would make them one by one. meshgrid makes two tables: the
-row of each place, and its column.
+To draw a function of two variables, or to rotate an image of 2 x 3 pixels, a program needs every
+pair of a row and a column. Two loops would make them one by one. meshgrid makes two tables: the row
+of each place, and its column.
 
     rows [0 1]            0 0 0         columns [5 6 7]         5 6 7
                           1 1 1                                 5 6 7
@@ -20,7 +20,7 @@ For two tensors it is the transposed table, and on a square grid the mistake doe
 PyTorch: meshgrid; it warns if indexing is not given.
 
 New: meshgrid.
-Try: arange(2) * arange(3), without a grid. Why can it not work?
+Try: arange(2) * arange(3), without a grid. Why does it fail?
 """
 
 import math

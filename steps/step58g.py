@@ -1,29 +1,28 @@
-"""Step 58g: Old memory, filled anew
+"""Step 58g: copy_, fill_ and zero_: writing into existing memory
 
 y = x only gives x a second name. To have x's numbers in the memory of y, where a view or an
-optimizer expects them, they have to be written:
+optimizer expects them, a program must write them there:
 
     y.copy_(x)      from any type or device, broadcast
     y.fill_(7)      one number everywhere
     y.zero_()
 
 Such a write is an operation like any other (step 49c): `overwrite` records it. The gradient goes to
-what was copied. What was there before has no part in the result, so its gradient is 0:
+what was copied. The old values have no effect on the result, so their gradient is 0:
 
     y = a * 2;  y.copy_(b);  z = y * 10          dz/da = 0,  dz/db = 10
 
 A leaf that requires grad refuses to be overwritten, except inside no_grad: this is how parameters
-get their first values. The check comes before the source is converted, so that nothing is done in
-vain.
+get their first values. This is checked first, before the source is converted.
 
-A number is checked, as in step 57h: 300 does not fit int8. The element of a 0-d tensor is copied,
-with its gradient.
+A number is checked, as in step 57h: 300 does not fit int8. fill_ also takes a 0-d tensor, and then
+the gradient goes to it.
 
-The trap: y.copy_(x) casts to the type of y, in silence. Copying floats into integers cuts off what
-follows the point.
+The trap: y.copy_(x) casts to the type of y, in silence. Floats that are copied into integers lose
+their fractions.
 
 New: copy_, fill_, zero_.
-Try: a.copy_(b) outside of no_grad, with a as a leaf.
+Try: call a.copy_(b) outside of no_grad, where a is a leaf that requires grad.
 """
 
 import math

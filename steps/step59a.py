@@ -8,21 +8,21 @@ class.
     y = x_1 + ... + x_n      dy/dx_i = 1          every x_i gets the gradient of y
     m = y / n                dm/dx_i = 1 / n      every x_i gets an equal share of it
 
-A reduction has two questions for its base class. How many elements become one? `count` tells. And
-in which shape does a gradient fit the input again? Summing the rows of [2, 3] leaves [2]:
+The base class answers two questions. How many elements become one? (`count`) And in which shape
+does the gradient fit the input again? (`spread`) Summing the rows of [2, 3] leaves [2]:
 
     x  [2, 3]  -- sum -->  y  [2]
     gx [2, 3]  <-- repeat --  [2, 1]  <-- spread --  g  [2]
 
-`begin` notes the shape [2, 1] in forward, where the dimensions are known. The trap is known from
-step 35b: without `spread`, a square matrix gets the wrong gradient and no error, since [3] fits
-[3, 3] along the wrong dimension.
+`begin` stores the shape [2, 1] in forward, where the dimensions are known. The trap is known from
+step 35b: without `spread`, a square matrix gets the wrong gradient and no error, since [3] fits [3,
+3] along the wrong dimension.
 
 The gradient is repeated by Expand (step 46d), which does not copy and is itself differentiable.
 
 Changed: the modules before are finished. New: Reduction, Sum, Mean, reduced_dims, sum, mean. From
 here on `sum` hides Python's own.
-Try: let Sum.backward expand g in place of ctx.spread(g). Which line of the demo is wrong now?
+Try: expand g in place of ctx.spread(g) in Sum.backward. Which line of the demo is wrong now?
 """
 
 import math

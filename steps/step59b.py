@@ -1,23 +1,23 @@
-"""Step 59b: Which dimensions, and by which name
+"""Step 59b: Normalizing dim, and NumPy's names for it
 
 sum(x, -1) adds up each row, as sum(x, 1) does: NumPy counts -1 from the end. `begin` does not. It
-looks for 0 and 1 in (-1,), finds neither, and notes a wrong shape: forward works, and backward
-stops with a message of NumPy's about a reshape that the program has not written. And a dimension
-that is not there gets NumPy's AxisError, where PyTorch raises an IndexError.
+looks for 0 and 1 in (-1,), finds neither, and stores a wrong shape: forward works, and backward
+stops with NumPy's error about a reshape that is not in the program. And for a dimension that does
+not exist, NumPy raises an AxisError, and PyTorch an IndexError.
 
-So `dim` is put in order before anything is computed: counted from the front, checked, and never
-twice. Some of the rules are conventions:
+So `dim` is normalized before anything is computed: counted from the front, and refused if it does
+not exist or appears twice. Some of the rules are conventions:
 
     dim=-1       the last one                  dim=()     all, like None
     dim=[0, -1]  several, as tuple or list     of a 0-d tensor, 0 and -1 are valid: it is one number
 
-The second trouble is a name. A backward formula runs on arrays, and on Tensors when its gradient is
+The second problem is a name. A backward formula runs on arrays, and on Tensors when its gradient is
 to be differentiated (step 33). An array's sum takes `axis` and `keepdims`, PyTorch's takes `dim`
 and `keepdim`: found.sum(axis=1, keepdims=True) works on one of the two only. So `reduction`, which
-attaches our functions as methods, lets them take NumPy's names too. (So does PyTorch.) And it
-raises a TypeError that says what is wrong for an input that is not a tensor.
+attaches our functions as methods, lets them take NumPy's names too. (So does PyTorch.) It also
+raises a clear TypeError for an input that is not a tensor.
 
-The trap: True is an integer to Python, so that sum(x, True) would be sum(x, 1). It is refused.
+The trap: True is an integer in Python, so sum(x, True) would be sum(x, 1). It is refused.
 
 Changed: reduced_dims, sum, mean. New: normalize_dim, normalize_dims, reduction.
 Try: return dim, not dim + last, from normalize_dim, and see the first lines of the demo.

@@ -1,4 +1,4 @@
-"""Step 59c: In which type a sum is added up
+"""Step 59c: The type in which a sum is added up
 
 The reductions of step 59b leave the type to NumPy, and three things go wrong. The demo shows each:
 
@@ -7,21 +7,21 @@ The reductions of step 59b leave the type to NumPy, and three things go wrong. T
     the mean of [1, 2]                           1.5, of the type float64
 
 float16 has 11 bits for its digits. From 2,048 on, the next number is 2,050, and 2,048 + 1 is
-rounded down to 2,048: the sum stands still. So halves are added up as float32, and rounded once, at
-the end: `wide` converts. (2 bytes and not an integer: float16 or bfloat16.)
+rounded down to 2,048: the sum stops growing. So halves are added up as float32, and rounded once,
+at the end: `wide` converts. (A type of 2 bytes that is not an integer is float16 or bfloat16.)
 
 Integers are added up as int64, since a sum of small ones soon leaves their range: `summands` names
-this type. With dtype=..., the input is converted first, and the program says itself in what to add.
+this type. With dtype=..., the input is converted first, and added up in that type.
 
 A mean of integers is in general not an integer. PyTorch does not guess the type; it raises, and
 asks for mean(x, dtype=torch.float32). So do we.
 
 The trap is where the mean divides. 60,000 + 60,000 is inf in float16, whose largest number is
-65,504, but half of it is a proper mean. So Mean.forward widens before it sums, and rounds after it
-has divided.
+65,504, but the mean, 60,000, fits. So Mean.forward widens before it sums, and rounds after it has
+divided.
 
 Changed: Sum.forward, Mean.forward, sum, mean. New: wide, summands.
-Try: let Mean.forward call super().forward(x, ...). Which line notices?
+Try: call super().forward(x, ...) in Mean.forward. Which line of the demo changes?
 """
 
 import functools

@@ -1,14 +1,15 @@
 """Step 59d: Sums of rows as a matrix product
 
 A classifier sums along the last dimension all the time: a row of scores for each sample. NumPy
-starts such a sum anew in each row, and the overhead of a start weighs most where rows are short.
+starts a new loop for each row, and this overhead weighs most where rows are short.
 
 The sum of a row is also its product with ones:
 
     [x_1 x_2 ... x_n] @ [1 1 ... 1]  =  x_1 + x_2 + ... + x_n
 
-Multiplying by 1 is wasted work. But matrix products are what the makers of processors have tuned
-most (the library is called BLAS), and the product takes a fraction of the time. The demo measures.
+Multiplying by 1 is wasted work. But matrix products are the best tuned code for a processor (the
+library is called BLAS), and for short rows the product takes a fraction of the time. The demo
+measures it.
 
 Where the product is not better, the plain sum stays:
 
@@ -21,10 +22,11 @@ This is about NumPy's arrays. An array on a GPU has other fast ways. `singledisp
 body by the type of the first argument: the plain one for all types, and one that is registered for
 np.ndarray.
 
-The trap: a matrix of a few elements is done before the ones are made. So Sum asks for 1,000.
+The trap: for a matrix of a few elements, the plain sum is faster than making the ones. So Sum uses
+the product only above 1,000 elements.
 
 Changed: Sum.forward. New: sum_rows, sum_rows_numpy.
-Try: `x.size > 0` in Sum.forward, and measure the row sums of a [2, 3] matrix.
+Try: write `x.size > 0` in Sum.forward, and measure the row sums of a [2, 3] matrix.
 """
 
 import functools

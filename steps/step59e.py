@@ -7,12 +7,13 @@ How far do numbers lie apart? The variance is the mean of their squared distance
 Why n - 1? The mean of a sample lies closer to its own numbers than the true mean does, and dividing
 by n - 1 makes up for it. (This is Bessel's correction; `correction=0` divides by n.)
 
-The derivative looks too simple: m depends on x_i too. But its part is the sum of all deviations
-x_k - m, times something, and the deviations add up to 0.
+The derivative looks too simple: m depends on x_i too. But that part is proportional to the sum of
+all deviations x_k - m, which is 0.
 
-The trap comes with the second derivative. There, m's part is not 0. A backward that kept the
-deviations as plain numbers would be right once and wrong twice. So it keeps x, and computes m again
-from it: `deviation` runs on an array, or on a Tensor when the gradient is to be differentiated.
+The trap comes with the second derivative, where m's part is not 0. A backward that saved the
+deviations as plain numbers would have a correct first derivative and a wrong second one. So it
+keeps x, and computes m again from it: `deviation` runs on an array, or on a Tensor when the
+gradient is to be differentiated.
 
 A textbook has a shorter formula, the mean of the squares minus the square of the mean. It subtracts
 two large numbers that are nearly the same: for 10,000, 10,001, 10,002 in float32, the demo gets 0.

@@ -1,6 +1,6 @@
-"""Step 59f: The standard deviation, and its corner
+"""Step 59f: The standard deviation, and its gradient at 0
 
-The root of the variance has the unit of x: metres, where the variance has square metres.
+The standard deviation is the root of the variance. It has the unit of x: metres, not square metres.
 
     y = sqrt(var)          dy/dx_i = (x_i - m) / ((n - 1) y)
 
@@ -9,16 +9,17 @@ is nan, and one nan in a gradient soon makes every weight nan. There is no deriv
 like |x| at 0, and rises whichever way x_i moves. PyTorch takes 0, and so do we: y + (y == 0) is 1
 where y is 0, and the deviation that is divided by it is 0.
 
-Then there are too few numbers. With n = 1, n - 1 is 0, and 0 / 0 is nan: a variance is not known.
-With correction=2, step 59e would divide by -1, and a variance would be negative. The divisor ends
-at 0. (PyTorch is not consistent in the gradient, and a program may see it: so we follow.)
+The second problem is too few numbers. With n = 1, n - 1 is 0, and the variance is 0 / 0, nan. With
+correction=2, step 59e would divide by -1, and the variance would be negative. So the divisor is at
+least 0. (PyTorch's gradient along given dimensions still divides by n - correction, and so does
+ours.)
 
-PyTorch has two ways to say the divisor: `unbiased=False`, the older one, is `correction=0`. Even
-var(x, False) is understood. One of the two at a time, and integers raise.
+PyTorch has two ways to say the divisor: `unbiased=False`, the older one, is `correction=0`. var(x,
+False) means unbiased=False. Giving both raises an error, and so do integers.
 
-`widened` asks one thing more, as `compute` does (step 56n): a mode may want float32 results.
+`widened` now calls `stays_wide`, as `compute` does (step 56n): a mode may keep float32 results.
 
-The trap is a std in a loss: of a batch with one sample it is nan, with the default divisor.
+The trap is a std in a loss: with the default divisor it is nan for a batch of one sample.
 
 Changed: widened, Var.forward, var. New: Std, std, variance_or_deviation.
 Try: divide by y alone in Std.backward.

@@ -6,20 +6,20 @@ answer for each element. `all` and `any` make one answer of many, and are reduct
     all    a_1 and a_2 and ... and a_n        of no elements: True
     any    a_1 or  a_2 or  ... or  a_n        of no elements: False
 
-The answer jumps, so that no gradient flows, and the result does not require one. What is not 0 is
-true, nan too: nan != 0. The class takes the method's name as a parameter, and the array library
-does the rest.
+The answer jumps, so no gradient flows, and the result does not require one. Every element that is
+not 0 counts as true, nan too. The class takes the method's name as a parameter, and the array
+library does the rest.
 
-Two habits of PyTorch are kept. For uint8 the answer is uint8: PyTorch's booleans were of that type
-once, and old masks still are. And an empty tuple means no dimension here, where it means all of
-them to sum: each element is its own answer.
+Two conventions are PyTorch's. For uint8 the answer is uint8: PyTorch's booleans were of that type
+once, and old masks still are. And dim=() means no dimension here, so that each element is tested
+alone; for sum it means all of them.
 
 The trap: `all` and `any` now hide Python's own in this module. all(x > 0 for x in xs), with a
-generator, would raise. And `if (x == y).all():` is what most people mean by `if x == y:`, which
-raises if there is more than one answer (step 57a).
+generator, would raise. And `if x == y:` raises for more than one element (step 57a); most programs
+need `if (x == y).all():`.
 
 Changed: nothing. New: AllAny, tested_dims, all, any.
-Try: let tested_dims return reduced_dims(dim, ndim) always, and see which line notices.
+Try: always return reduced_dims(dim, ndim) from tested_dims, and see which line of the demo changes.
 """
 
 import functools

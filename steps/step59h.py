@@ -1,11 +1,11 @@
 """Step 59h: The largest element, and ties
 
-A maximum is a reduction too, but only one of its inputs is responsible for it. Move the largest
-element a little, and the maximum moves with it. Move any other, and nothing happens:
+A maximum is a reduction too, but it depends on one of its inputs only. Move the largest element a
+little, and the maximum moves with it. Move any other, and nothing happens:
 
     y = max(x_1, ..., x_n),      dy/dx_i = 1 where x_i = y, else 0
 
-Backward finds the place by asking again: x == y, with y spread back into a shape that fits x (step
+Backward finds the place by a comparison: x == y, with y spread back into a shape that fits x (step
 59a). So x and y are kept, and no index.
 
 The trap is a tie. If two elements are largest, raising either raises the maximum, but lowering
@@ -14,7 +14,7 @@ So k equal elements get 1/k each: `found` is divided by how many were found, alo
 dimensions. (PyTorch's amax does the same. Step 59k's max, along a dimension, will choose one of
 them.)
 
-The smallest element differs in one word. The class says which: method = "min".
+Amin differs from Amax in one word: method = "min".
 
 (found.sum takes axis and keepdims, NumPy's words, as the formula runs on arrays and on Tensors. The
 dtype keeps the count of float32 gradients in float32.)

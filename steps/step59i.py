@@ -1,4 +1,4 @@
-"""Step 59i: Where the maximum is
+"""Step 59i: argmax and argmin
 
 A classifier gives a score for each class, and its answer is not the largest score but its place:
 argmax. A place is an integer. Move a score a little, and the place stays, or jumps. So no gradient
@@ -7,10 +7,9 @@ flows, and `differentiable = False` says so. In a tie the first one counts.
 Without `dim`, the place is counted in the flattened tensor: in a [2, 3] tensor, 4 is row 1, column
 1. With keepdim, the result gets its lost dimension back with size 1, or all of them.
 
-What is the maximum of nothing? A sum of nothing is 0, but a maximum of nothing is not a number at
-all, and NumPy raises a ValueError. PyTorch raises too, an IndexError where a dimension is named,
-and for all elements an error that depends on the function. `check_not_empty` asks the question for
-amax and argmax alike.
+The sum of no elements is 0, but their maximum is not defined, and NumPy raises a ValueError.
+PyTorch raises an IndexError if a dimension is given, and otherwise an error that depends on the
+function. `check_not_empty` does the same for amax and argmax.
 
 Two conventions of PyTorch: argmax of booleans is refused, as it has no kernel for them. And a 0-d
 tensor counts as a row of one element (step 59b): its place is 0.
@@ -18,7 +17,7 @@ tensor counts as a row of one element (step 59b): its place is 0.
 The trap: argmax(x) == target compares a place in all of x with a class. A batch needs argmax(x, 1).
 
 Changed: Amax.forward. New: check_not_empty, ArgMax, ArgMin, arg_extreme, argmax, argmin.
-Try: leave the check out of ArgMax.forward. What do you see in its place?
+Try: leave the check out of ArgMax.forward. Which error do you see in its place?
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Step 59j: Taking elements by their index, and putting them back
 
-The maximum of each row, from the places that argmax has found: one element of each row is taken.
-Its gradient goes back to the same place, and all others get 0.
+argmax has found the place of the maximum in each row. To get the maximum itself, we take the
+element at that place. Its gradient goes back to the same place, and all other elements get 0.
 
     x  [[3 9 4], [8 1 8]]   at [1, 0]   ->   y  [9 8]             take
     gx [[0 g 0], [h 0 0]]   at [1, 0]   <-   g  [g h]             put into zeros
@@ -17,10 +17,10 @@ one element of each row: it gets the dimension for the call, and the result lose
 The trap: put overwrites. If an index appeared twice in a row, one of two gradients would be lost.
 So these are for indices that differ, as places of maxima and of sorted elements do.
 
-A 0-d tensor has nothing to choose from: it is copied.
+A 0-d tensor has one element: it is copied.
 
 New: take_along, TakeAlong, PutAlong.
-Try: take the index [[0, 0]] from the demo's row. Is the gradient right?
+Try: take the index [[0, 0]] from the demo's row, and call backward. Is the gradient right?
 """
 
 from typing import Any

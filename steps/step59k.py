@@ -13,8 +13,8 @@ class too. The two are a named tuple: values, indices = max(x, 1), or max(x, 1).
 Values come from indices: argmax, then TakeAlong. So the gradient goes to the one place that was
 reported, also in a tie. That is where amax and max differ: one shares, the other chooses.
 
-The second argument decides which form is meant: a tensor is the other half of the pairs.
-`max_or_min` sorts it out, once for both functions.
+The second argument decides which form is meant: a tensor means pairs. `max_or_min` makes this
+choice for both functions.
 
 The trap: `max` and `min` now hide Python's own in this module.
 

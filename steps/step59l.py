@@ -1,4 +1,4 @@
-"""Step 59l: The place is found faster than the value
+"""Step 59l: Faster maxima of short rows, through argmax
 
 In short rows, NumPy is slow at maxima: the overhead of each row weighs more than its elements (step
 59d). One of its functions is not: argmax, which has a fast loop of its own. So it pays to find the
@@ -12,7 +12,7 @@ The same positions make `take_along` and PutAlong fast along the last dimension.
 take_along_axis builds an index array for each dimension of x. Here a single one is enough, as rows
 lie one after the other in memory.
 
-Arrays of a GPU have no such gap between argmax and max. So `extreme_rows` has a plain body for all
+On a GPU there is no such gap between argmax and max. So `extreme_rows` has a plain body for all
 types, and one that is registered for np.ndarray (step 59d).
 
 The trap: nan. The maximum of a row with a nan is nan, and a place cannot be nan. But NumPy's argmax

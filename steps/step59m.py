@@ -1,24 +1,24 @@
-"""Step 59m: The length of a vector, and its tip at 0
+"""Step 59m: The Euclidean norm, and its gradient at 0
 
-The Euclidean norm is the length that a ruler measures. Gradients are clipped by it, weights are
-kept small by it, and the distance of two points is the norm of their difference.
+The Euclidean norm of a vector is its length. Programs clip gradients by it and keep weights small
+with it, and the distance of two points is the norm of their difference.
 
     |x| = sqrt(x_1^2 + ... + x_n^2)          d|x|/dx_i = x_i / |x|
 
 The gradient is x, scaled to length 1: the direction of x, in which the length grows fastest.
 
 At x = 0 there is no such direction. The graph of |x| over the plane is a cone, and 0 is its tip.
-The formula says 0 / 0, nan, and a single nan soon makes every weight nan. Among the slopes that are
-possible there PyTorch takes 0: y + (y == 0) is 1 where y is 0, and x / 1 is 0.
+The formula says 0 / 0, nan, and a single nan soon makes every weight nan. PyTorch takes 0, one of
+the subgradients (step 56c): y + (y == 0) is 1 where y is 0, and x / 1 is 0.
 
 Composed from operations, sqrt(sum(x * x)) has the same value, and the gradient nan: sqrt has an
 infinite slope at 0, and does not know what comes before it. That is one reason why the norm is a
 Function of its own.
 
-Halves: 300 is a proper float16, and its square is not. `widened` (step 59e) computes in float32.
+Halves: 300 fits float16, but its square does not. `widened` (step 59e) computes in float32.
 
 The trap: sqrt(sum(x * x)) also loses small numbers, as 1e-30 squared is 0 in float32. PyTorch's
-norm does, too: it is made for vectors of usual size.
+norm does the same.
 
 Changed: the reductions are imported. New: Norm, norm.
 Try: divide by y alone in backward.

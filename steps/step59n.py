@@ -1,7 +1,7 @@
 """Step 59n: Norms of every order
 
-Norms lead from the sum to the maximum. In |x| = (|x_1|^p + ... + |x_n|^p)^(1/p), the larger p is,
-the more the largest element outweighs the others:
+Norms of different orders p lie between the sum and the maximum. In |x| = (|x_1|^p + ... +
+|x_n|^p)^(1/p), the larger p is, the more the largest element outweighs the others:
 
     p = 1      the sum of all distances from 0      d|x|/dx_i = the sign of x_i
     p = 2      step 59m                             d|x|/dx_i = x_i / |x|
@@ -9,16 +9,17 @@ the more the largest element outweighs the others:
     p = inf    the largest |x_i|                    that of amax; -inf: of amin
     p = 0      how many x_i are not 0               0: it is a staircase
 
-For inf, the formula would compute inf^(1/inf). So it is amax of abs, with what amax does in a tie.
+For inf, the formula would compute inf^(1/inf). So this norm is amax of abs, and shares the gradient
+in a tie.
 
 The trap is a power of 0: for p = 1.5, |x_i|^(p - 1) has an infinite slope at x_i = 0, and for p < 1
-the power is infinite itself. As sign(0) is 0, the element's gradient should be 0, not 0 * infinity:
-the size of a zero is replaced by that of a one, by + (x == 0), and sign(x) makes it 0.
+the power is infinite itself. As sign(0) is 0, the element's gradient should be 0, but 0 * infinity
+is nan. So + (x == 0) replaces the size 0 by 1, and the factor sign(x) makes the gradient 0.
 
-PyTorch: norm(x, p=...), with "fro", for Frobenius, as a name of 2. Counting what is not 0 has a
-function of its own, which works for integers too: count_nonzero.
+PyTorch: norm(x, p=...), with "fro", for Frobenius, as a name of 2. count_nonzero counts the
+elements that are not 0, of integers too.
 
-(Programs call some methods of a tensor as functions, such as numel(x). And they ask for kinds of
+(Programs call some methods of a tensor as functions, such as numel(x). And they test for kinds of
 tensors that do not exist here: is_sparse is False.)
 
 Changed: Norm, norm. New: count_nonzero; numel, detach, is_floating_point, is_complex, is_cpu,

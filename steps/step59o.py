@@ -1,25 +1,25 @@
-"""Step 59o: What a graph calls its nodes
+"""Step 59o: PyTorch's names for the nodes of max and min
 
-Tutorials print the graph, node by node, and so does everybody who looks for a gradient that got
-lost. PyTorch says at each node what was called:
+Tutorials print the graph node by node, and so do tools that look for a lost gradient. In PyTorch,
+the name of a node says which function was called:
 
     x.max()      MaxBackward1        x.amax()    AmaxBackward0
     x.max(1)     MaxBackward0        x.min(1)    MinBackward0
 
-Ours say AmaxBackward0 and TakeAlongBackward0: that is how step 59k computes them, and not what the
-program has written. `name` is a method of a Function, so a subclass with another `name` is all that
-is missing. `named` makes one: type(name, bases, attributes) is what a class statement calls. The
-class is made once, so nothing becomes slower.
+Ours are AmaxBackward0 and TakeAlongBackward0, the operations by which step 59k computes them.
+`name` is a method of a Function, so a subclass with another `name` is enough. `named` makes one
+with type(name, bases, attributes), as in step 56a. Each class is made once, so calls do not become
+slower.
 
-A table has, for the largest and for the smallest, the operation of each form of the call.
+The table FORMS holds, for max and for min, the operation of each form of the call.
 
-The trap: the number at the end has no meaning. It tells apart the variants of one function in
-PyTorch's list of derivatives, and sometimes the 0 is the rarer one, as here.
+The trap: the number at the end has no meaning. It numbers the variants of one function in PyTorch's
+list of derivatives.
 
-(Programs also ask of a tensor whether it is on hardware that we do not have: is_xpu is False.)
+(Programs also test for hardware that is not supported here: is_xpu is False.)
 
 Changed: max_or_min. New: named, FORMS; Tensor.is_xpu, is_mps.
-Try: a subclass whose name() is "here", for your own Function, and a loss that goes through it.
+Try: write a Function whose name() returns "here", apply it to x, and print the result.
 """
 
 import collections

@@ -1,17 +1,17 @@
-"""Step 60a: Softmax, and how it stays finite
+"""Step 60a: Softmax without overflow
 
-A classifier ends with one number for each class, a score, and wants probabilities: positive, with
-sum 1.
+A classifier computes a score for each class. Softmax turns scores into probabilities: positive
+numbers with sum 1.
 
     softmax(x)_i = e^(x_i) / (e^(x_1) + ... + e^(x_n))
 
-As it stands, this formula is of no use. e^89 is already more than float32 can hold, and inf / inf
+Computed as it is written, this formula overflows: e^89 is more than float32 can hold, and inf / inf
 is nan. But numerator and denominator can be divided by the same e^m without changing the quotient:
 
     e^(x_i) / (sum of e^(x_k))  =  e^(x_i - m) / (sum of e^(x_k - m))
 
-Take m = max(x), and no exponent is above 0: the largest term is 1, and nothing overflows. What is
-too small becomes 0, and does no harm. `minus_max` makes the array that both lines need.
+With m = max(x), no exponent is above 0: the largest term is 1, and nothing overflows. Terms that
+are too small become 0, which is harmless. `minus_max` computes x - m.
 
 Each output depends on every input: dy_i/dx_k is y_i (1 - y_i) for k = i, and -y_i y_k otherwise.
 Summed over all outputs, that is one line:
@@ -21,8 +21,7 @@ Summed over all outputs, that is one line:
 It needs y alone, and one node stands for five. (Composed of exp, sum and / it would keep three
 arrays.)
 
-The trap: if all scores are -inf, nothing is left to choose from, and softmax gives nan, in PyTorch
-too.
+The trap: if all scores are -inf (all classes are masked out), softmax gives nan, in PyTorch too.
 
 Changed: the modules of extremes and norms are imported. New: minus_max, Softmax, softmax.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.

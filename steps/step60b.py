@@ -1,13 +1,13 @@
 """Step 60b: The logarithm of a softmax
 
 A loss takes the logarithm of a probability. For scores [1000, 999, 0], the third probability is
-e^-1000, which is 0 in every type, and its logarithm is -inf. The right number is -1000.3: it was
-there before exp was taken. So exp and log must not meet:
+e^-1000, which is 0 in every type, and its logarithm is -inf. The right number is -1000.3: exp has
+lost it. So the logarithm is taken of the formula, where it cancels the exp of the numerator:
 
     log softmax(x)_i = x_i - m - log(e^(x_1 - m) + ... + e^(x_n - m))
 
-The sum contains an e^0 = 1, so its logarithm is at least 0, and finite. A loss uses log_softmax,
-always; step 39a did, for the first network.
+The sum contains an e^0 = 1, so its logarithm is at least 0, and finite. So a loss always uses
+log_softmax, as that of the first network did (step 39a).
 
 Its derivative needs y alone again, since softmax is e^y:
 
@@ -16,13 +16,13 @@ Its derivative needs y alone again, since softmax is e^y:
 With a loss of -y_t, for the target t, that is softmax(x) - 1 at t and softmax(x) elsewhere: the
 prediction minus the target. It is never larger than 1, and never 0 while the answer is wrong.
 
-What both functions check of their arguments is written once: `softmax_along`.
+`softmax_along` checks the arguments of both functions.
 
 The trap: softmax(x).log() is the same formula on paper. For small scores it agrees; it fails where
 a network is sure and wrong, and that is where its gradient is needed most.
 
 Changed: softmax. New: LogSoftmax, softmax_along, log_softmax.
-Try: the gradient of softmax(x, 0).log() for the demo's scores.
+Try: write softmax(x, 0).log() in the demo's loss. What is its gradient?
 """
 
 from typing import Any

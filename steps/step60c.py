@@ -5,24 +5,26 @@ The part that log_softmax subtracts from every score has a name:
     logsumexp(x) = log(e^(x_1) + ... + e^(x_n)) = m + log(sum of e^(x_i - m))
 
 It lies between max(x) and max(x) + log(n): a maximum without a corner. Its gradient is softmax(x):
-where max hands everything to one element, logsumexp shares it. And with probabilities that are kept
-as logarithms, it is how they are added.
+where max gives all of it to one element, logsumexp shares it. It also adds probabilities that are
+stored as logarithms.
 
 Infinite scores need care. A mask sets a score to -inf, since e^-inf is 0.
 
 - All are -inf: m is -inf, and x - m is -inf + inf, which is nan. So an m that is not finite becomes
   0. Then the sum is 0, and its logarithm -inf: the right result.
-- Its backward: softmax is e^(x_i - y), with y = -inf again -inf + inf. With a finite number in the
-  place of y, x_i - y is -inf, and the gradient 0: nothing that a masked score does changes y.
+- Its backward: softmax is e^(x_i - y), with y = -inf again -inf + inf. With a finite number in
+  place of y, x_i - y is -inf, and the gradient 0. That is right, since a masked score has no effect
+  on y.
 - One is inf: y is inf, as it should be.
 
-Of no elements the sum is 0 and the result -inf. NumPy has no maximum of nothing, but a sum.
+Of no elements the sum is 0, and the result -inf. NumPy's max refuses an empty array, so m is then
+its sum, 0.
 
-The trap: the number has to be finite in the type at hand. -1e308 is -inf as a float32. So `lowest`
-has one for each size.
+The trap: the finite number must be finite in the type of x. -1e308 is -inf in float32. So `lowest`
+has one for each size of type.
 
 New: Logsumexp, logsumexp.
-Try: leave the clip out of backward.
+Try: leave the clip out of backward. Which gradient becomes nan?
 """
 
 import math

@@ -3,11 +3,11 @@
     y = x_1 x_2 ... x_n          dy/dx_i = the product of all the others = y / x_i
 
 If x_i is 0, y / x_i is 0 / 0. With one zero among the factors, its own slope is the product of the
-others, which need not be 0; with two zeros, all slopes are 0. Cases could be counted. But second
-derivatives ask for products without two factors, and so on.
+others, which need not be 0; with two zeros, all slopes are 0. These cases could be told apart, but
+second derivatives need products without two factors, and so on.
 
-The others can be multiplied without dividing: what stands before x_i, times what stands after it.
-Products of all factors before each place are found by shifting:
+The product of the others needs no division: it is the product of all factors before x_i, times the
+product of all after it. The products before each place are found by shifting:
 
     x                        a      b       c       d
     shifted by 1             1      a       b       c
@@ -23,7 +23,7 @@ Where no factor is 0, dividing is faster, and right. `Prod` looks at y: it is 0 
 The trap is underflow: y may be 0 where no x_i is. Then the slow way is taken, and is right too.
 
 New: Shift, product_before, Prod, prod.
-Try: divide always, and see the nan.
+Try: always divide, and see the nan.
 """
 
 from typing import Any

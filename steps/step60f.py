@@ -5,13 +5,13 @@ A vocabulary of 128,256 words, all with the same score: the probability of each 
 is 65,504: the sum is inf. For fewer words it is the rounding that hurts: exp rounds, the sum
 rounds, the quotient rounds.
 
-So all three functions compute in float32, and round once. softmax and log_softmax do it inside of
-their forward: y is saved in the input's type, half as large, and backward computes with it.
-logsumexp goes through `widened` (step 59e), since its backward subtracts y from x, and needs all
-digits of both.
+So all three functions compute in float32, and round once. softmax and log_softmax do this in
+forward: y is saved in the input's type, half as large, and backward computes with it. logsumexp
+goes through `widened` (step 59e), since its backward subtracts y from x, and needs all digits of
+both.
 
-With a float32 array of its own in hand, exp can write into it: out=y saves an allocation, which for
-a large array takes as long as the exponential.
+The float32 array y is new, so exp can write into it: out=y saves an allocation, which for a large
+array takes as long as the exponential.
 
 With dtype=..., the input is converted first, as for a sum. And logsumexp takes integers: they
 become floats. (Of softmax, PyTorch refuses them, as step 60a does.)

@@ -1,23 +1,23 @@
-"""Step 60g: A softmax of short rows, quickly
+"""Step 60g: Faster softmax of short rows
 
 Attention takes the softmax of hundreds of thousands of short rows, and there NumPy's overhead of
-each row weighs more than the arithmetic. The demo measures what three changes make of it:
+each row weighs more than the arithmetic. Three changes help, and the demo measures them:
 
 - The maximum of a short row comes from its place (step 59l).
 - The maximum is often not needed. If all scores lie between -10 and 10, e^x neither overflows nor
-  vanishes, and two passes that look for the extremes replace one that subtracts.
+  vanishes. Two passes over the whole array find this out, and no row needs its maximum.
 - Dividing each row by its sum broadcasts a column, and NumPy starts a new loop for every row.
   np.repeat writes the sums out, and then two long arrays are divided in one loop.
 
-The result is the same, up to rounding. All of this is about NumPy; an array library of a GPU brings
-a kernel of its own, which does everything in one pass: softmax_forward is a singledispatch, under
-which it is registered (step 69q).
+The result is the same, up to rounding. All of this is about NumPy. A GPU has a kernel of its own,
+which does everything in one pass. It is registered for softmax_forward, a singledispatch (step
+69q).
 
-The trap is the second change: nan. nan < 10 is False, so that a row with a nan goes the long way.
-And -inf, a masked score, does too.
+The trap of the second change is nan. nan < 10 is False, so an array with a nan is computed the long
+way. So is one with -inf, a masked score.
 
 Changed: minus_max, Softmax. New: sums_over, softmax_forward.
-Try: 1000 in place of 10. Which line notices?
+Try: write 1000 in place of 10. Which line of the demo changes?
 """
 
 import functools

@@ -1,20 +1,19 @@
-"""Step 73a: A bend between two layers
+"""Step 73a: Activations: a nonlinearity between layers
 
-A network of two linear layers is to learn y = x^2. It does not: after training its error is that of
-the best straight line, to two digits, and more layers or units do not help. The reason is algebra:
+Can two linear layers learn y = x^2? No: after training the error is that of the best straight line,
+and more layers or units do not help. The reason is algebra:
 
     W2 (W1 x + b1) + b2  =  (W2 W1) x + (W2 b1 + b2)
 
-Two linear layers in a row are one linear layer. What makes a network more than that is a bend in
-between, the activation: a function of each element that is not a line. relu(x) = max(x, 0), tanh
-and sigmoid have been there since step 56g; here they become modules, so that they fit into a
-Sequential.
+Two linear layers in a row are one linear layer. A deeper network needs a nonlinear function of each
+element in between, the activation. relu(x) = max(x, 0), tanh and sigmoid are already operations;
+here they become modules, so that they fit into a Sequential.
 
-With 20 units and a bend, 20 bent lines are added, each at another place: enough for a parabola, and
-with enough units for any curve on an interval (Cybenko, 1989).
+With 20 units and an activation, the network adds 20 curves with bends at different places: enough
+for a parabola, and with enough units for any curve on an interval (Cybenko, 1989).
 
-The trap: a bend belongs between the layers. Behind the last one it limits what the network can say:
-relu says nothing negative, tanh nothing above 1. (PyTorch: nn.ReLU, nn.Tanh, nn.Sigmoid.)
+The trap: an activation belongs between the layers. After the last layer it limits the outputs: relu
+has no negative ones, tanh none above 1. (PyTorch: nn.ReLU, nn.Tanh, nn.Sigmoid.)
 
 New: relu; ReLU, Sigmoid, Tanh. Moved: the layers, to linear.py and dropout.py in tinytorch/nn.
 Try: put a Tanh behind the last layer, and look at the error.

@@ -1,21 +1,21 @@
-"""Step 73b: Units that are never silent for good
+"""Step 73b: leaky_relu: no dead units
 
 Start the network of step 73a with biases of -2.5. For all inputs between -2 and 2 the sums are
-negative, relu says 0, and its slope is 0 as well: no gradient passes, no weight changes, the units
-are silent for ever. In the demo, where y = exp(x) is to be learned, the error stays that of a
-constant. Such dead units happen in training, too, after one step that was too large.
+negative, relu returns 0, and its slope is 0 as well: no gradient passes, no weight changes, and the
+units stay at 0. In the demo, which learns y = exp(x), such a network does not improve beyond a
+constant. Dead units also appear in training, after a step that was too large.
 
 A small slope below 0 is enough to bring them back:
 
     leaky_relu(x) = x where x > 0, s x elsewhere         s = 0.01, say
     dy/dx = 1, or s
 
-The Function says both in one line each, for whole arrays: max(x, 0) + s min(x, 0), and for the
-slope s + (1 - s) [x > 0].
+The Function computes both for whole arrays: max(x, 0) + s min(x, 0), and for the slope
+s + (1 - s) [x > 0], where [x > 0] is 1 or 0.
 
-The trap: at 0 itself the curve has a corner, and no derivative. One of the two has to be chosen; it
-is s here, as in PyTorch (0 for relu). A network seldom lands on it exactly; a check of derivatives
-by differences, which looks at both sides, would.
+The trap: at 0 the curve has a corner, and no derivative. PyTorch uses s there, and 0 for relu; we
+do the same. In training x is seldom exactly 0; but gradcheck, which compares with differences to
+both sides, fails there.
 
 New: LeakyRelu, leaky_relu, LeakyReLU.
 Try: a slope of 0.5, and one of 1. What can the network learn then?

@@ -1,18 +1,18 @@
-"""Step 73c: Value and slope: what activations have in common
+"""Step 73c: Activation: a base class of two formulas
 
-leaky_relu still has a corner. elu goes over smoothly into a constant -a, which also brings the mean
-of a layer's outputs nearer to 0 (Clevert et al., 2015):
+leaky_relu still has a corner. elu approaches a constant -a smoothly, which also brings the mean of
+a layer's outputs nearer to 0 (Clevert et al., 2015):
 
     elu(x) = x where x > 0, a (exp(x) - 1) elsewhere         dy/dx = 1, or a exp(x)
 
-Half of its Function would repeat LeakyRelu: keep x, keep the options, get them back. So an
-Activation does that for all, and a subclass gives two formulas: `value`, and `slope`, which is g
-times dy/dx. The next ones are two lines each.
+Half of its Function would repeat LeakyRelu: save x, save the options, get them back. So a base
+class, Activation, does that, and a subclass defines two formulas: `value`, and `slope`, which is g
+times dy/dx.
 
-The trap is exp. Both formulas are computed for all elements, and then one is chosen. For x = 1000
-exp(x) is inf, and 0 * inf, "not chosen", is nan: the demo shows a gradient of nan at a place where
-the curve is a straight line. So exp only gets numbers that are not positive: exp(min(x, 0)). In the
-value it is expm1(x) = exp(x) - 1, which is exact for small x, where 1 - 1 would leave nothing.
+The trap is exp. Both branches are computed for all elements and multiplied by 0 or 1. For x = 1000
+exp(x) is inf, and 0 * inf is nan: the demo shows a gradient of nan where the curve is a straight
+line. So exp only gets numbers that are not positive: exp(min(x, 0)). The value uses expm1(x) =
+exp(x) - 1, which is exact for small x, where exp(x) rounds to 1 and the difference to 0.
 
 Changed: LeakyRelu is an Activation. New: Activation, Elu, elu.
 Try: in Elu.slope pass x itself to exp, and look at the gradient of elu at 1000.

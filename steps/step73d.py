@@ -1,25 +1,24 @@
-"""Step 73d: softplus(1000)
+"""Step 73d: softplus, logsigmoid and silu without overflow
 
-Three more curves, all made of the sigmoid s(x) = 1 / (1 + exp(-x)):
+Three more activations, all based on the sigmoid s(x) = 1 / (1 + exp(-x)):
 
     softplus      log(1 + exp(x))        a smooth relu; its slope is the sigmoid
     logsigmoid    -softplus(-x)          the logarithm of a probability
-    silu          x s(x)                 like relu with a dent; also called swish
+    silu          x s(x)                 like relu, but slightly negative below 0; also called swish
 
-Written like that, softplus(1000) is inf in float32, since exp(1000) is, and its gradient is nan,
-inf / inf. But the answer is known: for large x it is x. The way out takes the large part out of the
-logarithm first,
+By this formula softplus(1000) is inf in float32, because exp(1000) is, and its gradient is nan,
+inf / inf. But for large x, softplus(x) is x. So we take max(x, 0) out of the logarithm:
 
     log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))
 
-which is exact, and exp gets only numbers that are not positive. In the slope inf may appear, but as
-the denominator of a fraction and nowhere else: 1 / (1 + inf) is 0, which is right.
+This is the same function, and exp gets no positive numbers. In the slope exp may be inf, but only
+in a denominator: 1 / (1 + inf) is 0, which is right.
 
-PyTorch's softplus has two options: beta makes the bend sharper, and above `threshold` it is x
-itself. logsigmoid wants no such limit; its exact value is small, but not 0.
+PyTorch's softplus has two options: beta makes the bend sharper, and where beta x is above
+`threshold` the result is x itself. logsigmoid has no such limit: for x = 30 it is small, but not 0.
 
-The class is called SoftplusActivation, as the module needs the short name; name() takes the ending
-off again for the graph.
+The class is called SoftplusActivation, because the module needs the short name; name() removes the
+ending in the graph.
 
 New: Silu, SoftplusActivation, Activation.name; silu, softplus, logsigmoid.
 Try: softplus with threshold=1 at 0.9, 1 and 1.1. What does the limit cost?

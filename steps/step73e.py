@@ -1,20 +1,20 @@
-"""Step 73e: gelu: how much a number counts
+"""Step 73e: gelu, and its tanh approximation
 
-relu asks whether a number is positive. gelu asks how probable it is that a number drawn at random
-is smaller, and counts it by that share (Hendrycks and Gimpel, 2016). GPT and BERT are made of it.
+relu multiplies x by 1 or 0, and jumps from one to the other. gelu multiplies x by the probability
+that a normal random number is smaller than x (Hendrycks and Gimpel, 2016). GPT and BERT use it.
 
     gelu(x) = x P(x)         P: the distribution function of the normal distribution
     dy/dx   = P(x) + x P'(x)     P(x) = (1 + erf(x / sqrt(2))) / 2
 
-erf takes most of the time, and backward needs P(x) again. So Gelu keeps it: an array of the size of
-x which spares backward most of its time, as the demo measures. Only a second derivative computes P
-anew, because P(x) is then part of a graph: what is saved as an array has no history (step 33).
+erf takes much time, and backward needs P(x) again. So Gelu saves it: that costs an array of the
+size of x and makes backward faster, as the demo measures. A second derivative computes P(x) again,
+because a saved array has no history (step 33).
 
 Before erf was fast, programs used a formula with tanh, which is off by 0.0005 at most. GPT-2 was
-trained with that one, and its weights want it still: approximate="tanh".
+trained with it, so its weights need approximate="tanh".
 
-The trap: two curves that differ by 0.0005 give a network that works, and is a little worse. Nothing
-complains; look at the configuration of the weights that you load.
+The trap: with the wrong one of the two a network works, but a little worse, and there is no error.
+Look at the configuration of the weights that you load.
 
 New: Gelu, GeluActivation, gelu.
 Try: approximate="sigmoid", x s(1.702 x), is a third formula. How far off is it?

@@ -1,18 +1,19 @@
-"""Step 73f: Halves, in place, and what is refused
+"""Step 73f: Activations: float16, in place, and checks
 
-The formulas of steps 73b to 73e take whatever array they get. For float16 each part of a formula is
-rounded: x / (1 + exp(-x)) has four operations, and the demo counts how many results differ from the
-exact value, rounded once. Integers come back as floats of some type, or fail inside.
+The formulas of steps 73b to 73e accept any array. For float16 each operation rounds:
+x / (1 + exp(-x)) has four, and the demo counts how many results differ from the exact value,
+rounded once. Integers come back as floats of some type, or fail inside.
 
-So Activation computes halves as float32, as sums do (step 41g), and rounds once, and all functions
-go through one door, activate, which refuses integers and what is not a tensor.
+So Activation computes float16 as float32, as sums do (step 41g), and rounds once. And all functions
+call `activate`, which refuses integers and objects that are not tensors.
 
-The same door does inplace=True: the result is written into the input's memory. Here that saves no
-memory: backward needs what was there, so a copy is kept. But programs that ask for it run, and
-compute the same. (relu needs only the sign, which the result has too: relu_ keeps no copy.)
+activate also implements inplace=True: it writes the result into the input's memory. Here that saves
+no memory, because backward needs the old values, so a copy is kept. But programs that use the
+option run. (The gradient of relu needs only the sign, which the result has too: relu_ needs no
+copy.)
 
-The trap is the one of every operation in place: a leaf that requires a gradient refuses (step 49e).
-check_writable says so before anything is computed.
+The trap is that of all operations in place: a leaf that requires a gradient refuses them (step
+49e). check_writable raises this error before anything is computed.
 
 Changed: Activation, Gelu.forward, and all functions. New: activate, relu_.
 Try: call clone() nowhere in activate. Which derivative becomes wrong?

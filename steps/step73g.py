@@ -1,22 +1,21 @@
 """Step 73g: Modules from functions
 
-ReLU, LeakyReLU, Sigmoid and Tanh of steps 73a and 73b are twenty-odd lines that say nothing new:
-each option of the function is an argument of __init__, then an attribute, then an argument of the
-function, then a part of the text. The other five activations would be forty more.
+ReLU, LeakyReLU, Sigmoid and Tanh of steps 73a and 73b are repetitive: each option of the function
+is an argument of __init__, then an attribute, then an argument of the call, then a part of the
+repr. The other five activations would be forty more such lines.
 
-The signature of the function says all that. FunctionModule reads it once for each subclass:
+The signature of the function contains all that. FunctionModule reads it once for each subclass:
 
     class LeakyReLU(FunctionModule, function=leaky_relu)
         leaky_relu(input, negative_slope=0.01, inplace=False)
                    ────   ───────────────────────────────────
                    forward          options: __init__, attributes, text
 
-__init_subclass__ is called by Python when a subclass is made, with the keywords behind its bases.
-bind and apply_defaults do with the arguments what a call would do, errors included.
+Python calls __init_subclass__ when a subclass is defined, with the keywords after its bases. bind
+and apply_defaults match the arguments to the signature as a call does, errors included.
 
-A function that compares has two inputs (`_inputs`), and a module may show only the first few
-options. An option that is a tensor, a weight, becomes a buffer: it moves and is saved with the
-module.
+A loss has two inputs (`_inputs`). `options` limits a module to the first few options. An option
+whose name ends in "weight" is a tensor and becomes a buffer: it moves and is saved with the module.
 
 The trap: a function stored on a class becomes a method, and gets self. staticmethod prevents that.
 (PyTorch writes these classes by hand, in torch.nn.modules.activation.)

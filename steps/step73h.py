@@ -1,22 +1,22 @@
 """Step 73h: Catalogue: more activations
 
-Networks that people rebuild name a dozen other bends. They are the curves of step 73c again, with
-other formulas; skim them, and come back for the one that your network uses.
+Published networks use a dozen other activations. They are like those of step 73c, with other
+formulas; skim them, and come back for the one that your network uses.
 
     relu6, hardtanh           cut off on both sides          MobileNetV2
-    hardsigmoid, hardswish    sigmoid and silu of lines      MobileNetV3: no exp is needed
+    hardsigmoid, hardswish    from straight lines, no exp    MobileNetV3
     threshold                 x, or a value, below a limit
     celu, selu                elu, with other scales         nets that normalise themselves
     mish                      x tanh(softplus(x))            YOLOv4
     softsign, tanhshrink      x / (1 + |x|), x - tanh(x)
     glu                       one half gates the other       WaveNet, convolutional translation
-    gumbel_softmax            a softmax that draws           VAEs of classes
+    gumbel_softmax            a softmax that samples         VAEs of classes
 
-What is made of straight lines is its own Activation, two lines each; the function `curve` makes the
-class. What is a formula of finished operations is written as that formula.
+Activations of straight lines are Activation classes of two formulas, made by the function `curve`.
+The others are formulas of existing operations.
 
-The trap is the corner: at a point where two lines meet the slope is 0 here, as in PyTorch, while
-clamp gives 1 there. The demo shows it.
+The trap is the corner, where two lines meet: the slope is 0 there, as in PyTorch, while that of
+clamp is 1. The demo shows it.
 
 New: curve, and the functions and modules of the table. Moved: those of step 73g, to activation.py.
 Try: hardtanh of ones, and its gradient; then the same with clamp(-1, 1).

@@ -1,23 +1,23 @@
-"""Step 74a: How far off is an answer? The slope counts
+"""Step 74a: Regression losses: mse_loss and l1_loss
 
-A loss is one number for how wrong a network is. So far we wrote (y - t).square().mean() each time.
-Is the square right? Training goes down the slope of the loss, so it is the slope that counts:
+A loss is one number that says how wrong a network is. So far we wrote (y - t).square().mean() each
+time. Is the square right? Training follows the slope of the loss, here of one error d = y - t:
 
-    mse_loss     d^2      slope 2 d        an answer that is off by 10 pulls ten times as hard
-    l1_loss      |d|      slope 1 or -1    all pull alike, near or far
+    mse_loss     d^2      slope 2 d        the gradient of an error of 10 is 20, of 1 it is 2
+    l1_loss      |d|      slope 1 or -1    all errors have equal gradients
 
-If the 10 is a typo in the data, with the square it pulls the whole fit. The demo looks for the best
-constant for five numbers, one of which is 30 instead of 3. The square's is 8, the mean; it lies far
-from all of them. The absolute value's is 3, the median.
+If the 10 is a typo in the data, the square lets it move the whole fit. The demo finds the best
+constant for five numbers, one of which is 30 instead of 3. For the square it is 8, the mean, far
+from most of them. For the absolute value it is 3, the median.
 
-Each loss has a `reduction`: the mean of all, their sum, or all of them ("none"). The sum grows with
-the number of items, and the step size would have to shrink with it; hence the mean.
+Each loss has a `reduction`: the mean of all losses, their sum, or all of them ("none"). The sum
+grows with the number of items, and would need a smaller step size; so the mean is the default.
 
 As in step 73g the modules need no code. LossModule has two inputs and shows no options, as in
 PyTorch.
 
-The trap: `reduction` has to be named here. In PyTorch two older arguments stand before it; by
-position "sum" would be one of them.
+The trap: `reduction` must be a keyword here. In PyTorch two older arguments come before it, so
+"sum" by position would be one of them.
 
 New: check_reduction, reduced, mse_loss, l1_loss; LossModule, MSELoss, L1Loss. Moved: the
 activations.

@@ -1,22 +1,21 @@
-"""Step 74b: A loss that goes down and teaches nothing
+"""Step 74b: Losses: warning about broadcast shapes
 
-A network gives [n, 1], one number for each of n rows. The targets come from a file as [n]. The loss
-of step 74a takes both, and broadcasting makes [n, n] of them: every answer is compared with every
-target. The best answer to all targets at once is their mean, for each row. In the demo the loss
-goes down, ends at the variance of the targets, and the network has learned a constant.
+A network returns [n, 1], one number for each of n rows. The targets come from a file as [n]. The
+loss of step 74a accepts both and broadcasts them to [n, n]: every output is compared with every
+target. The best output is then the mean of all targets, for each row. In the demo the loss goes
+down and ends at the variance of the targets, and the network has learned a constant.
 
-There is no error, and there should be none: some programs broadcast on purpose. But it is seldom
-meant. So `pair`, the door of all losses for numbers, warns where shapes differ, and does what was
-asked.
+This is not an error, because some programs broadcast on purpose. But it is usually a mistake. So
+`pair`, which the losses of step 74a now call, warns if the shapes differ.
 
     pair(input, target)     shapes: a warning, then broadcast
                             types:  one for both, by the rules of step 41c
-                            integers: refused by mse_loss, as they have no slope
+                            integers: refused by mse_loss, since they have no gradient
 
 stacklevel=3 makes Python show the line that called the loss, not our own.
 
-The trap: warnings are shown once for each line, far up in the output of a long training. Turn them
-into errors while you write a program: `python -W error`.
+The trap: a warning is shown once for each line, and is easily missed in the output of a long
+training. Turn warnings into errors while you write a program: `python -W error`.
 
 Changed: mse_loss, l1_loss. New: pair.
 Try: python -W error with this step's training, without catch_warnings.

@@ -1,22 +1,21 @@
 """Step 74c: A loss as one node
 
-mse_loss of step 74b leaves three nodes in the graph: difference, square, mean. Each makes an array
-as large as the input on the way forward, and one on the way back. The demo counts and measures. And
-in float16 the difference and the square are rounded before the mean is taken.
+mse_loss of step 74b leaves three nodes in the graph: difference, square, mean. Most of them make an
+array as large as the input in forward, and another in backward. The demo counts the nodes and
+measures the time. And in float16 the square overflows before the mean is taken.
 
-A loss compares element by element and then adds up. Both derivatives are known as soon as the
-formula for one pair is:
+Such a loss is a function of each pair of elements, and then a mean. Its gradients follow from the
+formula for one pair:
 
-    L = 1/n sum of f(x_i, t_i)        dL/dx_i = g/n f'(x_i, t_i)        dL/dt_i = -dL/dx_i
+    L = 1/n sum of f(x_i - t_i)       dL/dx_i = g/n f'(x_i - t_i)       dL/dt_i = -dL/dx_i
 
-(the last one because f is of x - t). So Loss is one Function for all of them, and a loss is two
-formulas: its value and its slope. from_formulas makes a class of the two; for mse they are lambdas
-of one line. The mean is a division by `count`, which stands in the gradient, too.
+So one Function, Loss, serves for all of them, and a loss is two formulas: its value and its slope.
+from_formulas makes a class of the two. The mean divides by `count`, and so does the gradient.
 
-`wide` computes halves as float32 and rounds once, at the end.
+`wide` converts float16 to float32; the result is rounded once, at the end.
 
-The trap: a target is usually data and needs no gradient. `ctx.edges[1] is None` then, and -gx is
-not computed. But it can be another network's answer, so it must not be left out.
+The trap: a target is usually data and requires no gradient. Then `ctx.edges[1]` is None, and -gx is
+not computed. But a target can be the output of another network, and then needs its gradient.
 
 Changed: mse_loss. New: Loss, from_formulas, Mse.
 Try: leave out `/ ctx.count` in backward. What would a user notice?

@@ -1,22 +1,21 @@
-"""Step 74d: A square near 0, a line beyond
+"""Step 74d: huber_loss and smooth_l1_loss
 
-The square is good near the goal: its slope becomes small, and the steps with it. The absolute value
-is good far away: an outlier pulls no harder than any other. But near the goal it does not calm
-down; the slope jumps from 1 to -1, and with a constant step the fit swings to and fro, as the demo
+The square is good for small errors: its slope becomes small, and so do the steps. The absolute
+value is good for large errors: an outlier has no larger gradient than any other point. But near the
+minimum its slope jumps between 1 and -1, and with a constant rate the fit oscillates, as the demo
 shows.
 
-The Huber loss has both (Huber, 1964): a parabola up to delta, and the tangent beyond.
+The Huber loss combines both (Huber, 1964): a parabola up to delta, and its tangent beyond.
 
     f(d) = d^2 / 2 for |d| < delta,   delta (|d| - delta / 2) beyond
-    f'(d) = d, cut off at delta and -delta
+    f'(d) = d, clipped to [-delta, delta]
 
-The slope says it more simply than the value: it is `clip`. The value follows in one line, with the
-distance cut off: near (|d| - near / 2).
+With near = min(|d|, delta) the value is one line, too: near (|d| - near / 2).
 
-smooth_l1_loss is the same, divided by beta: its slope is 1 beyond (Girshick, 2015). So one pair of
-formulas with a factor does for both; only the name in the graph differs. beta = 0 is l1_loss.
+smooth_l1_loss is huber_loss divided by beta: its slope is 1 beyond (Girshick, 2015). So both share
+one pair of formulas with a factor; only the name in the graph differs. With beta = 0 it is l1_loss.
 
-The trap: delta has the unit of the data. 1 is right where errors of 1 are small.
+The trap: delta has the unit of the data. 1 is right if errors of 1 are small.
 
 Changed: Loss takes options. New: huber_value, huber_slope, Huber, SmoothL1; huber_loss,
 smooth_l1_loss; HuberLoss, SmoothL1Loss.

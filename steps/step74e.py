@@ -1,24 +1,23 @@
-"""Step 74e: Yes or no: the probability of the truth
+"""Step 74e: Binary cross entropy
 
-The answer is yes or no, the network gives a probability p of yes. One could take (p - t)^2. But
-then a network that is sure and wrong, p = 0.999 for a no, has a slope of almost 2, and not more;
-with a sigmoid in front of it, next to nothing of that arrives. A doctor who is sure and wrong has
-done worse than that.
+The target t is yes (1) or no (0), and the network returns a probability p of yes. One loss could be
+(p - t)^2. But if the network is sure and wrong, p = 0.999 for a no, its slope is only almost 2, and
+a sigmoid before it passes on very little of that.
 
-The loss that fits is -log of the probability given to the truth:
+A better loss is -log of the probability of the right class:
 
     l = -log(p) for yes, -log(1 - p) for no      =  -t log(p) - (1 - t) log(1 - p)
 
-It is 0 if the network is sure and right, and grows without bound if it is sure and wrong. Added
-over all items, it is the logarithm of the probability of all the data (the likelihood), with its
-sign turned. The second form also takes a t between yes and no.
+It is 0 if the network is sure and right, and grows without bound if it is sure and wrong. Summed
+over all items, it is the negative logarithm of the probability of all the data (the likelihood).
+The second form also accepts a t between 0 and 1.
 
-This loss is not one of x - t. So from_formulas gets a third formula, df/dt. Items may have a
+This loss is not a function of x - t. So from_formulas gets a third formula, df/dt. Items may have a
 weight.
 
 The trap is p = 1 for a no: -log(0) is inf, and one such item spoils the mean. Logarithms below -100
-count as -100, as in PyTorch. But a sigmoid rounds to 1 at 17 in float32, and its slope to 0: the
-demo ends with a network that is sure, wrong, and has no gradient left. The next step mends that.
+count as -100, as in PyTorch. But in float32 sigmoid(17) is 1, and its slope 0: at the end of the
+demo a network is sure and wrong, and gets no gradient. Step 74f solves that.
 
 Changed: reduced, from_formulas, Loss. New: check_target, entropy, BinaryCrossEntropy,
 binary_cross_entropy, BCELoss.

@@ -1,22 +1,22 @@
-"""Step 74f: Yes or no, from logits
+"""Step 74f: Binary cross entropy with logits
 
-In step 74e a network was sure and wrong, and got no gradient: sigmoid(200) is 1 in float32, log(1 -
-1) was replaced by -100, and the slope of the sigmoid was 0. The information is lost before the loss
-sees it. But the number in front of the sigmoid, the logit x, still knows how wrong it is.
+In step 74e a network was sure and wrong, and got no gradient: sigmoid(200) is 1 in float32, log(0)
+was replaced by -100, and the slope of the sigmoid was 0. The information is lost before the loss
+is computed. But the input of the sigmoid, the logit x, still has it.
 
 Put p = sigmoid(x) into the formula, and simplify:
 
     l = log(1 + exp(x)) - t x            dl/dx = sigmoid(x) - t
 
-The value is softplus, which is right for any x (step 73d). The slope is the prediction minus the
-truth, as in step 65o: 1 for the network above, the largest there is. No factor makes it vanish.
+The first term is softplus, which is exact for any x (step 73d). The slope is the prediction minus
+the target, as in step 65o: 1 for the network above, the largest possible value.
 
-If one item in a hundred is a yes, a network that always says no is nearly right. pos_weight counts
-each yes that often. Then the loss is written with softplus(-x) = -log(p).
+If one item in a hundred is a yes, a network that always says no is nearly right. pos_weight
+multiplies the loss of each yes. For that the loss is written with softplus(-x) = -log(p).
 
-The trap: a Sigmoid at the end of the network and this loss: the sigmoid is taken twice, and no
-error says so. The network gives logits; for probabilities, apply sigmoid to them. (PyTorch:
-BCEWithLogitsLoss, and the advice to prefer it.)
+The trap: a Sigmoid at the end of the network and this loss apply the sigmoid twice, without an
+error. The network must return logits; for probabilities, apply sigmoid to them. (PyTorch:
+BCEWithLogitsLoss.)
 
 Changed: check_target. New: WithLogits, binary_cross_entropy_with_logits, BCEWithLogitsLoss.
 Try: a hundred items, one yes, pos_weight 99: which logit is the best constant?

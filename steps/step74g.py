@@ -1,23 +1,23 @@
-"""Step 74g: How alike are two vectors?
+"""Step 74g: Cosine similarity
 
-A network gives a vector for each photo, each word, each song. Which two are alike? The distance
-depends on the lengths: in the demo a word that occurs ten times as often has a longer vector of the
-same direction, and is further away than one of another meaning. What tells is the direction:
+A network returns a vector for each photo, word or song. Which two are alike? The distance depends
+on the lengths: in the demo a word that occurs ten times as often has a longer vector of nearly the
+same direction, and is further away than a word of another meaning. So we compare directions:
 
     cos(a, b) = a b / (|a| |b|)         1: one direction   0: a right angle   -1: opposite
 
-normalize divides by the length, and what remains is the sum of products of two vectors of length 1.
-It serves as a loss, too, 1 - cos: its gradient turns a vector and leaves its length alone.
+normalize divides a vector by its length, and the cosine is the sum of products of two such vectors.
+1 - cos is a loss, too: its gradient is at a right angle to the vector, so it turns the vector.
 
-The trap is the vector of zeros, which has no direction. Divided by its length it is nan, and the
-slope of the norm is nan as well. clamp(min=eps) divides by eps instead: the result is 0, and the
-gradient finite (step 59n says why the norm's own slope is 0 there).
+The trap is the vector of zeros, which has no direction. Divided by its length it is nan.
+clamp(min=eps) divides by eps instead: the result is 0, and the gradient finite (step 59n explains
+why the slope of the norm is 0 there).
 
-(PyTorch: F.normalize, F.cosine_similarity, with these eps; contrastive training, CLIP for example,
-is built of them.)
+(PyTorch: F.normalize, F.cosine_similarity, with these eps. Contrastive training, of CLIP for
+example, uses them.)
 
 New: normalize, cosine_similarity, CosineSimilarity.
-Try: the gradient of cosine_similarity(a, b) times a, added up. Why is it 0?
+Try: multiply the gradient of cosine_similarity(a, b) by a, and sum. Why is it 0?
 """
 
 import importlib

@@ -1,20 +1,18 @@
-"""Step 74h: How wrong is a class?
+"""Step 74h: Cross entropy
 
-A classifier gives one number for each class, a logit. Step 74f judged one number for yes or no;
-with ten classes one could ask ten such questions, but exactly one class is right, and the answers
-should know of each other. softmax makes probabilities of the logits that add up to 1, and the loss
-is -log of the probability of the right class:
+A classifier returns one number for each class, a logit. Step 74f handles one logit for yes or no.
+With ten classes exactly one is right, so the ten probabilities should add up to 1. softmax makes
+such probabilities of the logits, and the loss is -log of the probability of the right class:
 
     l = -log softmax(x)_t = log(sum of exp(x_i)) - x_t        dl/dx = softmax(x) - one_hot(t)
 
-The prediction minus the truth again. The Function has been there since step 65l: NllLoss, which
-takes the largest logit out first. Written as the formula says, the loss of logits like 1000 is nan,
-as the demo shows. cross_entropy is its name for users.
+The slope is again the prediction minus the target. The Function exists since step 65l: NllLoss,
+which subtracts the largest logit first. By the formula alone the loss of logits like 1000 is nan,
+as the demo shows. cross_entropy is the function for users.
 
-The trap: cross_entropy expects logits, which can be any numbers. A Softmax layer in front of it
-means that the softmax is taken twice. The loss looks fine and goes down, but it can never come near
-0: at best the "logits" are 1, 0, 0, and the loss is 0.55. And the gradients are small. (PyTorch:
-F.cross_entropy and nn.CrossEntropyLoss, with the same trap.)
+The trap: cross_entropy expects logits. With a Softmax layer before it, the softmax is applied
+twice. The loss goes down, but not near 0: at best the "logits" are 1, 0, 0, and the loss is 0.55.
+And the gradients are small. (PyTorch: F.cross_entropy and nn.CrossEntropyLoss, with the same trap.)
 
 New: cross_entropy, CrossEntropyLoss. Moved: the losses of steps 74a to 74g, to
 tinytorch/nn/loss.py.

@@ -1,22 +1,22 @@
-"""Step 74i: A class that does not exist
+"""Step 74i: Cross entropy: checking class labels
 
-Labels come from files, and files have faults: a class 3 where there are three (0, 1, 2), or -1 for
-"unknown". NllLoss of step 74h finds the number at the position row * c + class. So class 3 is the
-first number of the next row, and -1 the last of the row before: the demo gets a loss for both. The
-gradients of each row should add up to 0 (softmax minus one_hot); here another row gets the -1. Only
-beyond the end there is an error, about an index that stands in no file.
+Label files contain errors: a class 3 where there are three classes (0, 1, 2), or -1 for "unknown".
+NllLoss of step 74h reads the number at the position row * c + class. So class 3 is the first number
+of the next row, and -1 the last of the row before: the demo gets a loss for both. The gradients of
+each row should add up to 0 (softmax minus one_hot); here the wrong row gets the -1. Only a position
+beyond the last row raises an error, about an index that is not in the file.
 
-So the classes are looked at before: `chosen` raises IndexError with the class that was found.
+So `chosen` checks the classes first, and raises IndexError with the class that is wrong.
 
-That costs two comparisons for each label, with a temporary array each. One is enough. The same 64
-bits, read as an unsigned number, are huge for a negative one: -1 is 2^64 - 1. So the maximum of the
-unsigned view checks both bounds, and only if it fails one looks for the culprit.
+Two comparisons for each label would make two temporary arrays. One pass is enough: the bits of a
+negative number, read as an unsigned one, are a huge number; -1 is 2^64 - 1. So the maximum of the
+unsigned view checks both bounds. Only if it fails does `chosen` look for the wrong label.
 
-Labels must be integers of 64 bits, or bytes (images of masks come as bytes). Floats are refused:
-1.0 might be a class, or a probability (step 74m).
+Labels must be int64, or uint8 (masks of images are bytes). Floats are refused: 1.0 might be a
+class, or a probability (step 74m).
 
-The trap: check on a GPU, and the program waits there for the answer at each step. PyTorch's kernel
-asserts instead, and the error comes later, from somewhere else.
+The trap: on a GPU the check makes the program wait for the result in each step. PyTorch's kernel
+asserts instead, and its error appears later, at another line.
 
 Changed: cross_entropy. New: chosen.
 Try: measure `(values < 0).any() or (values >= c).any()` against the view, for a million labels.

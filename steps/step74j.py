@@ -1,21 +1,20 @@
-"""Step 74j: Rows that do not count, and rows that count more
+"""Step 74j: Cross entropy: ignore_index and class weights
 
-Sentences of different length are padded to make one batch. The padding has no right class; counting
-it would teach the network to predict padding. And of a thousand images nine hundred show a cat: the
-other classes are hardly heard. Both are a number for each row that says how much it counts:
+Sentences of different lengths are padded to make one batch. Padding has no right class; counting it
+would teach the network to predict padding. And if nine hundred of a thousand images show a cat, the
+other classes have little influence. Both problems are solved by a weight c_i for each row:
 
     mean = sum of c_i l_i / sum of c_i        c_i = weight[class of row i], or 0 if it is ignored
 
-The mean divides by the sum of the numbers, not by the rows: padding must not make a loss look
-small. The demo compares with the mean by hand.
+The mean divides by the sum of the weights, not by the number of rows: padding must not make a loss
+look small. The demo compares with the mean by hand.
 
-A row is ignored if its class is ignore_index, -100 unless you say otherwise: outside of all
-classes, so that no real class is hit by accident. `chosen` now gives the classes and the counts,
-None if all count 1. The check of step 74i comes first still; an ignored class gets a valid number,
-0, and counts 0.
+A row is ignored if its class is ignore_index. The default, -100, is not a valid class, so no class
+is ignored by accident. `chosen` now returns the classes and the weights of the rows (None if all
+are 1). An ignored row passes the check of step 74i; its class is replaced by 0, with weight 0.
 
-The trap: if no row of a batch counts, the mean is 0 / 0 = nan, in PyTorch as here. And the weight
-is a setting, not something to be learned; one that requires a gradient is refused.
+The trap: if all rows of a batch are ignored, the mean is 0 / 0 = nan, in PyTorch as here. And the
+weight is not learned; one that requires a gradient is refused.
 
 Changed: chosen, cross_entropy, CrossEntropyLoss.
 Try: a batch in which all is padding, with reduction="sum".

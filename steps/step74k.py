@@ -1,24 +1,23 @@
-"""Step 74k: A class for each pixel
+"""Step 74k: Cross entropy for images and sequences
 
-A network that colours an image by objects gives [n, c, height, width]: logits for each pixel. A
-language model gives [n, c, words]. cross_entropy of step 74j knows rows only. The obvious reshape
-to three columns gives a number, and the demo shows that it is the wrong one: the three are
-neighbours.
+A network that classifies each pixel of an image returns [n, c, height, width], and cross_entropy
+takes [n, c, words] from a language model. So far it handles rows only. The demo shows that a
+reshape to three columns alone gives a wrong number: its three are neighbouring pixels.
 
-The classes are dimension 1, and all other dimensions only say how many rows there are:
+The classes are dimension 1, and the other dimensions together are the rows:
 
     [n, c, h, w]  ->  movedim  ->  [n, h, w, c]  ->  reshape  ->  [n h w, c]
 
-and the target, [n, h, w], becomes [n h w]. One row without a batch, [c], is [1, c]; its target is a
-number. The losses get the target's shape back. So as_rows turns every case into the one that
-exists, and nothing behind it changes.
+The target, [n, h, w], becomes [n h w]. One row without a batch, [c], becomes [1, c]; its target is
+a number. as_rows does this, and the rest of cross_entropy works on rows as before. At the end the
+losses get the target's shape.
 
-What fits is written down once, in check_classes: the shape that the target must have, one weight
-for each class, numbers of floating point.
+check_classes checks the types and shapes: floating-point logits, the expected shape of the target,
+one weight for each class.
 
-The trap is the place of c. Layers for words give [n, words, c], and cross_entropy wants [n, c,
-words]. If the number of words is that of the classes, no check can notice. (PyTorch's layout, since
-images are [n, channels, h, w].)
+The trap is the position of c. Layers for words return [n, words, c], and cross_entropy expects [n,
+c, words]. If there are as many words as classes, no check can notice. (This is PyTorch's layout,
+because images are [n, channels, h, w].)
 
 Changed: chosen, cross_entropy. New: as_rows, check_classes.
 Try: logits [n, words, c] with words = c. What does the loss compare?

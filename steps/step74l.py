@@ -1,23 +1,23 @@
-"""Step 74l: softmax along which dimension, and the loss behind it
+"""Step 74l: softmax over a dimension, and nll_loss
 
-For logits [n, c] one wants probabilities that add up to 1 in each row. softmax has to be told: over
-dimension 1. Over dimension 0 the numbers add up to 1 as well, in each column, which is easily
-missed; the demo shows both. In the beginning PyTorch guessed the dimension, so programs of 2017 do
-not say it. Those of torch.nn still guess, and warn.
+For logits [n, c] the probabilities should add up to 1 in each row, so softmax takes dim=1. With
+dim=0 they add up to 1 in each column, which is easily missed; the demo shows both. PyTorch used to
+guess the dimension, so programs of 2017 do not give it. The functions of torch.nn still guess, with
+a warning.
 
     dimensions      0  1  2  3  4 ...
     the guess       0  0  1  0  1 ...
 
 A network may also end with log_softmax, so that its outputs are log probabilities. Then the loss is
-what is left, -x_t: nll_loss, the negative log likelihood. It is NllLoss with logs=True, and
-everything else, images, weights and padding, is that of cross_entropy:
+only -x_t: nll_loss, the negative log likelihood. It is NllLoss with logs=True, and handles images,
+weights and padding as cross_entropy does:
 
     cross_entropy(x, t) = nll_loss(log_softmax(x, 1), t)
 
-The first does it in one node and with one exp.
+The first computes it in one node and with one exp.
 
-The trap: nll_loss of probabilities, without the logarithm. It is negative, goes down, and trains a
-little. (_stacklevel is PyTorch's third argument; it is there so that dtype is the fourth.)
+The trap: nll_loss of probabilities, without the logarithm. It is negative and goes down, but it is
+not the cross entropy. (_stacklevel is PyTorch's third argument; with it dtype is the fourth.)
 
 New: implicit_dim, softmax, log_softmax, Softmax, LogSoftmax; nll_loss, NLLLoss.
 Try: nll_loss(x.softmax(1), t) in a training. How small does it get?

@@ -1,23 +1,22 @@
-"""Step 74m: A truth that is not certain
+"""Step 74m: Label smoothing, and probabilities as targets
 
-A label says: class 2, and nothing else is possible. cross_entropy believes it, and has its smallest
-value, 0, only at infinite logits; so the logits grow as long as one trains, on wrong labels as
-well. The demo trains three numbers and looks at them.
+A label gives one class the probability 1. Then cross_entropy has its minimum, 0, only at infinite
+logits; so the logits grow as long as training lasts, for wrong labels as well. The demo trains
+three logits and prints the largest.
 
-Label smoothing takes a share s of the truth and spreads it over all c classes (Szegedy et al.,
-2015). More generally the target may be any distribution q, of people who disagree or of another
+Label smoothing takes a share s of the probability and spreads it over all c classes (Szegedy et
+al., 2015). More generally the target may be any distribution q, for example the output of another
 network:
 
     l = -sum over i of q_i log softmax(x)_i          smoothed: q = (1 - s) one_hot(t) + s / c
 
-With integers the sum has two parts, and the first exists already: (1 - s) times the loss of the
-class, plus s / c times the sum of all -log p. A target of the input's shape is one of
-probabilities.
+With integer labels the smoothed sum has two parts: (1 - s) times the loss of step 74l, plus s / c
+times the sum of all -log p. A target of the input's shape contains probabilities.
 
-Weights and padding apply to both parts; the mean divides by the weights of the classes, for both.
+Weights and padding apply to both parts, and the mean divides both by the weights of the classes.
 
-The trap: for an input [c] and a target [c] the shapes cannot say whether three classes or three
-probabilities are meant. The type does: probabilities are numbers of floating point.
+The trap: a target of integers in the input's shape, such as one_hot labels, is refused.
+Probabilities must be floating-point numbers.
 
 Changed: cross_entropy.
 Try: label_smoothing=1. What does the network learn?

@@ -1,22 +1,21 @@
-"""Step 74n: How far is one distribution from another?
+"""Step 74n: kl_div: the Kullback-Leibler divergence
 
-The target of step 74m was a distribution q, and the smallest loss was not 0 but the uncertainty of
-q itself: a coin cannot be predicted. In the demo the prediction is perfect, and cross_entropy says
-0.693. To see how far the network is from q one subtracts that:
+In step 74m the target may be a distribution q, and then the smallest possible loss is not 0 but the
+entropy of q: the toss of a coin cannot be predicted. In the demo the prediction is perfect, and
+cross_entropy returns 0.693. The divergence subtracts this minimum:
 
     KL(q, p) = sum of q_i (log q_i - log p_i)         0 if p = q, larger otherwise
 
-the Kullback-Leibler divergence. The gradient by p is the same. A small network that learns from the
-answers of a large one (distillation) is trained with it, and variational autoencoders (step 89h)
-contain it.
+The gradient with respect to p is that of the cross entropy. A small network that learns from the
+outputs of a large one (distillation) is trained with it, and variational autoencoders (step 89h)
+use it.
 
-kl_div takes log p, since that is what log_softmax gives and what is exact for small p; log_target
-says that q comes as a logarithm, too. 0 log 0 counts as 0: (target == 0) is added inside the
-logarithm.
+kl_div takes log p, because log_softmax returns that, and it is exact for small p. log_target=True
+means that q is a logarithm, too. 0 log 0 counts as 0: (target == 0) is added inside the logarithm.
 
-The traps are all in the arguments. The prediction comes first, and as a logarithm; the truth
-second. The order counts: KL(q, p) is not KL(p, q). And "mean" divides by all numbers; by definition
-it is the sum for each distribution, "batchmean", and a warning says so.
+The traps are in the arguments. The prediction comes first, as a logarithm; the target second. The
+order matters: KL(q, p) is not KL(p, q). And "mean" divides by the number of elements; the
+definition sums over each distribution, which is "batchmean", and a warning says so.
 
 New: kl_div, KLDivLoss.
 Try: leave the logarithm out. Is kl_div(p, p) still 0?

@@ -1,18 +1,18 @@
-"""Step 74o: Catalogue: losses of pairs and triplets
+"""Step 74o: Catalogue: losses for pairs and triplets
 
-Sometimes there is no right answer for one item, but a pair of items is known to belong together:
-two photos of a face, two translations of a sentence. These losses look at how near two vectors are.
-They are short formulas; skim them, and remember that they exist.
+Sometimes there is no target for one item, but two items are known to belong together: two photos of
+a face, two translations of a sentence. These losses compare the vectors of such items. They are
+short formulas; skim them, and remember that they exist.
 
     triplet_margin_loss     max(0, d(a, p) - d(a, n) + m)    p must be nearer than n, by a margin m
     cosine_embedding_loss   1 - c, or max(0, c - m)          c: the cosine; the target is 1 or -1
-    margin_ranking_loss     max(0, m - t (x1 - x2))          t says which is to be larger
+    margin_ranking_loss     max(0, m - t (x1 - x2))          x1 should be larger if t is 1
 
-All end with max(0, ...): once a pair is good enough, it pulls no more. Without that, the loss would
-push different items apart forever, and forget those that are still too near.
+Because of max(0, ...) a pair that is good enough has no gradient. Without it, the loss would go on
+pushing different items apart, and pairs that are still too near would have less influence.
 
-The trap: the length |x1 - x2| has no slope where both are equal. A small eps, added to every
-difference, keeps the gradient finite; so pairwise_distance(x, x) is not quite 0.
+The trap: |x1 - x2| has no derivative if both are equal. A small eps, added to each difference,
+avoids that point; so pairwise_distance(x, x) is not quite 0.
 
 New: pairwise_distance, the three losses, their modules. Moved: the others, to class_loss.py.
 Try: triplet_margin_loss with swap=True, for an anchor and a positive that change places.

@@ -1,23 +1,21 @@
-"""Step 75a: Thirty layers: the signal vanishes or explodes
+"""Step 75a: Initialisation: vanishing and exploding signals
 
-Send a signal through 30 layers. Each multiplies its standard deviation by some factor, and after 30
-layers it is that factor to the power of 30: with 0.7, one part in 40,000 is left; with 1.4, it is
-24,000 times as large. On the way back the same happens to the gradient. These are the vanishing and
-exploding gradients that for a long time kept deep networks from being trained. The demo measures
-both.
+Send a signal through 30 layers. Each multiplies its standard deviation by some factor f, so after
+30 layers it is f^30 times as large: 1/40,000 for 0.7, and 24,000 for 1.4. In backward the same
+happens to the gradient. These vanishing and exploding gradients made deep networks untrainable for
+a long time. The demo measures both.
 
-What is the factor? A sum of n terms (n is called fan_in) with weights of variance v has n v times
-the variance of one term. So the weights decide it, and
+What is the factor? Each output is a sum of n terms (n is called fan_in). With weights of variance v
+it has n v times the variance of one input. So
 
     v = 1 / n        keeps the signal as it is, through any number of layers
 
-To set weights there are functions that fill a tensor in place: normal_, uniform_, constant_, zeros_
-and ones_. In place, because the parameter must stay the same object (step 71m); under no_grad,
-because a leaf refuses to be written otherwise. Each takes a generator, so that a network can be
-drawn from numbers of its own.
+New functions fill a tensor in place: normal_, uniform_, constant_, zeros_ and ones_. In place,
+because the parameter must stay the same object (step 71m); under no_grad, because a leaf that
+requires a gradient refuses the write otherwise. normal_ and uniform_ take a generator, for random
+numbers that do not depend on others.
 
-The trap: the rule looks at one layer. Nothing tells you that a factor is 0.9 before you multiply 30
-of them. (PyTorch: torch.nn.init.)
+The trap: a factor of 0.9 looks harmless in one layer, but 0.9^30 is 0.04. (PyTorch: torch.nn.init.)
 
 New: uniform_, normal_, constant_, ones_, zeros_. Moved: the losses, to tinytorch/nn.
 Try: the factor of variance 0.9 / n, and 300 layers.

@@ -1,23 +1,23 @@
-"""Step 75b: What an activation takes away: kaiming
+"""Step 75b: Kaiming initialisation: the gain of an activation
 
-With a relu behind each layer the rule of step 75a fails: relu lets half of the numbers pass, and
-the signal is gone after 30 layers. Of the mean of the squares half is left. So twice the variance
-makes up for it (He et al., 2015; PyTorch calls it by his first name, Kaiming):
+With a relu after each layer the rule of step 75a fails: relu sets about half of the numbers to 0,
+which halves the mean of the squares, and after 30 layers the signal is gone. Twice the variance
+compensates for that (He et al., 2015; PyTorch uses his first name, Kaiming):
 
     v = gain^2 / fan_in        gain = sqrt(2) for relu, 5/3 for tanh, 1 for none
 
-calculate_gain has the numbers; of leaky_relu with slope s it is sqrt(2 / (1 + s^2)).
+calculate_gain returns these numbers; for leaky_relu with slope s it is sqrt(2 / (1 + s^2)).
 
-On the way back the roles change: each input goes to fan_out outputs, and the gradient is a sum of
-as many terms. mode="fan_out" keeps the gradient instead; where a layer has as many inputs as
-outputs both are kept.
+In backward the roles change: each input goes to fan_out outputs, so its gradient is a sum of
+fan_out terms. mode="fan_out" preserves the gradient instead of the signal; in a layer with as many
+inputs as outputs both are preserved.
 
-fan_in is the number of all that meet in one output: for a convolution [out, in, 3, 3] it is 9 times
-in. (The underscore of _calculate_fan_in_and_fan_out is PyTorch's, and programs call it.)
+fan_in is the number of terms in one output: for a convolution [out, in, 3, 3] it is 9 times in.
+(The underscore of _calculate_fan_in_and_fan_out is PyTorch's; programs call this function.)
 
-The trap: the layers of step 72a start smaller than that, as PyTorch's do for the sake of old
-programs. With relu their signal fades with depth. That matters in deep networks only, and these
-have normalisation layers, which come in a later stage.
+The trap: the layers of step 72a start with smaller weights, as PyTorch's do for compatibility. With
+relu their signal fades with depth. That matters in deep networks only, and those have normalisation
+layers, which come in a later stage.
 
 New: calculate_gain, _calculate_fan_in_and_fan_out, kaiming_normal_.
 Try: kaiming_normal_ with nonlinearity="linear". After how many layers is a millionth left?

@@ -1,26 +1,25 @@
-"""Step 75c: Forward or backward: xavier, and two ways to draw
+"""Step 75c: Xavier initialisation; normal or uniform weights
 
-A layer from 400 to 25 numbers has fan_in 400 and fan_out 25. kaiming with fan_in keeps the signal,
-and the gradient shrinks to a quarter; with fan_out the signal grows to four times its size. The
-demo shows both. Xavier Glorot's rule (2010) is a compromise between the two, for tanh and its kin:
+A layer from 400 to 25 numbers has fan_in 400 and fan_out 25. kaiming with fan_in preserves the
+signal, and the gradient shrinks to a quarter; with fan_out the signal grows to four times its size.
+The demo shows both. Xavier Glorot's rule (2010) is a compromise, for tanh and similar activations:
 
     v = gain^2 * 2 / (fan_in + fan_out)
 
-It says which variance, not which numbers. They may be normal, or uniform: those from [-b, b) have
-the variance b^2 / 3, so b = sqrt(3 v). Uniform numbers have no outliers, and are faster to draw.
+The rule gives a variance; the distribution may be normal or uniform. Numbers from [-b, b) have the
+variance b^2 / 3, so b = sqrt(3 v). Uniform numbers have no outliers, and are faster to draw.
 
-Two rules times two ways to draw are four functions. They differ in one line and one name. So a rule
-is a function that takes a way to draw and returns the function that fills:
+Two rules and two distributions make four functions, which are nearly equal. So a rule is a function
+that takes the drawing function and returns the function that fills a tensor:
 
     kaiming_normal_ = kaiming(normal_of_std)        kaiming_uniform_ = kaiming(uniform_of_std) ...
 
 The trap: in kaiming_uniform_ the argument `a` is the slope of leaky_relu, in uniform_ the lower
-end. kaiming_uniform_(w, a=sqrt(5)), which PyTorch's Linear writes, comes to [-1/sqrt(n),
-1/sqrt(n)).
+bound. kaiming_uniform_(w, a=sqrt(5)), as in PyTorch's Linear, draws from [-1/sqrt(n), 1/sqrt(n)).
 
 Changed: kaiming_normal_. New: uniform_of_std, normal_of_std, xavier, kaiming, xavier_uniform_,
 xavier_normal_, kaiming_uniform_.
-Try: work out that [-1/sqrt(n), 1/sqrt(n)) on paper.
+Try: derive [-1/sqrt(n), 1/sqrt(n)) from a=sqrt(5) on paper.
 """
 
 import importlib

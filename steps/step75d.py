@@ -1,20 +1,20 @@
-"""Step 75d: A rotation keeps every length
+"""Step 75d: Orthogonal initialisation
 
-kaiming keeps the size of a signal on the average. For a single one it is a matter of chance: some
-directions are stretched and others shrunk, and after 30 layers the chances have multiplied. The
-demo sends vectors of length 1 through 30 layers without a bend: the lengths that come out differ by
-a large factor.
+kaiming preserves the size of a signal on average. A single signal may be stretched or shrunk in
+each layer, and the factors of 30 layers multiply. The demo sends vectors of length 1 through 30
+layers without activations: the resulting lengths differ by a large factor.
 
-A rotation (or a reflection) keeps every length exactly, at any depth. Its rows are orthogonal and
-of length 1: Q Q^T = identity. How does one draw one at random? Draw a matrix of normal numbers,
-which prefer no direction, and make it orthogonal: the QR decomposition writes it as A = Q R, with R
-upper triangular, and Q is what we want (Saxe et al., 2013).
+A rotation (or a reflection) preserves every length exactly, at any depth. Its rows are orthogonal
+and of length 1: Q Q^T = identity. To draw one at random, draw a matrix of normal numbers, which
+prefer no direction. The QR decomposition writes it as A = Q R, with R upper triangular; take Q
+(Saxe et al., 2013).
 
-The trap is in the signs. QR leaves them open, and the library chooses them by a rule of its own:
-then not all rotations are equally probable. Multiplying by the signs of R's diagonal makes them so.
+The trap is in the signs. QR does not determine them, and the library chooses them by a rule of its
+own, so not all rotations are equally probable. Multiplying by the signs of R's diagonal corrects
+that.
 
 A matrix that is not square has orthogonal rows or columns, whichever are fewer; a wide one is
-transposed first. eye_ is the simplest case: nothing is rotated.
+transposed first. eye_ is the simplest case: the identity.
 
 New: eye_, orthogonal_.
 Try: leave out the line with sign, draw many 1 x 1 matrices, and look at their signs.

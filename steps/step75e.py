@@ -1,4 +1,4 @@
-"""Step 75e: Normal numbers without outliers
+"""Step 75e: trunc_normal_: normal numbers without outliers
 
 Of a million normal numbers some are five times as large as the standard deviation. In a large
 network there are such weights in every layer, and a single one can dominate its unit. Vision
@@ -6,18 +6,16 @@ Transformers therefore draw from the normal distribution cut off at two standard
 
     trunc_normal_(w, mean, std, a, b)        normal, but only between a and b
 
-How does one draw that? What falls outside is drawn again, until nothing does. With limits at two
-standard deviations 4.6 % are drawn a second time, 0.2 % a third time: about five rounds for a
-million. Cutting them off (clamp) would be simpler and wrong: it heaps them up at the limits, as the
-demo shows.
+Numbers outside the limits are drawn again until none is left. With limits at two standard
+deviations 4.6 % are drawn a second time, 0.2 % a third time: about five rounds for a million.
+Clamping would be simpler but wrong: it piles the outliers up at the limits, as the demo shows.
 
-`again` fills a whole tensor, although only a few numbers are used. That is simple, and only done
-once for a network.
+`again` fills a whole tensor, although only a few numbers are used. That is simple, and happens only
+once for each tensor.
 
-The trap: a and b are numbers, not multiples of std. trunc_normal_(w, std=0.02) cuts off at -2 and
-2, a hundred standard deviations away: that is, not at all. Most programs write it like this. (So
-does PyTorch's documentation; the numbers here are others than PyTorch's, which inverts the
-distribution function.)
+The trap: a and b are values, not multiples of std. trunc_normal_(w, std=0.02) cuts off at -2 and 2,
+a hundred standard deviations away: that is, not at all. Many programs write it like this.
+(PyTorch draws other numbers: it inverts the distribution function.)
 
 New: trunc_normal_.
 Try: trunc_normal_ with a=5, b=6. Be patient, or compute how long it takes.

@@ -1,22 +1,22 @@
-"""Step 75f: Functions by their first names
+"""Step 75f: Deprecated names: xavier_uniform without underscore
 
 In PyTorch's first years the functions of steps 75a to 75e had no underscore at the end:
-kaiming_normal, xavier_uniform. The underscore came when it became the sign of everything that works
-in place. Programs from 2017 stop at the name; the demo begins with such a line.
+kaiming_normal, xavier_uniform. Later the underscore became the mark of all operations in place.
+Programs from 2017 fail at the old name; the demo begins with such a line.
 
-The old names should work and say what the new one is. Eight functions that warn and pass on would
-be forty lines that are all alike; deprecated(name) makes them. It finds the function by its name
-among the module's globals, and returns another that first warns.
+The old names should work and name the new one. Eight functions that warn and then call another one
+would be forty similar lines, so deprecated(name) makes them. It finds the function by its name in
+the module's globals, and returns a function that warns first.
 
-functools.wraps copies the name, the text and the signature of the function: help() and inspect show
-what the arguments are, not *args.
+functools.wraps copies the name, the docstring and the signature of the function, so that help() and
+inspect show the real arguments, not *args.
 
     FutureWarning          for users of a program: shown
     DeprecationWarning     for its authors: hidden unless the code is in __main__
 
 stacklevel=2 makes Python show the line with the old name, not ours.
 
-The trap: the warning says "is now deprecated", the name may go some day. Use the new ones.
+The trap: a deprecated name may be removed some day. Use the new ones.
 
 New: deprecated, uniform, normal, constant, xavier_uniform, xavier_normal, kaiming_uniform,
 kaiming_normal, orthogonal.

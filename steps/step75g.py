@@ -1,18 +1,17 @@
-"""Step 75g: A slope that is learned, and an autoencoder
+"""Step 75g: prelu: a learned slope; an autoencoder
 
-leaky_relu has a slope below 0 that has to be chosen: 0.01, 0.2? The paper that gave us kaiming
-(step 75b) let the network choose: the slope is one more number to learn, or one for each channel.
+The slope of leaky_relu below 0 has to be chosen: 0.01, or 0.2? The paper of step 75b learns it
+instead: the slope is a parameter, one for the layer or one for each channel.
 
     prelu(x) = x where x > 0, w x elsewhere        dL/dw = sum of g x over all x <= 0
 
-It needs no Function of its own: where, a comparison and a product have their derivatives. The
-module has a parameter and so is written by hand; FunctionModule makes buffers.
+It needs no Function of its own, because where and the product have derivatives. The module is
+written by hand, because it has a parameter; FunctionModule makes buffers.
 
-At the end of stage 12, something that needs all of it: an autoencoder. 64 pixels go through 8
-numbers and back. What comes out should be what went in, so it needs no labels. A sigmoid at the end
-gives pixels between 0 and 1. There is none on the 8 numbers in the middle, where it would only
-squeeze what little there is: its slope is 1/4 at most, and the encoder learns slowly. The demo
-tries both.
+The last demo of stage 12 uses most of it: an autoencoder reduces 64 pixels to 8 numbers and
+restores the pixels. Its target is its input, so it needs no labels. A sigmoid at the end gives
+pixels between 0 and 1. The 8 numbers in the middle have no sigmoid: its slope is at most 1/4, so
+the encoder would learn slowly. The demo tries both.
 
 The trap: weight decay (step 76i) pulls a learned slope towards 0, that is, to relu. PyTorch's
 documentation advises against it here.

@@ -71,7 +71,7 @@ class Node:
         self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
-        """The nodes among the arguments, in their order, each as often as it is there."""
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
         if self.used is None:
             self.used = list(nodes_in((self.args, self.kwargs)))
         return self.used

@@ -82,7 +82,7 @@ class Node:
         self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
-        """The nodes among the arguments, in their order, each as often as it is there."""
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
         if self.used is None:
             self.used = list(nodes_in((self.args, self.kwargs)))
         return self.used
@@ -489,7 +489,7 @@ def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
     return a.transpose(rest)
 
 
-# Functions of the array library that are written down, but for the element-wise ones: name ->
+# Functions of the array library that are recorded, except for the element-wise ones: name ->
 # function of tracers.
 FUNCTIONS: dict[str, Callable] = {
     "sum": Tracer.sum,

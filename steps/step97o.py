@@ -86,7 +86,7 @@ class Node:
         self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
-        """The nodes among the arguments, in their order, each as often as it is there."""
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
         if self.used is None:
             self.used = list(nodes_in((self.args, self.kwargs)))
         return self.used
@@ -300,7 +300,7 @@ class Tracing(threading.local):
     """What is being traced on this thread."""
 
     trace: Any = None  # the Trace, or None
-    made_by = ""  # the operation that runs now
+    made_by = ""  # the Function that was called last
 
 
 tracing = Tracing()
@@ -654,7 +654,7 @@ def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
     return a.transpose(rest)
 
 
-# Functions of the array library that are written down, but for the element-wise ones: name ->
+# Functions of the array library that are recorded, except for the element-wise ones: name ->
 # function of tracers.
 FUNCTIONS: dict[str, Callable] = {
     "sum": Tracer.sum,
@@ -866,8 +866,7 @@ class Trace:
         tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
     def restore(self) -> None:
-        """Gives the program's tensors back what they were, and real arrays to those that were made
-        inside and that the program has kept."""
+        """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
             tensor.array, tensor.device = source.array, self.device

@@ -84,7 +84,7 @@ class Node:
             "call"           args = (Function, needs_input_grad, shapes of the results, *arguments):
                              a whole Function as one operation; its value is a Called
             "call_backward"  args = (node of a "call", *gradients): its ctx.backward, a tuple
-            "check"          args = (a, expected): CheckFailed where bool(a) is another
+            "check"          args = (a, expected): CheckFailed where bool(a) is not expected
         "part"           args = (node, number): one of several results
         args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples and slices.
         shape, dtype: of the result; None of what is not an array ("call", "call_backward").
@@ -109,7 +109,7 @@ class Node:
         self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
-        """The nodes among the arguments, in their order, each as often as it is there."""
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
         if self.used is None:
             self.used = list(nodes_in((self.args, self.kwargs)))
         return self.used
@@ -343,7 +343,7 @@ class Tracing(threading.local):
     """What is being traced on this thread."""
 
     trace: Any = None  # the Trace, or None
-    made_by = ""  # the operation that runs now
+    made_by = ""  # the Function that was called last
 
 
 tracing = Tracing()
@@ -649,8 +649,8 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
-    # What only a run can tell. The program gets no values. The package's own decisions, such as the
-    # check of a target's range, become nodes that see to it that a run decides in the same way.
+    # Values are known only in a run. The program gets none. The package's own decisions, such as a
+    # test of the range of targets, become nodes that check whether a run decides in the same way.
 
     def __bool__(self) -> bool:
         if asked_by_the_program():
@@ -690,7 +690,7 @@ class Tracer:
 
 
 class Number(Tracer):
-    """A number of Python that may be another one in each run, such as the count of steps."""
+    """A Python number that may differ from run to run, such as the count of steps."""
 
     def astype(self, dtype: Any, copy: bool = True) -> Tracer:
         value = self.value.astype(dtype)
@@ -743,7 +743,7 @@ def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
     return a.transpose(rest)
 
 
-# Functions of the array library that are written down, but for the element-wise ones: name ->
+# Functions of the array library that are recorded, except for the element-wise ones: name ->
 # function of tracers.
 FUNCTIONS: dict[str, Callable] = {
     "sum": Tracer.sum,
@@ -1021,8 +1021,7 @@ class Trace:
         tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
     def restore(self) -> None:
-        """Gives the program's tensors back what they were, and real arrays to those that were made
-        inside and that the program has kept."""
+        """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
             tensor.array, tensor.device = source.array, self.device

@@ -52,7 +52,7 @@ from tinytorch.ops.reduction import wide
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
 
-# Functions that a trace takes as one node: their backward adds at indices, or asks for values.
+# Functions that a trace takes as one node: their backward adds at indices, or reads values.
 WHOLE = frozenset(
     (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
 )
@@ -75,7 +75,7 @@ def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
 
 
 class Formula(Function):
-    """A Function whose backward is not differentiated again: it may save what it likes."""
+    """A Function whose backward cannot be differentiated again, so it may save any value."""
 
     def gradients(ctx, grads: list) -> Any:
         raise Untraceable(f"the gradient of {type(ctx).__name__} as a Tensor")

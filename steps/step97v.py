@@ -47,7 +47,7 @@ from tinytorch.ops.storage import Unfold, UnfoldToRead
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
 
-# Functions that a trace takes as one node: their backward adds at indices, or asks for values.
+# Functions that a trace takes as one node: their backward adds at indices, or reads values.
 WHOLE = frozenset(
     (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
 )
@@ -70,7 +70,7 @@ def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
 
 
 class Formula(Function):
-    """A Function whose backward is not differentiated again: it may save what it likes."""
+    """A Function whose backward cannot be differentiated again, so it may save any value."""
 
     def gradients(ctx, grads: list) -> Any:
         raise Untraceable(f"the gradient of {type(ctx).__name__} as a Tensor")
@@ -159,7 +159,7 @@ class PlainAddmm(Addmm):
 @in_place_of(NllLoss)
 class PlainNllLoss(Formula):
     """l = log(sum of exp(x_i)) - x_t for each row, with the choice of x_t as a comparison of each
-    column's number with t, which belongs into the same loop.
+    column's number with t, which runs in the same loop.
 
     The arguments are those of NllLoss.
     """

@@ -53,8 +53,8 @@ def simplify(graph: Graph) -> Graph:
 def rewritten(graph: Graph, rule: Rule) -> Graph:
     """The graph with rule(node) in place of each node, again and again, until it gives None.
 
-    A rule gets a node whose arguments are rewritten already. It gives a node that is there, or a
-    new one, which may have new ones among its arguments.
+    A rule gets a node whose arguments are rewritten already. It returns a node of the graph or a
+    new one, which may have new nodes among its arguments.
     """
     done: dict[Node, Node] = {node: node for node in graph.inputs}
     known, nodes = set(graph.inputs), []

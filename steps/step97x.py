@@ -54,8 +54,8 @@ def simplify(graph: Graph) -> Graph:
 def rewritten(graph: Graph, rule: Rule) -> Graph:
     """The graph with rule(node) in place of each node, again and again, until it gives None.
 
-    A rule gets a node whose arguments are rewritten already. It gives a node that is there, or a
-    new one, which may have new ones among its arguments.
+    A rule gets a node whose arguments are rewritten already. It returns a node of the graph or a
+    new one, which may have new nodes among its arguments.
     """
     done: dict[Node, Node] = {node: node for node in graph.inputs}
     known, nodes = set(graph.inputs), []
@@ -214,7 +214,7 @@ def no_minus_zero(node: Node) -> bool:
 
 @rule_for("negative")
 def twice_negative(node: Node) -> Node | None:
-    """-(-x) is x, and -(a - b) is b - a but for the sign of a zero, so that it stays."""
+    """-(-x) is x. -(a - b) stays, since b - a differs from it in the sign of a zero."""
     (x,) = node.args
     return x.args[0] if x.op == "negative" else None
 
@@ -249,7 +249,7 @@ def power_of_two(node: Node) -> Node | None:
 
 @rule_for("astype")
 def type_again(node: Node) -> Node | None:
-    """To the type that it has; or there and back through a type that loses nothing."""
+    """A cast to the type that x has, or to a type that loses nothing and back."""
     x = node.args[0]
     exact = node.dtype.kind in ("b", x.dtype.kind) and np.can_cast(node.dtype, x.dtype)
     if x.op == "astype" and x.args[0].dtype == node.dtype and exact:
@@ -276,7 +276,7 @@ def sum_of_equals(node: Node) -> Node | None:
 
 @rule_for("reshape", "broadcast_to", "transpose", "view_at")
 def nothing_changed(node: Node) -> Node | None:
-    """A view of everything as it is."""
+    """A view that shows the whole array as it is."""
     x, how = node.args
     if x.shape != node.shape:
         return None

@@ -42,7 +42,7 @@ REDUCTIONS = frozenset("sum prod mean max min any all".split())
 
 
 def in_memory(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes whose results become arrays anyway: what is no step of a loop, and its operands."""
+    """The nodes whose results become arrays anyway: those outside of loops, and their operands."""
     found: set[Node] = set()
     for node in nodes:
         in_loop = is_elementwise(node.op) or node.op in VIEWS or node.op == "astype"
@@ -72,7 +72,7 @@ def cheaper_again(
             compute = price[node.args[0]]
         elif is_elementwise(node.op) or node.op == "astype":
             compute = sum(price[x] for x in {*node.inputs()}) + 2 * size * (node in stored)
-            compute += SLOW.get(node.op, 1) * count * (node in forward)  # else it is done but once
+            compute += SLOW.get(node.op, 1) * count * (node in forward)  # else it is done only once
         again[node] = compute <= keep and compute < math.inf
         price[node] = 0 if node in at_hand else min(keep, compute)
     return again
@@ -103,7 +103,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
                 (computed if again[node] else kept).append(node)
                 wanted.update(node.inputs() if again[node] else ())
     forward = without_dead_code(before, [*outputs, *effects, *kept])
-    # What comes from the forward is an input, whatever has made it there.
+    # What comes from the forward is an input here, whatever operation computed it there.
     new = {x: Node("input", (), {}, x.shape, x.dtype, x.made_by, x.line) for x in kept}
     new |= {x: x for x in grads}
     nodes = [*computed[::-1], *nodes]

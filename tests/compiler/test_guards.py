@@ -201,3 +201,51 @@ def test_a_profiler_goes_on():
     with profiler:
         assert compiled(tinytorch.ones(1)).item() == 2
     assert not compiled.compiled.breaks and profiler.getstats()
+
+
+def test_a_failed_trace_leaves_nothing_behind():
+    """Side effects happen once for each call: before a break, after it, and without one."""
+
+    class Counter:
+        def __init__(self):
+            self.calls, self.seen, self.names, self.queue = 0, [], {"old": 0}, [1, 2, 3]
+            self.table, self.done = np.zeros(2), {0}
+            self.deque, self.bytes = collections.deque([1]), bytearray(b"a")
+
+        def count(self, x):
+            self.calls += 1
+            self.seen.append(self.calls)
+            self.names[str(self.calls)] = self.names.pop("old", None)
+            self.queue.pop(0)
+            self.table[0] += 1
+            self.done.add(self.calls)
+            self.deque.append(2)
+            self.bytes.append(98)
+
+        def broken(self, x):
+            self.count(x)
+            return x if x.sum() > 0 else -x
+
+        def whole(self, x):
+            self.count(x)
+            return x + 1
+
+        def wrong(self, x):
+            self.count(x)
+            return x @ tinytorch.ones(7, 7)
+
+    def state(counter):
+        values = dict(vars(counter))
+        values["table"] = values["table"].tolist()
+        return values
+
+    for name in ("broken", "whole", "wrong"):
+        eager, compiled = Counter(), Counter()
+        function = compile(getattr(compiled, name))
+        for _ in range(2):
+            for call in (getattr(eager, name), function):
+                try:
+                    call(tinytorch.ones(2))
+                except RuntimeError:
+                    assert name == "wrong"
+            assert state(eager) == state(compiled)

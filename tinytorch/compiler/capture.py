@@ -158,8 +158,7 @@ class Trace:
         tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
     def restore(self) -> None:
-        """Gives the program's tensors back what they were, and real arrays to those that were made
-        inside and that the program has kept."""
+        """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
             tensor.array, tensor.device = source.array, self.device

@@ -164,10 +164,14 @@ class Compiled:
         """Traces the function, and generates code for it."""
         start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        with no_effects(watch.streams):
-            captured = capture(self.function, args, kwargs, known)
-        if reason := watch.changed():
-            raise Break(f"the function changes a variable of the program: {reason}")
+        try:
+            with no_effects(watch.streams):
+                captured = capture(self.function, args, kwargs, known)
+            if reason := watch.changed():
+                raise Break(f"the function changes a variable of the program: {reason}")
+        except BaseException:  # the function is going to run in eager
+            watch.restore()
+            raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):

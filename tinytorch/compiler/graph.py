@@ -32,7 +32,7 @@ class Node:
             "call"           args = (Function, needs_input_grad, shapes of the results, *arguments):
                              a whole Function as one operation; its value is a Called
             "call_backward"  args = (node of a "call", *gradients): its ctx.backward, a tuple
-            "check"          args = (a, expected): CheckFailed where bool(a) is another
+            "check"          args = (a, expected): CheckFailed where bool(a) is not expected
         "part"           args = (node, number): one of several results
         args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples and slices.
         shape, dtype: of the result; None of what is not an array ("call", "call_backward").
@@ -57,7 +57,7 @@ class Node:
         self.number, self.used = next(Node.count), None
 
     def inputs(self) -> list["Node"]:
-        """The nodes among the arguments, in their order, each as often as it is there."""
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
         if self.used is None:
             self.used = list(nodes_in((self.args, self.kwargs)))
         return self.used

@@ -190,6 +190,28 @@ class Watch:
                 return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
         return None
 
+    def restore(self) -> None:
+        """Puts back what has changed: the function is going to run once more."""
+        known: dict[int, set] = {}
+        for container, key, _ in self.entries:
+            known.setdefault(id(container), set()).add(key)
+        for container, size in self.sizes:
+            if isinstance(container, list):
+                del container[size:]
+            else:
+                for key in container.keys() - known.get(id(container), set()):
+                    del container[key]
+        for container, key, value in self.entries:
+            if isinstance(container, list):
+                container[key : key + 1] = [value]
+            elif isinstance(container, dict) and container.get(key, self) is not value:
+                container[key] = value
+        for cell, value in self.cells:
+            cell.cell_contents = value
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                put_back(value, copy)
+
 
 def state_of(stream: Any) -> Any:
     """The state of random numbers of Python (random, random.Random) or NumPy (np.random,
@@ -252,6 +274,16 @@ def how_to_copy(value: Any) -> Callable | None:
             raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
+def put_back(value: Any, copy: Any) -> None:
+    """Gives an array or collection the contents that how_to_copy's function has copied."""
+    if isinstance(value, np.ndarray):
+        value[...] = np.frombuffer(copy, value.dtype).reshape(value.shape)
+        return
+    while value:
+        value.pop()
+    (value.update if isinstance(value, set) else value.extend)(copy)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -39,8 +39,8 @@ def simplify(graph: Graph) -> Graph:
 def rewritten(graph: Graph, rule: Rule) -> Graph:
     """The graph with rule(node) in place of each node, again and again, until it gives None.
 
-    A rule gets a node whose arguments are rewritten already. It gives a node that is there, or a
-    new one, which may have new ones among its arguments.
+    A rule gets a node whose arguments are rewritten already. It returns a node of the graph or a
+    new one, which may have new nodes among its arguments.
     """
     done: dict[Node, Node] = {node: node for node in graph.inputs}
     known, nodes = set(graph.inputs), []
@@ -110,8 +110,8 @@ def settled(node: Node) -> bool:
 
 
 def key_of(node: Node) -> Any:
-    """What is the same for two nodes that compute the same. As texts, 1, 1.0 and True are three
-    numbers, and so are 0.0 and -0.0."""
+    """A key that is equal for nodes that compute the same. repr() tells 1, 1.0 and True apart, and
+    0.0 from -0.0."""
     if node.op == "constant":
         (array,) = node.args
         return node.dtype, node.shape, array.tobytes() if array.nbytes <= 1 << 16 else id(array)
@@ -120,7 +120,7 @@ def key_of(node: Node) -> Any:
 
 
 def common_parts(graph: Graph) -> Graph:
-    """Each operation once, where it is done twice on the same arguments."""
+    """Merges nodes that have the same operation on the same arguments."""
     seen: dict[Any, Node] = {}
 
     def rule(node: Node) -> Node | None:
@@ -279,7 +279,7 @@ def no_minus_zero(node: Node) -> bool:
 
 @rule_for("negative")
 def twice_negative(node: Node) -> Node | None:
-    """-(-x) is x, and -(a - b) is b - a but for the sign of a zero, so that it stays."""
+    """-(-x) is x. -(a - b) stays, since b - a differs from it in the sign of a zero."""
     (x,) = node.args
     return x.args[0] if x.op == "negative" else None
 
@@ -314,7 +314,7 @@ def power_of_two(node: Node) -> Node | None:
 
 @rule_for("astype")
 def type_again(node: Node) -> Node | None:
-    """To the type that it has; or there and back through a type that loses nothing."""
+    """A cast to the type that x has, or to a type that loses nothing and back."""
     x = node.args[0]
     exact = node.dtype.kind in ("b", x.dtype.kind) and np.can_cast(node.dtype, x.dtype)
     if x.op == "astype" and x.args[0].dtype == node.dtype and exact:
@@ -324,7 +324,7 @@ def type_again(node: Node) -> Node | None:
 
 @rule_for("copy")
 def copied(node: Node) -> Node | None:
-    """Nothing in a graph is written over, so a copy is the thing itself."""
+    """Nothing in a graph is overwritten, so the original can stand for its copy."""
     return node.args[0]
 
 
@@ -350,7 +350,7 @@ def sum_of_equals(node: Node) -> Node | None:
 
 @rule_for("reshape", "broadcast_to", "transpose", "view_at")
 def nothing_changed(node: Node) -> Node | None:
-    """A view of everything as it is."""
+    """A view that shows the whole array as it is."""
     x, how = node.args
     if x.shape != node.shape:
         return None

@@ -30,7 +30,7 @@ class Tracing(threading.local):
     """What is being traced on this thread."""
 
     trace: Any = None  # the Trace (see capture.py), or None
-    made_by = ""  # the operation that runs now
+    made_by = ""  # the Function that was called last
 
 
 tracing = Tracing()
@@ -346,8 +346,8 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
-    # What only a run can tell. The program gets no values. The package's own decisions, such as the
-    # check of a target's range, become nodes that see to it that a run decides in the same way.
+    # Values are known only in a run. The program gets none. The package's own decisions, such as a
+    # test of the range of targets, become nodes that check whether a run decides in the same way.
 
     def __bool__(self) -> bool:
         if asked_by_the_program():
@@ -387,7 +387,7 @@ class Tracer:
 
 
 class Number(Tracer):
-    """A number of Python that may be another one in each run, such as the count of steps."""
+    """A Python number that may differ from run to run, such as the count of steps."""
 
     def astype(self, dtype: Any, copy: bool = True) -> Tracer:
         value = self.value.astype(dtype)
@@ -440,7 +440,7 @@ def moveaxis(a: Tracer, source: Any, destination: Any) -> Tracer:
     return a.transpose(rest)
 
 
-# Functions of the array library that are written down, but for the element-wise ones: name ->
+# Functions of the array library that are recorded, except for the element-wise ones: name ->
 # function of tracers.
 FUNCTIONS: dict[str, Callable] = {
     "sum": Tracer.sum,

@@ -144,7 +144,7 @@ def device_of(array: Any) -> Device:
 
 def as_device(device: "Device | str | int | None") -> Device:
     """What a `device=` argument means: None is the default device, a number is a CUDA device."""
-    devices = default.devices  # also where they are not needed: a new thread sets itself up
+    devices = default.devices  # read in any case: in a new thread this sets `default` up
     if device is None:
         return devices[-1]
     device = Device("cuda", device) if isinstance(device, int) else Device(device)
@@ -166,7 +166,7 @@ class DefaultDevice(threading.local):
         self.devices = [cpu]
         self.stand_ins: dict[Device, Device] = {}  # while a function is traced
         # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
-        # thread. What makes a tensor calls as_device(), and so comes by here.
+        # thread. This method runs in a new thread when as_device() first reads `default` there.
         np.seterr(all="ignore")
 
 

@@ -12,17 +12,17 @@ number of places to move in the storage when its index goes up by one:
     storage  1 2 3 4 5 6     shape (2, 3), stride (3, 1)     1 2 3     t[1, 2] is at 1 * 3 + 2 * 1
                                                              4 5 6
 
-In a new tensor the last dimension has stride 1, and each other one the product of all sizes after
-it: shape [4, 8] has stride (8, 1). That is row order. In column order the first dimension has
+In a new tensor the last dimension has stride 1, and every other dimension the product of all sizes
+after it: shape [4, 8] has stride (8, 1). That is row order. In column order the first dimension has
 stride 1. The same numbers with other strides are another tensor.
 
 This stage looks inside the array. It begins with one in plain Python, where nothing is hidden; the
 real Tensor has the same four things.
 
-The trap: NumPy counts strides in bytes, PyTorch in elements, and we do as well.
+The trap: NumPy counts strides in bytes; PyTorch and this package count elements.
 
 Changed: nothing. New: row_order, StridedArray.
-Try: stride (0, 1) in the demo's last line. Which numbers of the storage are left?
+Try: stride (0, 1) in the line "begins at 1". Which numbers of the storage are left?
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Step 66b: Views: new numbers for the same storage
+"""Step 66b: Views: other shape, stride and offset, same storage
 
 In the demo of step 66a the transpose is written by hand, strides and all. But the rule is simple,
 and so are the rules of the other views. None of them touches the storage:
@@ -9,11 +9,11 @@ and so are the rules of the other views. None of them touches the storage:
     t[::2]           twice the stride, half the size
     expand           a new dimension of stride 0: the index goes up, the place stays the same
 
-So a view costs a few small numbers, whatever the size of the tensor. And what is written to one
-shows in all, since there is only one storage.
+So a view costs a few small numbers, whatever the size of the tensor. A write through one view shows
+in all, since there is only one storage.
 
 The traps. A view of three numbers can keep a storage of millions alive. And a write through a view
-of stride 0 changes several elements at once; step 49c refuses it.
+of stride 0 changes several elements at once; step 50e refuses it.
 
 PyTorch: views; a base tensor and its views have the same untyped_storage().
 

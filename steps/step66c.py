@@ -1,9 +1,9 @@
 """Step 66c: Contiguous: the order in memory
 
-What a view gives up is order. The elements of a transpose do not lie in memory as one reads them: 1
-4 2 5 3 6 are at places 0 3 1 4 2 5. It is not contiguous. Some code needs them in order: a C
-library that gets an address and a length, or reshape, whose rows may not be cut from such a tensor
-(step 61c).
+A view may lose the order in memory. Read row by row, the elements of a transpose, 1 4 2 5 3 6, are
+at places 0 3 1 4 2 5: it is not contiguous. Some code needs the elements in order: a C library that
+gets an address and a length, or reshape, which often cannot make a view of such a tensor (step
+61c).
 
     is_contiguous()    the strides are those of row order
     contiguous()       copies into row order, but only if it has to; clone() always copies

@@ -1,4 +1,4 @@
-"""Step 66d: The same four things under a Tensor
+"""Step 66d: Storage and offset of a Tensor
 
 Under a Tensor lies a NumPy array. stride() and shape show two of the four things of step 66a. Where
 are the other two, the storage and the offset?
@@ -17,7 +17,7 @@ With these, two tensors can be compared: if the memory begins at the same addres
 the other, or both of a third.
 
 The trap: an address is a number, and does not keep anything alive. When the tensor is gone, another
-one may be there.
+one may have the same address.
 
 PyTorch: storage_offset(), data_ptr(). An empty tensor has no element, and data_ptr() is 0.
 

@@ -1,18 +1,18 @@
 """Step 66e: Storages: the memory as values and as bytes
 
 memory_of of step 66d gives an array, and a write to it goes unnoticed: it is not counted (step
-49a), and backward does not know that a saved value was overwritten. Programs that look at the
+49a), so backward does not know that a saved value was overwritten. Programs that look at the
 memory, to save or to share it, get an object instead, the storage:
 
     t.storage()            the memory as values of t's type                  TypedStorage
     t.untyped_storage()    the same memory as bytes, whatever the type       UntypedStorage
 
 Bytes are what a file holds, and two tensors of different types may share. Both can be read and
-written by the element, and both count a write. It is not recorded in the graph, though, as in
-PyTorch: the gradient knows nothing of it, but backward raises where it needs the old elements.
+written element by element, and both count a write. As in PyTorch, the graph does not record it: the
+gradient ignores the write, but backward raises an error where it needs the old elements.
 
 A tensor may see the memory with another type than its owner (x.view(dtype) in NumPy), so memory_of
-now returns it with the type of the array that was asked.
+now returns it with the type of the array that it was given.
 
 The trap: storage() of a small view is the whole memory. To save a row of a table this way saves the
 table. (torch.save does that; clone() the row first.)

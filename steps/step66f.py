@@ -5,12 +5,12 @@ address belongs to the other device. `to` copies it, as Tensor.to does (step 43b
 host's memory, from_numpy on one side and to_numpy on the other. On its own device it is the storage
 itself, not a copy. cpu() and cuda() are its short forms.
 
-A copy has a memory of its own. Here that is the whole point, with tensors it is the trap: views of
-one memory on the CPU are moved one by one, and on the GPU they are apart. To keep them together,
-the storage has to be moved once, and the views made anew; step 81g does that when it loads a file.
+A copy has memory of its own. With tensors that is the trap: views that share memory on the CPU are
+copied one by one, and share nothing on the GPU. To keep them together, move the storage once, and
+make the views anew; step 81g does that when it loads a file.
 
-A storage prints all of its values, one in a line, and then what it is. It makes no abbreviation: a
-view of three numbers shows how much memory it keeps alive.
+A storage prints all of its values, one in a line, and then what it is. It does not abridge, so the
+storage of a small view shows how much memory the view keeps alive.
 
 PyTorch: the same methods; storages print like this.
 

@@ -1,8 +1,8 @@
 """Step 66g: narrow: a part by start and length
 
 A program that packs all parameters of a network into one row of numbers, and cuts them out again,
-knows where each piece starts and how long it is. With slices it has to add the two, for any
-dimension a tuple of `:` in front: x[:, :, start : start + length].
+knows where each piece starts and how long it is. With slices it has to add the two, and write a `:`
+for each dimension in front: x[:, :, start : start + length].
 
     narrow(x, dim, start, length)      x[start : start + length] of dimension dim
 
@@ -13,7 +13,7 @@ The piece keeps its strides, so it is contiguous only along dimension 0; a part 
 gaps between its rows, and a reshape copies it (step 61c). In a flat row every piece is contiguous,
 so it can take the shape of its parameter for free.
 
-The trap: start and end are two numbers in slices, start and length here. x.narrow(0, 2, 5) has five
+The trap: a slice takes start and end, narrow takes start and length. x.narrow(0, 2, 5) has five
 elements, x[2:5] three.
 
 PyTorch: torch.narrow.

@@ -1,13 +1,13 @@
-"""Step 66h: narrow refuses what does not fit
+"""Step 66h: narrow checks its bounds
 
-A slice that reaches too far is cut off without a word, and narrow of step 66g with it: narrow(1, 4,
-5) of six columns has two. That is the rule of Python, and often handy. For a program that cuts a
+A slice that reaches too far is cut short without an error, and so is narrow of step 66g: narrow(1,
+4, 5) of six columns has two. That is the rule of Python, and often handy. For a program that cuts a
 row into pieces it is the worst answer: with one wrong length all further pieces are shifted or
 short, and the error appears elsewhere.
 
-narrow says how long the part must be, so it can tell. It refuses a part that reaches past the end,
-and a start outside of the dimension, in PyTorch's words. A negative start would have been another
-silent mistake: slice(-2, -2 + 2) is empty. Now it counts from the end.
+narrow knows how long the part must be, so it can check. It refuses a part that reaches past the
+end, and a start outside of the dimension, in PyTorch's words. A negative start would have been
+another silent mistake: slice(-2, -2 + 2) is empty. Now it counts from the end.
 
 The start may be a tensor without dimensions, for one that a program has computed. A tensor of
 floats, or with several elements, is refused: what would a start of 1.5 mean?

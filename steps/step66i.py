@@ -16,7 +16,7 @@ of three gradients. Fold adds the windows up where they came from, one slice for
 in a window. It is the adjoint of Unfold, and Unfold is the adjoint of Fold: the second derivative
 comes for free.
 
-The trap: strided checks nothing. Wrong strides read what lies beside the array.
+The trap: strided checks nothing. Wrong strides read memory beside the array.
 
 PyTorch: Tensor.unfold. A convolution is a matrix product with windows (step 84b).
 

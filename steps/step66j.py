@@ -1,23 +1,23 @@
-"""Step 66j: A write that is refused: overlapping windows
+"""Step 66j: Writes to overlapping windows are refused
 
 A program writes through a view, `view.mul_(5)`. The base has changed too, and so have all other
-views. CopySlices (step 50b) handles this: the new base is the old one with a part replaced. That
+views. CopySlices (step 50c) handles this: the new base is the old one with a part replaced. That
 works for windows side by side. With windows that overlap, the result in memory depends on the order
 of the writes, and the gradient is wrong without a warning (the demo shows both):
 
     y = 1 1 1      windows = y0 y1      windows *= 2 in memory: y1 once, or twice?
                              y1 y2
 
-There is no right answer, as one place holds two elements of the view. It works only if each element
-of the view is exactly one element of the base. So a view whose elements overlap is not `writable`:
-where gradients are recorded, a write to it raises an error. UnfoldToRead says so, and unfold
-chooses it where the step is shorter than the window.
+There is no right answer, as one place holds two elements of the view. A write is well defined only
+if each element of the view has a place of its own. So a view whose elements overlap is not
+`writable`: where gradients are recorded, a write to it raises an error. UnfoldToRead says so, and
+unfold chooses it where the step is shorter than the window.
 
-Without a record a write is allowed, with NumPy's order. (PyTorch refuses only a stride of 0. It
-writes to other overlapping elements all the same.)
+Where nothing is recorded, a write is allowed, in NumPy's order. (PyTorch refuses only a stride of
+0. It writes to other overlapping elements all the same.)
 
 Changed: unfold. New: UnfoldToRead.
-Try: let unfold ask for `step <= size`. Which writes of the demo are refused that were right?
+Try: let unfold ask for `step <= size`. Which correct write of the demo is refused then?
 """
 
 from typing import Any
@@ -262,7 +262,7 @@ if __name__ == "__main__":
     y.sum().backward()
     print(x.grad.tolist())  # -> [10.0, 10.0, 1.0, 1.0]
 
-    # Views made before the write follow it (step 50c).
+    # Views made before the write follow it (step 50b).
     x.grad = None
     y = x * 1
     before = y.unfold(0, 2, 2)

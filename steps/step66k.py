@@ -1,21 +1,20 @@
-"""Step 66k: Windows that do not fit
+"""Step 66k: unfold checks its arguments
 
-unfold of step 66i believes its arguments. A window of 6 in five elements gives no window, and no
-error: a program that averages over it gets nothing, or nan. A window of 7 would be -1 windows, and
-NumPy complains of negative dimensions. With a step of 0 Python speaks of a division by zero. None
-of them says which argument is wrong.
+unfold of step 66i does not check its arguments. A window of 6 in five elements gives no window, and
+no error: a program that averages over it gets nothing, or nan. A window of 7 would be -1 windows,
+and NumPy complains of negative dimensions. With a step of 0 Python reports a division by zero. None
+of these messages names the wrong argument.
 
 So they are checked, in PyTorch's words, before anything is computed: the size from 0 to the length
 of the dimension, the step from 1.
 
 A tensor without dimensions counts as one with a single element, as in gather (step 64p): it becomes
-[1], and the result loses the dimension that was only there to be counted.
+[1], and the result loses the extra dimension.
 
-Size 0 is allowed, as in PyTorch: n + 1 windows without elements. Such rules at the edge spare
-programs an `if`.
+Size 0 is allowed, as in PyTorch: n + 1 windows without elements.
 
 Changed: unfold.
-Try: which error does unfold(0, 3, 1) of an empty tensor raise, and is it true?
+Try: which error does unfold(0, 3, 1) of an empty tensor raise?
 """
 
 from typing import Any

@@ -6,8 +6,8 @@ as_strided takes them from you, and makes a view of the storage with them:
     x.as_strided((3, 3), (1, 1))          the windows of step 66i
     x.as_strided((2, 2), (1, 2), 1)       begins at place 1 of the storage
 
-It is the way to a view that has no name: the diagonal of each matrix in a batch, or windows of two
-dimensions. Strides count elements; NumPy's bytes are these times the size of one.
+It makes views that have no function of their own: the diagonal of each matrix in a batch, or
+windows of two dimensions. Strides count elements; NumPy's bytes are these times the size of one.
 
 Two traps.
 
@@ -16,8 +16,8 @@ Two traps.
 - Elements may share a place. So a write that is recorded is refused, as in step 66j.
 
 The view has no gradient here: with any strides, an element of the base may be seen any number of
-times, and the graph would need its own way to add all of them up. (PyTorch has one.) The next step
-says so instead of a wrong result.
+times, and the graph would need its own way to add all of them up. (PyTorch has one.) Step 66m
+raises an error instead of a wrong result.
 
 New: AsStrided, as_strided.
 Try: the transpose of the demo's table, and its second column, by as_strided.

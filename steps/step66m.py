@@ -1,8 +1,8 @@
 """Step 66m: as_strided stays inside the storage
 
 x.as_strided((9,), (1,)) of a tensor with five elements reads four numbers that belong to something
-else. as_strided of step 66l returns them; written to, they would destroy it, and the program fails
-much later, at another place. In C this is the best known kind of mistake.
+else. as_strided of step 66l returns them. A write would destroy them, and the program would fail
+much later, at another place. (In C this is a buffer overrun.)
 
 The last place that a view reaches is easy to compute, as its indices are largest there:
 
@@ -11,10 +11,10 @@ The last place that a view reaches is easy to compute, as its indices are larges
 It must lie in the storage. With strides and offset that are not negative, the first place is the
 offset; so negative ones are refused. A view without elements reaches nothing.
 
-And where a gradient would be recorded, there is an error: as_strided has none here. `unfold` and
-all other views have one.
+Where a gradient would be recorded, as_strided raises an error: it has none here. `unfold` and all
+other views have one.
 
-The trap stays: inside the storage, as_strided reaches what does not belong to the tensor.
+The trap remains: inside the storage, as_strided reaches what does not belong to the tensor.
 
 Changed: as_strided: storage.py is finished.
 Try: compute `last` without the `- 1`. Which line of the demo is refused then?

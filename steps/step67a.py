@@ -1,4 +1,4 @@
-"""Step 67a: What is under NumPy: a loop in C
+"""Step 67a: A loop in C, called through ctypes
 
 `a + b` is one line of Python, and a million additions. Python does not do them: the demo measures
 what a loop in Python takes. NumPy hands them to C, where a loop runs over bare memory: no objects,
@@ -10,9 +10,9 @@ it with your own C compiler and calls it from Python.
 ctypes, from the standard library, opens a shared library like a file, and the functions are its
 attributes. An array gives the address of its first element (array.ctypes.data).
 
-The loop needs no more than addresses and a length, so it fits arrays that lie in memory in order.
-`restrict` promises that the three do not overlap. Then the compiler can add 8 or 16 numbers with a
-single instruction (SIMD); it finds those instructions by itself.
+The loop needs only addresses and a length, so it fits contiguous arrays. `restrict` promises that
+the three do not overlap. Then the compiler can add 8 or 16 numbers with a single instruction
+(SIMD); it finds those instructions by itself.
 
 The trap: C does not check what it gets. `argtypes` says what to pass. Without it ctypes cuts an
 address down to 32 bits, and the whole process crashes.

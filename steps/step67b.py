@@ -14,8 +14,8 @@ Why is NumPy still faster? This loop divides once for each element and dimension
 takes longer than all the rest. NumPy moves from place to place instead. And it checks whether the
 last stride is one element; then it takes a loop like that of step 67a. The demo compares the three.
 
-The trap: strides in C are in elements here, as `a[place]` multiplies by the size itself. NumPy's
-are in bytes.
+The trap: strides in C are in elements here, because C's a[place] multiplies by the element's size.
+NumPy's are in bytes.
 
 (PyTorch's TensorIterator does all this: it broadcasts, sorts dimensions by stride, joins those that
 lie in order, and hands the rest to the inner loop.)

@@ -1,4 +1,4 @@
-"""Step 68b: A device that says what is missing
+"""Step 68b: Errors where CuPy or the GPU is missing
 
 "It is not installed, or it found no hardware", says step 68a. The user needs to know which of the
 two it is, and what to do. This is the most frequent error on the way to a GPU, and there are two
@@ -15,7 +15,7 @@ So without a GPU, `cuda` gets a backend all the same: MissingBackend, whose arra
 property that raises the error. A program that does not use it does not see it.
 
 The trap is the moment at which a device looks for its backend. It does so at the first use, and
-keeps what it has found (step 43b); as a MissingBackend raises, nothing is kept.
+keeps what it finds; since MissingBackend raises an error, nothing is kept.
 
 device_count() is 0 where no GPU can be used, so that `for i in range(device_count())` is right
 everywhere. PyTorch says the same: "Torch not compiled with CUDA enabled", or "Found no NVIDIA

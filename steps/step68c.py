@@ -1,9 +1,8 @@
-"""Step 68c: Transfers that need not wait: pinned memory
+"""Step 68c: Pinned memory: transfers that do not block
 
-While a batch is brought to the GPU, the CPU waits, though another machine does the work: the GPU
-can fetch from the CPU's memory by itself. But the operating system may move that memory, or write
-it to a disk. So the driver first copies the batch to a place that stays where it is, and the CPU
-waits.
+While a batch is copied to the GPU, the CPU waits, although the GPU can fetch from the CPU's memory
+by itself. But the operating system may move that memory, or write it to a disk. So the driver first
+copies the batch to a place that stays where it is, and the CPU waits.
 
 pin_memory() makes a tensor in memory that stays (page-locked). From there, to("cuda",
 non_blocking=True) only puts the transfer into the queue of the GPU, and the CPU goes on at once,
@@ -13,14 +12,14 @@ with preparing the next batch:
     pinned     CPU goes on ...
                GPU fetches, beside it
 
-The trap follows from it: the transfer is still to come. If a program writes into the pinned tensor
-too early, the new numbers are sent, and there is no error; the demo shows it. (Wait for the stream
-first. Reading the result on the GPU is safe, as the queue is in order.) And if the tensor died
-before the transfer, its memory would be used for something else. So `under_way` keeps it alive
-until the event behind the transfer is done.
+The trap: the transfer happens later. If a program writes into the pinned tensor too early, the new
+numbers are sent, and there is no error; the demo shows it. (Wait for the stream first. Reading the
+result on the GPU is safe, as the queue is in order.) And if the tensor were freed before the
+transfer, its memory would be used for something else. So `under_way` keeps it alive until the event
+after the transfer is done (a mark in the queue, step 70b).
 
-Whether memory is pinned is asked of the storage, since a view of a pinned tensor is pinned, too. A
-view with gaps takes the usual way: one transfer needs one piece.
+is_pinned looks at the storage, since a view of a pinned tensor is pinned, too. A view with gaps is
+sent at once, as before: one transfer needs one piece of memory.
 
 Changed: register (send). New: pinned, under_way, send, is_pinned, pin_memory.
 Try: queue.run() before the tensor is written to. What arrives then?

@@ -1,18 +1,18 @@
-"""Step 68d: What an array of CuPy does not have
+"""Step 68d: A backend's address, strided view and chunk size
 
-CuPy's arrays are like NumPy's until one looks inside. Three places of tinytorch do.
+CuPy's arrays have NumPy's functions, but differ inside. Three places of tinytorch depend on that.
 
 storage_offset() (step 66d) is the difference of two addresses. NumPy's arrays tell theirs by
 __array_interface__; CuPy's do not, since nothing on the CPU could use it. So with the backend of
 step 68c it fails in the demo.
 
-unfold makes a view by shape and strides. CuPy has as_strided too, but the view that it makes
-forgets whose memory it shows, and the memory could be given away while the view is in use. A view
-made by view() does not forget, and lets its shape and strides be set.
+unfold makes a view by shape and strides. CuPy has as_strided too, but its view does not keep the
+owner of the memory alive, and the memory could be reused while the view is in use. A view made by
+view() does, and its shape and strides can be set.
 
-And what is fast differs. An optimizer goes through its parameters in pieces of 32,768 elements,
-because these fit into the CPU's cache. On a GPU each piece is a launch, so one large piece is best:
-chunk_elements is None.
+The third is speed. An optimizer goes through its parameters in pieces of 32,768 elements, because
+these fit into the CPU's cache. On a GPU each piece costs a separate call, so one large piece is
+best: chunk_elements is None.
 
     address          array -> place of its first element
     strided          (array, shape, strides) -> a view

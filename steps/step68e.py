@@ -1,11 +1,11 @@
-"""Step 68e: A function with another body for the GPU
+"""Step 68e: singledispatch: another function body for the GPU
 
-Each function of CuPy starts a kernel, which reads its operands from memory and writes a result.
-Where an operation takes five of them and one would do (step 69q), a function should have another
-body for CuPy's arrays, and only for these.
+Each function of CuPy starts a kernel, a program on the GPU, which reads its operands from memory
+and writes a result. Some operations start five of them where one would do (step 69q). So a function
+needs another body, for CuPy's arrays only.
 
 `if isinstance(x, cupy.ndarray)` at its beginning would be simple. But then every such function
-imports CuPy, and knows each library that is still to come. Python has the table for it:
+imports CuPy, and changes with each new library. Python has a table for this:
 functools.singledispatch makes a function look up the type of its first argument:
 
     @functools.singledispatch
@@ -14,12 +14,12 @@ functools.singledispatch makes a function look up the type of its first argument
     @on_cuda(squares)
     def squares_on_cuda(x): ...      for CuPy's arrays, where there are any
 
-The generic one stays: it is what the special one must agree with, and what it may fall back on:
+The generic body remains. The special one must agree with it, and may fall back on it:
 squares.dispatch(object).
 
 The trap is the first argument. It alone decides; a list of arrays, or the array as the second
-argument, never finds its way to the GPU's body. Operations on tensors are not concerned: they call
-such a function with arrays, in `forward`.
+argument, never reaches the GPU's body. Operations on tensors are not affected: they call such a
+function with arrays, in `forward`.
 
 PyTorch registers its kernels in such a table, for pairs of operation and device: its dispatcher.
 

@@ -1,4 +1,4 @@
-"""Step 68f: Which GPU is meant
+"""Step 68f: The current GPU
 
 A machine may have eight GPUs, and "cuda" names none of them. It means the current one: CUDA keeps a
 number for each thread of the CPU, and what is allocated or started goes to the GPU of that number.
@@ -12,8 +12,8 @@ ask. A device that is not a GPU is an error, rather than a 0.
 
 The trap is the first form: a function that calls set_device and does not set it back moves the work
 of its caller to another GPU, where the caller's tensors are not. So PyTorch recommends the second
-one, which comes back also if an error ends the block. -1 changes nothing, as in PyTorch, so that
-code without a GPU to choose can pass it.
+form, which restores the number even if an error ends the block. -1 changes nothing, as in PyTorch,
+so that code without a GPU to choose can pass it.
 
 (An operation runs where its operands live, and CuPy expects the current GPU to be that one. For one
 program with several GPUs, a process for each is simpler: stage 18.)

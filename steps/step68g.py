@@ -1,27 +1,27 @@
 """Step 68g: The same program on a GPU
 
-What a program asks before it begins is still missing: which GPU is this, of which generation, and
-is there one at all. With these, a program is the same for both machines:
+The queries that a program makes at its start are still missing: which GPU is this, of which
+generation, and is there one at all. With these, a program is the same for both machines:
 
     device = torch.accelerator.current_accelerator() or "cpu"
     model, batch = model.to(device), batch.to(device)
 
-The capability is the generation: (9, 0) is Hopper, (8, 0) Ampere. Programs ask it because some
-instructions, for bfloat16 say, begin with a certain one. synchronize() waits until the GPU has done
-all that it was given; before a stopwatch is read, it is needed (step 70a).
+The capability is the generation: (9, 0) is Hopper, (8, 0) Ampere. Programs check it because some
+instructions, for bfloat16 say, exist only from a certain generation on. synchronize() waits until
+the GPU has done all its work; a time measurement needs it (step 70a).
 
-The demo is such a program: three numbers are found by gradient descent, wherever there is something
-to compute with. It counts the calls that pass by, and those among them that bring a tensor to
-another device: none in 100 steps. That is what makes it fast. Everything that a step needs is on
-the device from the beginning, and what it makes stays there.
+The demo is such a program: it finds three numbers by gradient descent, on the GPU if there is one.
+It counts the calls, and those among them that copy a tensor to another device: none in 100 steps.
+That is what makes it fast. Everything that a step needs is on the device from the beginning, and
+what it makes stays there.
 
-The trap is what asks for a number: loss.item() for a progress bar, `if loss < best`. Each is a
-transfer and makes the CPU wait, in every step; the count does not show it, since item() is no
+The trap is code that reads a number: loss.item() for a progress bar, `if loss < best`. Each is a
+transfer and makes the CPU wait, in every step; the count does not show it, since item() is not a
 Function. Print every hundredth loss.
 
 New: get_device_name, get_device_capability, synchronize, current_accelerator. With them,
 tinytorch/cuda/device.py is finished.
-Try: print loss.item() in the loop. The count stays 0: item() is a transfer too, but no Function.
+Try: print loss.item() in the loop. Does the count notice the 100 transfers?
 """
 
 from typing import Any

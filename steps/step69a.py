@@ -1,8 +1,8 @@
 """Step 69a: One thread, one element
 
-A loop over the elements says more than we mean: first this one, then the next. To add 1 to each of
-9 numbers takes 9 turns, though no number waits for another. A GPU has thousands of processors, and
-a loop gives it nothing to share out.
+A loop over the elements fixes an order that is not needed. Adding 1 to each of 9 numbers takes 9
+turns, although no element depends on another. A GPU has thousands of processors, and a loop cannot
+be divided among them.
 
 So on a GPU you do not write the loop. You write what happens to one element, a function that is
 called a kernel, and say how many threads are to run it. A thread is one run of the kernel. Threads
@@ -13,12 +13,12 @@ are the grid. A thread works out from its position which element is its own:
                                                    0 1 2 3     4 5 6 7     8 9 10 11
     (blockDim: the threads of a block, here 4)
 
-The trap: 9 elements in blocks of 4 need 3 blocks, which are 12 threads. The last 3 have nothing to
-do. They have to check (`if i < n`), or they write past the end of the array, into something else.
-No error tells you: the demo shows the neighbour's numbers afterwards.
+The trap: 9 elements in blocks of 4 need 3 blocks, which are 12 threads. The last 3 have no element.
+They have to check (`if i < n`), or they write past the end of the array, into something else. No
+error tells you: the demo shows the neighbour's numbers afterwards.
 
-`launch` is a GPU in plain Python, to see this happen. In CUDA it is `kernel<<<grid, block>>>(...)`;
-each of PyTorch's operations on a GPU ends in such a launch.
+`launch` simulates a GPU in plain Python. In CUDA it is `kernel<<<grid, block>>>(...)`; each of
+PyTorch's operations on a GPU ends in such a launch.
 
 New: Thread, launch.
 Try: blocks of 16 threads instead of 4. How many blocks do 9 elements need, and how many are idle?

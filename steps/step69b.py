@@ -1,4 +1,4 @@
-"""Step 69b: A small grid for a large array
+"""Step 69b: The grid-stride loop and coalesced access
 
 A thread for each element is a large grid: 1,024 elements need 1,024 threads, and each thread begins
 with work of its own (its number, a scale to look up) before it touches the one element it has. The
@@ -10,14 +10,14 @@ There are two ways of giving a thread its 32 elements, and the first that comes 
     stride    thread 0 takes 0, 32, 64, ...;   thread 1 takes 1, 33, 65, ...
 
 A GPU runs 32 threads in step, a warp, and it reads memory in sectors of 32 bytes, or 8 floats. So
-what counts is what the 32 threads want in the same turn. With chunks, their places are 32 floats
-apart, and 32 sectors are fetched, of which each thread uses 4 bytes. With the stride, the places
-are neighbours: 4 sectors, and all of it is used. The same elements are read either way, with 8
-times the traffic. (CUDA's words are coalesced and strided access: it is the warp's access that is
+what counts is which places the 32 threads read in the same turn. With chunks, their places are 32
+floats apart, and 32 sectors are fetched, of which each thread uses 4 bytes. With the stride, the
+places are neighbours: 4 sectors, and all of it is used. The same elements are read either way, with
+8 times the traffic. (CUDA's words are coalesced and strided access: it is the warp's access that is
 meant.)
 
 So the step of the loop is the number of all threads, gridDim * blockDim: a grid-stride loop. A grid
-of any size does arrays of any size, and the end of the range takes the place of `if i < n`.
+of any size handles arrays of any size, and the end of the range takes the place of `if i < n`.
 
 Changed: Thread.__init__ (gridDim, the number of blocks), launch.
 Try: floats of 8 bytes in `sectors`. How many sectors does a turn fetch then, in both ways?

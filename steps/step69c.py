@@ -1,4 +1,4 @@
-"""Step 69c: Blocks of rows and columns
+"""Step 69c: Blocks in two and three dimensions
 
 A picture has rows and columns, and a thread has one number. It can divide (i // width, i % width),
 but the blocks remain strips: 16 threads are 16 pixels of one row. That is a bad shape as soon as a
@@ -11,7 +11,7 @@ So CUDA gives each position and each size three parts: x, y, z.
     column = blockIdx.x * blockDim.x + threadIdx.x          a block of (4, 4) threads
     row    = blockIdx.y * blockDim.y + threadIdx.y          does 4 x 4 pixels
 
-x is the fastest: threads that differ by 1 in x are neighbours in a warp. So x has to run along the
+x changes fastest: threads that differ by 1 in x are neighbours in a warp. So x has to run along the
 rows of the array, where neighbours lie side by side in memory (step 69b). That is the trap: NumPy
 writes [row, column], CUDA (x, y), which is (column, row). If they are exchanged, the numbers are
 right, and each warp reads 8 times as much as it should.

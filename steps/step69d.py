@@ -1,4 +1,4 @@
-"""Step 69d: A barrier
+"""Step 69d: Shared memory and barriers
 
 A sum needs more than its own element. 8 threads can add 8 numbers in 3 rounds: half of the threads
 add the numbers of the other half to theirs, then a quarter, then one. But a thread must not read a
@@ -17,10 +17,10 @@ until all have come, and what they wrote before it can be read by all after it:
 What they write to is a little memory that belongs to the block, `shared`: some 100 kB, close to the
 processor, and much faster than the memory of the GPU. It is there as long as the block runs.
 
-In Python, a function that contains `yield` stops there and can be taken up again. So `yield` is the
-barrier: `launch` lets each thread of a block run to its next yield, then all of them to the one
-after. The trap: blocks cannot wait for each other. A grid may have more blocks than run at once,
-and one that has not begun would be waited for without end. A second launch adds the blocks' sums.
+In Python, a function that contains `yield` stops there and can be resumed. So `yield` is the
+barrier: `launch` lets each thread of a block run to its next yield, then all of them to the
+following one. The trap: blocks cannot wait for each other. A grid may have more blocks than run at
+once, and waiting for one that has not begun would never end. A second launch adds the blocks' sums.
 
 Changed: Thread.__init__ (shared), launch.
 Try: take the `yield` out of the loop of block_sum, and put one in front of the loop.

@@ -1,12 +1,12 @@
 """Step 69e: Races, and a barrier that some threads miss
 
-What goes wrong on a GPU goes wrong silently, and not every day. Two mistakes are so common that
+Mistakes in kernels are often silent, and show only in some runs. Two of them are so common that
 they have names.
 
 A race condition: threads use the same place, one of them writes, and their order is not fixed. Say
 32 threads count by `total[0] = total[0] + 1`. That is three actions, and all threads may read
 before any of them writes. The demo runs two orders of the same kernel: 32, and 4. Only the order
-differs. What helps is an addition that no thread can come between, an atomic one (atomicAdd), or a
+differs. The remedy is an atomic addition (atomicAdd), which no other thread can interrupt, or a
 place for each thread and a barrier, as in step 69d.
 
 A barrier that some threads miss. `if i >= n: return` at the top of a kernel looks like the check of
@@ -19,7 +19,7 @@ round. The right kernel lets idle threads come along to every barrier, and check
 
 NVIDIA's tool that finds both mistakes in real kernels is called compute-sanitizer.
 
-Changed: launch refuses. With it, tinytorch/kernels/simulator.py is finished.
+Changed: launch raises an error. With it, tinytorch/kernels/simulator.py is finished.
 Try: put the barrier of reversed_block under `if t.threadIdx.x < 2:`. What does the error count?
 """
 

@@ -1,7 +1,7 @@
-"""Step 69f: A kernel in CUDA C, and the place where it enters
+"""Step 69f: A kernel in CUDA C, and how an operation reaches it
 
-The GPU does not run Python. A kernel for it is a function in CUDA C, which is C with a few words
-more: __global__ marks a kernel, and threadIdx, blockIdx, blockDim and gridDim are there without
+The GPU does not run Python. A kernel for it is a function in CUDA C, which is C with a few more
+words: __global__ marks a kernel, and threadIdx, blockIdx, blockDim and gridDim are there without
 being passed. It is text, and a compiler on the machine makes a program of it when it is first
 launched; CuPy's RawKernel calls that compiler. Launching again uses the program that is there.
 
@@ -11,15 +11,16 @@ the text makes it float. So there is one text, and a program for each type, in a
 The kernel is the grid-stride loop of step 69b. (Its `long long` is an integer of 64 bits: an int
 would overflow at 2^31 elements, and the thread would write to a negative place.)
 
-How does it come into use without an `if` in every operation? A functools.singledispatch chooses a
-body by the type of the first argument. `add` has one body for all array libraries, and @on_cuda
-(step 68e) gives it another for CuPy's arrays. The caller of `add` need not know of it. PyTorch's
+How do operations use it without an `if` in each of them? A functools.singledispatch chooses a body
+by the type of the first argument. `add` has one body for all array libraries, and @on_cuda (step
+68e) gives it another for CuPy's arrays. The caller of `add` need not know of it. PyTorch's
 dispatcher does the same with a table: operation and device, and the kernel for the two.
 
-The trap: `launch` passes addresses. Nothing checks the number, order or type of the arguments; a
-Python int would have to be guessed, so n goes as np.int64, which is C's long long.
+The trap: `launch` passes addresses. Nothing checks the number, order or type of the arguments; the
+type of a Python int would have to be guessed, so n goes as np.int64, which is C's long long.
 
-On a machine without a GPU the demo puts a played kernel into the dictionary: step 69e runs it.
+On a machine without a GPU the demo puts a played kernel into the dictionary: the launch of step 69e
+runs it.
 
 New: C_NAMES, Kernel; add and add_kernel.
 Try: n = 999 in `add_on_cuda`. Which element of the result is left as it was in memory?

@@ -1,19 +1,19 @@
-"""Step 69g: What a kernel cannot take
+"""Step 69g: Which arrays a kernel can take
 
 A kernel reads memory, not an array. The one of step 69f gets an address and a count, and takes n
 elements from there on. If it is given x[::2], whose elements lie two apart, it reads the first half
 of x: the demo plays it, and [0 2 4 6] + [0 2 4 6] is [0 2 4 6]. Two arrays of different types are
 worse: the bytes of one are read as numbers of the other type. None of this is an error on a GPU.
 
-So a kernel is asked first. `fits`: one type for all arrays, one that the kernel is written for, and
-the elements in memory row by row without gaps (c_contiguous). What does not fit takes the generic
-version, as before; it is slower, and right. Arrays of two shapes are broadcast there as well. And
-an empty array must not be launched: a grid of 0 blocks is an error in CUDA.
+So `fits` checks the arrays before a launch: all have one type, the kernel is written for that type,
+and the elements lie row by row without gaps (c_contiguous). Other arrays take the generic version,
+which is slower, and right. Arrays of two shapes are broadcast there as well. And an empty array
+must not be launched: a grid of 0 blocks is an error in CUDA.
 
 `copy` is a second kernel, to measure what step 69b counted. It copies the same elements in order,
-or in steps: thread i takes the place i * step % n. If step and n have no common divisor, that is
-each place once. On a GPU, the demo prints how many gigabytes a second both ways make; where there
-is none, it counts the sectors that a warp touches.
+or in steps: thread i takes the place i * step % n. If step and n have no common divisor, this
+visits each place once. On a GPU, the demo prints how many gigabytes a second both ways reach; where
+there is none, it counts the sectors that a warp touches.
 
 (Our `fits` refuses more than it must: PyTorch's kernels for elementwise operations take strides
 along, and compute the place of each element from them.)

@@ -1,12 +1,12 @@
-"""Step 69h: Number i is a scrambled i
+"""Step 69h: Philox: a counter-based random generator
 
 Most generators are a chain: each number is made from the state that the previous one left. Number
-617 needs 616 others first, and a million threads cannot queue for it. Nor can each have a chain of
-its own by taking its number as the seed: the demo does that with a common generator, and the
-threads' first numbers differ by the same amount from one to the next.
+617 needs 616 others first, so a million threads would have to wait for each other. Nor can each
+thread take its own number as the seed of its own chain: the demo does that with a common generator,
+and the threads' first numbers differ by the same amount from one to the next.
 
-A generator for a GPU turns this round. Nothing is handed on: number i is the number i, scrambled so
-well that nothing of its order remains. Any thread can make any number, at any time.
+A counter-based generator has no chain: random number i is a function of i, which scrambles its bits
+so well that no pattern remains. Any thread can compute any number, at any time.
 
 Philox (Salmon and others, 2011) does ten rounds of this with four words of 32 bits, a to d:
 
@@ -14,9 +14,9 @@ Philox (Salmon and others, 2011) does ten rounds of this with four words of 32 b
     a, b, c, d = high(q) ^ b ^ key,  low(q),  high(p) ^ d ^ other_key,  low(p)
 
 The lower half of a product with an odd number loses nothing: it can be undone. In the upper half,
-each bit depends on all bits below. So the halves change places, and the next round multiplies what
-was hard to foresee. The two keys change from round to round, so that no two rounds are alike. As
-each round can be undone, two counters never give the same four words.
+each bit depends on all bits below. So the halves change places before the next round multiplies
+them. The two keys change from round to round, so that no two rounds are alike. As each round can be
+undone, two counters never give the same four words.
 
 The trap: this is for simulations, not for secrets: every number can be computed from the others by
 a program that knows how. PyTorch's generator on a GPU is this one, too.

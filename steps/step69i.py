@@ -1,22 +1,22 @@
 """Step 69i: A source of random numbers: a seed and a counter
 
-Each program that calls philox gets the same numbers, and two calls in one program as well, if both
-begin at counter 0. So two things are missing. A seed: it is the key with which the first round
-begins, and one bit of it changes half of all bits. And there has to be a count: n numbers are the
-next n / 2 counters (each gives four words of 32 bits, which are two of 64).
+Each program that calls philox gets the same numbers, and so do two calls in one program, if both
+begin at counter 0. Two things are missing. A seed: it is the key with which the first round begins,
+and one bit of it changes half of all bits. And a count: n numbers take the next n / 2 counters
+(each gives four words of 32 bits, which are two of 64).
 
 This is all that a source has to remember. The state of a chain of good quality has 2,500 bytes
-(Mersenne Twister); here, two numbers of 64 bits are a bookmark, and to go back is to set them.
+(Mersenne Twister); here, two numbers of 64 bits are a bookmark, and setting them goes back.
 
 From words to integers below `span`, the remainder: words % span. It is not quite fair. 2^64 is not
 a multiple of 6, so some numbers of a die come up once more in 2^64 draws; no test can see that.
 With 8 bits it would be visible: of 256 values, 43 give a 0 and 42 a 5.
 
-A permutation is the order in which random words would be sorted: no two of them are equal, unless
-by a chance of n^2 / 2^65.
+A permutation is the order in which random words would be sorted: two of them are equal only with
+probability n^2 / 2^65.
 
 The trap: words are unsigned. `low` may be negative, so the words become int64 before it is added.
-And 2^64 different integers, all of int64, have no remainder that fits 64 bits, and need none.
+And the full range of int64 has 2^64 values: that span does not fit 64 bits, and needs no remainder.
 
 It draws where its device computes, in that device's array library (device.xp). Here it is the CPU.
 

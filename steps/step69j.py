@@ -1,4 +1,4 @@
-"""Step 69j: A float below 1, in each type
+"""Step 69j: Uniform floats below 1, in each type
 
 A word of 64 bits divided by 2^64 is a number in [0, 1): in mathematics. As a float it is rounded,
 and the largest words are rounded up. A float32 has a mantissa of 24 bits, so all from 1 - 2^-25 on

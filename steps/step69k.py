@@ -1,12 +1,12 @@
-"""Step 69k: The same rounds, in registers
+"""Step 69k: Philox in one kernel
 
 philox on whole arrays has a price. Each `*`, `>>`, `&` and `^` reads and writes an array in main
 memory: the demo counts the operations, and there are more than a hundred for 4 words. On a GPU that
 is a hundred launches, and memory is what is slow there.
 
-A thread that does all ten rounds for its one i needs no memory at all. Its words are in registers,
-and only the result is written. That is the same algorithm in CUDA C, where unsigned int has 32 bits
-and overflows as we want it to: what the & LOW does in Python happens by itself.
+A thread that does all ten rounds for one i keeps its words in registers, and writes only the result
+to memory. PHILOX is the same algorithm in CUDA C, where unsigned int has 32 bits and overflows as
+we want it to: what the & LOW does in Python happens by itself.
 
 CuPy's ElementwiseKernel writes the rest of such a kernel: the loop over i, and `counter`, which is
 counters[i]. `raw` words are not taken element by element; the text finds its four places itself.
@@ -15,9 +15,9 @@ The text is compiled once, at the first use (functools.cache), and not at all wi
 philox becomes a singledispatch, and philox_on_cuda is its body for CuPy's arrays, as `add` has one
 in step 69f. PhiloxSource does not change: it calls philox.
 
-The trap in writing a thing twice is that the two differ, in one sign or one constant. Their numbers
-would look equally random. So they have to be compared, word by word. The demo compiles the C text
-with the machine's own C compiler, where there is one, and puts the loop around it.
+The trap: two versions of one algorithm may differ in one sign or constant, and their numbers look
+equally random. So the demo compares them word by word. It compiles the C text with the machine's
+own C compiler, where there is one, and puts the loop around it.
 
 Changed: philox. New: PHILOX, philox_kernel, philox_on_cuda.
 Try: `key += 0x9E3779B8u` in PHILOX. Would you have seen it without the comparison?

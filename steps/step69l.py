@@ -1,11 +1,11 @@
-"""Step 69l: A generator for each device
+"""Step 69l: Random numbers drawn on the GPU
 
 The source draws on the GPU, and nothing uses it there yet. Up to now, rand(1000, device="cuda")
-asks NumPy, and sends the numbers over the bus; the demo shows whose source it is.
+asks NumPy, and sends the numbers over the bus; the demo prints the class of the source.
 
 A backend can name a source of its own, `random_source` (step 65b left room for it). Then each
-Generator for such a device makes one, and every function that draws uses it: those there are, and
-those that are still to come. So `register` is one assignment.
+Generator for such a device makes one, and every function that draws uses it, later ones included.
+So `register` is one assignment.
 
 Each device has a default generator of its own, with its own seed and its own place in the stream.
 Two consequences, both in PyTorch as well:
@@ -16,7 +16,7 @@ Two consequences, both in PyTorch as well:
   nothing where there is none, so that one program runs on both machines. (The trap: to resume
   a run, bring back the states of all generators, not of one.)
 
-The state goes out as a uint8 tensor on the CPU, as torch.save would have it.
+The state is a uint8 tensor on the CPU, so that it can be saved.
 
 Without a GPU, the demo plays one: a device type `cuda` whose arrays are NumPy's.
 

@@ -1,16 +1,16 @@
-"""Step 69m: Random numbers into memory that is there
+"""Step 69m: Filling in place: uniform_, normal_, exponential_
 
-A weight is a tensor that others hold: the layer, the optimizer, a list of parameters. Initial
-values that are made by `w = rand(3) * 2 - 1` are another tensor, and the layer still has the old
-one. It also takes three pieces of memory to make one.
+A weight is a tensor that other objects hold: the layer, the optimizer, a list of parameters. `w =
+rand(3) * 2 - 1` makes another tensor, and the layer still has the old one. It also allocates memory
+three times.
 
-What fills a tensor in place, and returns it, ends in an underscore, as all that writes does:
+Functions that fill a tensor in place, and return it, end in an underscore like all that write:
 
     w.uniform_(-1, 1)       low + (high - low) u
     w.normal_(0, 0.02)      mean + std z
     w.exponential_(4)       -log(1 - u) / 4       waiting times, 1/4 on average
 
-This is a write like others, so the rules of stage 8 hold. A leaf that requires gradients may be
+These are in-place writes, so the rules of stage 8 hold. A leaf that requires gradients may be
 filled only under no_grad(). Elsewhere, the old elements have no part in the result, so no gradient
 goes back to them: `overwrite` records that.
 

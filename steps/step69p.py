@@ -1,7 +1,7 @@
 """Step 69p: Tiles in shared memory
 
 The threads of a block compute 16 x 16 neighbouring elements, from 16 rows and 16 columns. Each of
-these numbers is wanted by 16 threads, and with step 69o each of them fetches it for itself.
+these numbers is needed by 16 threads, and in step 69o each thread fetches it for itself.
 
 They could fetch it once, and share it. A block brings a tile of 16 x 16 of each factor into its
 shared memory, each thread one number of each, and all add what these tiles contribute. Then the
@@ -19,8 +19,8 @@ The trap at the border: a thread whose element does not exist must still come al
 fetches for others and the barriers wait for it (step 69e). Where a tile reaches beyond a matrix it
 holds zeros, which add nothing; only the last line asks whether the element exists.
 
-NVIDIA's library, cuBLAS, is far ahead with more of the same idea, tiles of tiles down to the
-registers, so PyTorch calls it, and so does a @ b. On a GPU the demo times all three.
+NVIDIA's library cuBLAS takes the idea further, with tiles of tiles down to the registers, and is
+far faster. PyTorch calls it, and so does a @ b. On a GPU the demo times all three.
 
 Changed: matmul, matmul_on_cuda. New: tiled_kernel. With it, kernels/products.py is finished.
 Try: take the second `yield` out of `tiled` in the demo, and see what the product becomes.

@@ -8,17 +8,17 @@ A single kernel reads a number from the GPU's memory, and what comes later finds
 
     y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
 
-The simplest one gives a thread a row, over which it goes three times: for m, for the sum, for the
-results. Nothing is written but y.
+The simplest one gives each thread a row. The thread goes over it three times: for m, for the sum,
+for the results. Nothing is written but y.
 
 Without m, a logit of 1,000 overflows: exp(1000) is inf, and inf / inf is nan. Subtracting the
 largest does not change the quotient, and no exponent is above 0. A kernel without it would save one
 of the three turns, and be wrong.
 
-Where does it enter? The operation calls softmax_forward, a singledispatch (step 60g), for its
-array, and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what
-it was: its formula needs only y. What the kernel does not do (other types, another dimension than
-the last, no elements) goes to the generic version, which is what `dispatch(object)` finds.
+How is it called? The operation calls softmax_forward, a singledispatch (step 60g), for its array,
+and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what it was:
+its formula needs only y. What the kernel does not do (other types, another dimension than the last,
+no elements) goes to the generic version, which is what `dispatch(object)` finds.
 
 New: softmax_kernel, softmax_on_cuda.
 Try: top = 0 in `in_python`, and a row of numbers below -1,000. What would C say, instead of an

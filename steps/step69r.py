@@ -1,11 +1,11 @@
-"""Step 69r: A block for each row
+"""Step 69r: Softmax with a block for each row
 
 A thread for each row has two faults. A matrix of 8 rows keeps 8 threads busy, on a GPU that has
 room for 200,000. And the threads of a warp read 32 different rows at the same time, places that are
 far apart: the demo counts 32 sectors in each turn, where 4 would do (step 69b).
 
 So a row becomes the work of a block. Thread t takes the columns t, t + 256, t + 512, ..., and the
-threads of a warp are at neighbours. But now each thread knows only the largest of its own columns,
+threads of a warp read neighbours. But now each thread knows only the largest of its own columns,
 and all need the largest of the row. `combined` makes one number of 256 in shared memory, by the
 halving of step 69d:
 

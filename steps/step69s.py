@@ -1,4 +1,4 @@
-"""Step 69s: Warps exchange their numbers
+"""Step 69s: Warp shuffles instead of barriers
 
 A row of 10 takes 256 threads, of which 246 have nothing to do, and 20 barriers, at each of which 8
 warps wait for the slowest. For a short row the waiting is all that the kernel does.

@@ -3,7 +3,7 @@
 The gradient of x[rows] adds each row that arrives to the row that it was taken from, and several
 may go to one place. Word embeddings do this with each batch. As a kernel with a thread for each
 number, it is a race (step 69e): threads that read, add and write lose additions. In the demo, 60
-arrive at place 2, and 30 are there.
+should arrive at place 2, and 30 do.
 
 A barrier does not help, as the threads are in different blocks, and it is not known in advance
 which of them meet. An atomic addition does: atomicAdd reads, adds and writes as one, and the next
@@ -15,8 +15,8 @@ fixed. Sums of floats depend on the order, so the result can differ a little fro
 is the trap: a seed does not make such a run repeatable. PyTorch documents it for index_add_, and
 torch.use_deterministic_algorithms(True) chooses slower ways.
 
-It enters at `add_at`, the seam that indexing, embedding and scatter_add share (step 64b). Its
-values and rows may come in any layout: copies in order are made of them. The result must fit as it
+The kernel is registered for `add_at`, which indexing, embedding and scatter_add share (step 64b).
+Its values and rows may have any layout: they are copied into row order. The result must fit as it
 is, because it is written in place. There is no atomicAdd for `long long` in CUDA, so int64 is left
 out.
 

@@ -1,7 +1,8 @@
-"""Step 70b: Events: marks in the queue
+"""Step 70b: Events: time stamps in the queue
 
 How long does the product itself take? A stopwatch that waits for the GPU before and after, with
-synchronize(), measures all that is in the queue, and empties it: what is measured is changed by it.
+synchronize(), measures all that is in the queue, and empties it: the measurement changes what it
+measures.
 
 An event is a mark that is put into the stream like work. When the GPU comes to it, it notes the
 time. So a mark before the product and one after it give the GPU's own time between the two, and the
@@ -13,8 +14,8 @@ CPU need not wait until it wants the number:
     end.synchronize()                  wait until the GPU has come to `end`
     begin.elapsed_time(end)            milliseconds
 
-synchronize() of an event waits for the work before the mark. That of a stream waits for all.
-query() asks without waiting.
+An event's synchronize() waits for the work before the mark, a stream's for all of its work. query()
+asks without waiting.
 
 The trap is elapsed_time too early: as long as the GPU has not come to `end`, there is no time, and
 CUDA raises an error. And a first call compiles and reserves memory; measure the second.

@@ -1,4 +1,4 @@
-"""Step 70c: Two streams, and what waits for what
+"""Step 70c: Two streams, and waiting for an event
 
 A batch is fetched from the host and then computed with. In one stream, these take turns: 3 batches
 take 6 units of time. But the GPU has units for copying beside those that compute. Two streams are
@@ -8,17 +8,17 @@ batch, and 3 batches take 4 units.
     copies    fetch 1 | fetch 2   | fetch 3   |
     compute           | compute 1 | compute 2 | compute 3
 
-It has to be said what waits for what, or the product of batch 1 begins before batch 1 is there. It
-does not fail: it computes with what is in the memory. `wait_event` puts the waiting into a stream:
-what is put in from now on starts after the mark. `wait_stream` marks the end of another stream and
-waits for it. The CPU waits in neither case; it only orders that there will be waiting.
+The program has to state what waits for what, or the product of batch 1 begins before batch 1 has
+arrived. There is no error: it computes with whatever is in the memory. `wait_event` puts the
+waiting into a stream: what is put in from now on starts after the mark. `wait_stream` marks the end
+of another stream and waits for it. The CPU waits in neither case; it only enqueues the wait.
 
 `with stream(s):` makes s the current stream, into which operations are put; the stream before is
 back at the end. (Fetching runs beside computing only from pinned memory: step 68c.)
 
-The trap is memory. It belongs to the stream that was current when it was asked for, and when its
-last name is gone it is given out again, there. If another stream still reads it, that one reads the
-new owner's numbers. So keep a tensor until the other stream has been waited for.
+The trap is memory. It belongs to the stream that was current when it was allocated, and that stream
+reuses it as soon as the last reference is gone. If another stream still reads it, it reads the new
+owner's numbers. So keep a tensor until the other stream has finished with it.
 
 Changed: Event (wait), Stream. New: stream, default_stream. With them, cuda/streams.py is finished.
 Try: take wait_event out of `pipeline` of the demo. When does the last batch seem to be done?

@@ -15,14 +15,14 @@ From the second step on, every request is a hit, and costs a look into a diction
 waiting: in one stream, a kernel that gets the memory runs after the kernel that used it before.
 
 When is a piece free? Our tensors die by reference count, as there are no cycles among them, so
-their memory is back as soon as the last name for them is gone. In a language with a garbage
-collector that comes round now and then, a GPU would be full before.
+their memory is back as soon as the last reference is gone. With a garbage collector that runs only
+now and then, a GPU would be full before it ran.
 
-The trap: a view is a name, too. A slice of ten numbers keeps a tensor of a gigabyte.
+The trap: a view is a reference, too. A slice of ten numbers keeps a gigabyte alive.
 
 PyTorch's is called the CUDA caching allocator. CuPy has one as well, and ours uses it.
 
-Gone: Queue. New: Pool, to look at.
+Gone: Queue. New: Pool, a model; the package uses CuPy's.
 Try: sizes that differ by 1 in each step. How many hits are there after 100 steps?
 """
 

@@ -1,4 +1,4 @@
-"""Step 70e: Sizes that are rounded up
+"""Step 70e: A pool rounds sizes up
 
 Sentences have different lengths, and the last batch of an epoch is smaller. If every step asks for
 sizes of its own, the pool of step 70d never has the size that is asked for: the demo shows 0 hits
@@ -16,8 +16,8 @@ are counted: `used` is what is given out, `reserved` what the pool has taken fro
 memory_allocated and memory_reserved. nvidia-smi shows the second, so a program looks larger there
 than its tensors are.)
 
-The trap: a size class is a promise only if it is used in both directions. A pool that rounds when
-it gives, but puts back under the size that was asked for, finds nothing again.
+The trap: both directions must use the rounded size. A pool that rounds when it gives, but puts back
+under the size that was asked for, finds nothing again.
 
 (PyTorch's allocator also splits a large block in two, and joins neighbours that are free.)
 

@@ -1,20 +1,20 @@
-"""Step 70f: A GPU that is full
+"""Step 70f: Out of memory: empty_cache and the peak
 
-The pool of step 70e takes and takes; a GPU has 80 GB, or 8. When a piece is wanted that it cannot
-have, there are two cases. The pool may hold enough memory in other sizes: after training with one
-size of batch, evaluation wants another, and all that was kept is of no use. Then it gives back what
-is not in use, and asks again. If that is not enough, memory is full indeed, and it says how much
-was wanted and how much is left.
+The pool of step 70e only grows, and a GPU has 80 GB, or 8. When a request no longer fits, there are
+two cases. The pool may hold enough memory in other sizes: after training with one size of batch,
+evaluation wants another, and all that was kept is of no use. Then it gives back what is not in use,
+and asks again. If that is not enough, memory really is full, and the error says how much was wanted
+and how much is left.
 
     empty_cache():   reserved becomes used, and the lists are empty
 
 Calling it by hand does not make room for a program's own tensors, as the pool does it anyway before
 it fails. It makes room for other programs, and it costs: all requests are misses again.
 
-If memory is full of tensors, look for what holds them. Three things do so longer than one thinks: a
-list of losses that still have their graph (keep loss.item()), a small view of a large tensor, and a
-name that outlives its loop. The demo measures our own tensors: after 150 steps, all arrays of all
-steps are gone; and with `losses.append(loss)`, all are still there.
+If memory is full of tensors, look for what holds them. Three things often do so too long: a list of
+losses that still have their graph (keep loss.item()), a small view of a large tensor, and a name
+that outlives its loop. The demo measures our own tensors: after 150 steps, all arrays of all steps
+are gone; and with `losses.append(loss)`, all are still there.
 
 `peak` is the largest `used`: it says how much larger the batch may become.
 

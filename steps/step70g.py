@@ -1,10 +1,10 @@
-"""Step 70g: What the GPU's memory holds
+"""Step 70g: Memory statistics and OutOfMemoryError
 
 "Out of memory" is the error that a GPU shows most often, and CuPy's has a class of its own, which
 no program for PyTorch catches. Nor does CuPy's pool know its peak: it counts what is used now, and
 the peak is in the middle of backward, where no line of the program can look.
 
-Both are mended in one place. CuPy lets a program choose what gives it memory (set_allocator), and
+Both are fixed in one place. CuPy lets a program choose the allocator (set_allocator), and
 `watched_malloc` passes each request on to CuPy's pool. If that fails, it raises PyTorch's
 OutOfMemoryError, with the numbers that one needs to go on. Else it looks at how much is in use, and
 keeps the largest for each GPU.

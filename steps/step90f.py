@@ -11,7 +11,7 @@ one line, because there is a place that changes nothing already: they are sent t
 
 Does a bag understand anything? The demo reads the docstrings of the first steps of this repository
 and decides by the words alone whether a paragraph comes from a step about gradients (1 to 30) or
-from one about types, views and modes (41 to 55): 40 numbers for each word, a mean, and one linear
+from one about tensors and operations (41 to 59): 40 numbers for each word, a mean, and one linear
 layer.
 
 New: EmbeddingBag. Changed: embedding_bag.

@@ -193,10 +193,10 @@ def how_to_copy(value: Any) -> Callable | None:
     """For an array or collection whose contents may change: the function that copies them.
 
     Raises:
-        Break: an array is too large to be compared at each call.
+        Break: an array is too large to be compared at each call, or holds objects.
     """
     if isinstance(value, np.ndarray):
-        if value.nbytes > LARGE:
+        if value.nbytes > LARGE or value.dtype.hasobject:
             raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None

@@ -43,7 +43,7 @@ def tent(x: np.ndarray, a: float) -> np.ndarray:
     return np.maximum(0, 1 - abs(x))
 
 
-def cubic(x: np.ndarray, a: float) -> np.ndarray:
+def cubic(x: Any, a: float) -> Any:
     """A smooth curve of two cubics, 1 at 0, 0 at the other integers and beyond 2 (Keys, 1981)."""
     x = abs(x)
     near, far = ((a + 2) * x - (a + 3)) * x * x + 1, a * (((x - 5) * x + 8) * x - 4)

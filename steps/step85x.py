@@ -1,8 +1,8 @@
 """Step 85x: Bicubic sampling, and places in float16
 
 interpolate has a smoother curve than the tent, with four pixels in each dimension (step 85q).
-grid_sample can read with it, too: mode "bicubic". The weights are those of step 85q, written for a
-place t between the second pixel and the third.
+grid_sample can read with it, too: mode "bicubic". `cubic` of that step gives the weight of a pixel
+by its distance, for tensors as for arrays, so the gradient is there as well.
 
 These pixels may lie beyond the image even where the place does not. So each of them is moved back
 inside, and not the place.
@@ -26,6 +26,7 @@ import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.upsampling import cubic
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import arange, meshgrid, ones_like
 from tinytorch.ops.joining import stack
@@ -72,12 +73,10 @@ def neighbours(x: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
     if mode == "nearest":
         return [(x.detach().round(), where(x == x, 1.0, x))]  # x has a gradient: it is 0
     first = x.detach().floor()
-    t = x - first
     if mode == "bilinear":
+        t = x - first
         return [(first, 1 - t), (first + 1, t)]
-    near = [(1.25 * d - 2.25) * d * d + 1 for d in (t, 1 - t)]  # two cubics (Keys, 1981)
-    far = [-0.75 * (((d - 5) * d + 8) * d - 4) for d in (1 + t, 2 - t)]
-    return list(zip((first - 1, first, first + 1, first + 2), (far[0], *near, far[1]), strict=True))
+    return [(p, cubic(x - p, -0.75)) for p in (first - 1, first, first + 1, first + 2)]
 
 
 def grid_sample(

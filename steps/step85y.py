@@ -22,6 +22,7 @@ import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.upsampling import cubic
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import arange, meshgrid, ones_like
 from tinytorch.ops.joining import stack
@@ -72,12 +73,10 @@ def neighbours(x: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
     if mode == "nearest":
         return [(x.detach().round(), where(x == x, 1.0, x))]  # x has a gradient: it is 0
     first = x.detach().floor()
-    t = x - first
     if mode == "bilinear":
+        t = x - first
         return [(first, 1 - t), (first + 1, t)]
-    near = [(1.25 * d - 2.25) * d * d + 1 for d in (t, 1 - t)]  # two cubics (Keys, 1981)
-    far = [-0.75 * (((d - 5) * d + 8) * d - 4) for d in (1 + t, 2 - t)]
-    return list(zip((first - 1, first, first + 1, first + 2), (far[0], *near, far[1]), strict=True))
+    return [(p, cubic(x - p, -0.75)) for p in (first - 1, first, first + 1, first + 2)]
 
 
 def check_images(input: Tensor, grid: Tensor, mode: str) -> None:

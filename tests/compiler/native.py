@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,22 @@ from tinytorch.compiler.graph import Graph, Node, map_nodes, perform
 from tinytorch.compiler.kernel import Kernel
 
 COMPILER = shutil.which("gcc")
+
+
+def run_schedule(schedule: list, values: dict, launch: Callable) -> None:
+    """Adds the value of each unit to `values`; launch(kernel, pointers to its arrays) runs one."""
+    for unit in schedule:
+        if not isinstance(unit, Kernel):
+            args = map_nodes(values.__getitem__, unit.args)
+            values[unit] = perform(np, unit.op, args, unit.kwargs)
+            continue
+        for node in unit.outputs:
+            values[node] = np.empty(node.shape, node.dtype)
+        nodes = [*unit.inputs, *unit.outputs]
+        given = [np.asarray(values[node], order="C") for node in nodes]
+        for node, array in zip(nodes, given, strict=True):
+            assert array.shape == node.shape and array.dtype == node.dtype, unit
+        launch(unit, [ctypes.c_void_p(array.ctypes.data) for array in given])
 
 
 class Compiled:
@@ -35,19 +52,12 @@ class Compiled:
 
     def __call__(self, *arrays: np.ndarray) -> list:
         values = dict(zip(self.graph.inputs, arrays, strict=True))
-        for unit in self.schedule:
-            if not isinstance(unit, Kernel):
-                args = map_nodes(values.__getitem__, unit.args)
-                values[unit] = perform(np, unit.op, args, unit.kwargs)
-                continue
-            for node in unit.outputs:
-                values[node] = np.empty(node.shape, node.dtype)
-            given = [np.asarray(values[node], order="C") for node in unit.inputs]
-            given += [values[node] for node in unit.outputs]
-            for node, array in zip([*unit.inputs, *unit.outputs], given, strict=True):
-                assert array.shape == node.shape and array.dtype == node.dtype, unit
-            pointers = [ctypes.c_void_p(array.ctypes.data) for array in given]
-            self.library[unit.name](*pointers, ctypes.c_int(self.threads))
+        threads = ctypes.c_int(self.threads)
+        run_schedule(
+            self.schedule,
+            values,
+            lambda kernel, pointers: self.library[kernel.name](*pointers, threads),
+        )
         return [values[node] for node in self.graph.outputs]
 
 

@@ -7,13 +7,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.compiler.native import Build
+from tests.compiler.native import Build, run_schedule
 from tests.compiler.test_c_code import random_program
 from tests.kernels import emulator
 from tests.kernels.test_kernels import nvrtc
 from tinytorch.compiler.cuda_code import cuda_source, launch_of
 from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import map_nodes, perform
 from tinytorch.compiler.kernel import Kernel
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -48,18 +47,13 @@ class OnEmulator:
 
     def run(self, name: str, b: Build, outputs: list) -> list:
         values = dict(zip(b.inputs, b.arrays, strict=True))
-        for unit in self.schedules[name]:
-            if not isinstance(unit, Kernel):
-                args = map_nodes(values.__getitem__, unit.args)
-                values[unit] = perform(np, unit.op, args, unit.kwargs)
-                continue
-            for node in unit.outputs:
-                values[node] = np.empty(node.shape, node.dtype)
-            given = [np.asarray(values[x], order="C") for x in (*unit.inputs, *unit.outputs)]
-            blocks, threads = launch_of(unit)
+
+        def launch(kernel: Kernel, pointers: list) -> None:
+            blocks, threads = launch_of(kernel)
             sizes = [ctypes.c_uint(n) for n in (blocks, 1, threads, 1)]
-            pointers = [ctypes.c_void_p(array.ctypes.data) for array in given]
-            self.library[f"launch_{unit.name}"](*sizes, *pointers)
+            self.library[f"launch_{kernel.name}"](*sizes, *pointers)
+
+        run_schedule(self.schedules[name], values, launch)
         return [values[node] for node in outputs]
 
 

@@ -30,7 +30,8 @@ GLOBALS, ATTRIBUTES = ("LOAD_GLOBAL", "LOAD_NAME"), ("LOAD_ATTR", "LOAD_METHOD")
 # Methods that are called although no code names them: operators and their like.
 UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
-ONCE = {print, input, os.urandom, time.time, time.perf_counter, datetime.datetime.now}
+CLOCKS = {time.time, time.monotonic, time.perf_counter, time.process_time, datetime.datetime.now}
+ONCE = {print, input, os.urandom, *CLOCKS}
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -267,10 +268,10 @@ def how_to_copy(value: Any) -> Callable | None:
     """For an array or collection whose contents may change: the function that copies them.
 
     Raises:
-        Break: an array is too large to be compared at each call.
+        Break: an array is too large to be compared at each call, or holds objects.
     """
     if isinstance(value, np.ndarray):
-        if value.nbytes > LARGE:
+        if value.nbytes > LARGE or value.dtype.hasobject:
             raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None

@@ -23,7 +23,8 @@ visited, and a module that is on the path is not entered again.
 
 PyTorch guards the attributes that the bytecode reads, one by one.
 
-New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: Watch.function, names_in.
+New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: names_in, Watch.function, and
+Watch.visit, which looks into a functools.partial.
 Try: watch f, and print the keys of its entries. Is the name "scale" there?
 """
 

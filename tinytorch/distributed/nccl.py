@@ -11,8 +11,9 @@ from tinytorch.distributed.types import ReduceOp
 
 # The types that NCCL computes with, by NumPy's names.
 TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
-# In the order of ReduceOp. An average is a sum that is divided afterwards.
-OPS = dict(zip(ReduceOp, "NCCL_SUM NCCL_SUM NCCL_PROD NCCL_MIN NCCL_MAX".split(), strict=False))
+# Its reductions. An average is a sum that is divided afterwards.
+REDUCTIONS = {"SUM": "SUM", "AVG": "SUM", "PRODUCT": "PROD", "MIN": "MIN", "MAX": "MAX"}
+OPS = {ReduceOp[name]: f"NCCL_{theirs}" for name, theirs in REDUCTIONS.items()}
 
 
 def is_nccl_available() -> bool:

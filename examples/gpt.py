@@ -225,7 +225,7 @@ def arguments():
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--stop-after", type=int, metavar="STEP", help="and --resume later")
     parser.add_argument("--write", type=int, metavar="N", help="only write N tokens")
-    parser.add_argument("--start", default='"""Step 100: ', help="how the text begins")
+    parser.add_argument("--start", default='"""Step 106: ', help="how the text begins")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--top-k", type=int, default=30)
     options = parser.parse_args()

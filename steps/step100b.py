@@ -1,194 +1,306 @@
-"""Step 100b: An entry: a graph with its program
+"""Step 100b: Index expressions: the position of an element
 
-The parts exist: a trace (topic 97), kernels (topic 98), a program (topic 99). An `Entry` combines
-them for one graph. The graph reads two kinds of tensors, its sources. Some are arguments: each call
-passes its own, and `places` says which argument it is. The others, such as weights, were found
-during the trace, and are the same objects in each call:
+(x + bias) * y.t() is one kernel, but step 100a writes a wrong loop for it: 3 iterations for 15
+elements. The kernel has the information (step 99l): for each array, how many elements further each
+loop moves. C needs no more:
 
-    sources:   [x, weight, bias]        places:   [0, None, None]
+    x       5, 1    in0[i0 * 5 + i1]
+    bias    0, 1    in1[i1]                 the same for each row
+    y.t()   1, 3    in2[i0 + i1 * 3]        transposed, without a copy
 
-The program returns arrays. `captured.result` is a copy of what the function returned, with
-Output(0), Output(1), ... in the places of the tensors. `run` rebuilds it with the new tensors.
+These are strides (step 66a), written into a program. `index` writes the text between the brackets,
+and `loop` writes a loop for each size of the kernel.
 
-`generate` makes the program for a backend. "inductor" means generated kernels. If the C compiler is
-missing or fails, NumPy does the work, and a warning says so. "eager" runs the graph node by node,
-which helps to find a fault. A backend may also be a function of a graph, for experiments.
+Each element is read once, into x0, x1, ...: CFunction.loads is a dictionary with Loads as keys, and
+equal Loads share a variable.
 
-The trap: a program that ran yesterday must run today. A missing compiler is a warning, not an
-error; but a backend that the caller chose for the wrong device is an error.
+A network has many equal layers. The function's name is added last, so equal kernels have equal
+texts; they share one function, and there is less to compile. `helpers` adds the functions that C
+does not have, such as Python's // and %, in front of the kernels that call them.
 
-PyTorch's words are backend, and inductor for its own default backend.
+The trap: kernels must have equal texts, not only equal operations. Sizes and strides are numbers in
+the text, so the last, shorter batch of a data set needs other functions.
 
-New: Entry, generate.
-Try: write a backend that prints the nodes of its graph.
+(PyTorch's compiler also finds equal kernels by their text.)
+
+New: FLAGS, LIBRARIES, c_file, helpers, index, CFunction.loop. Changed: c_source, CFunction.
+Try: in `index`, remove the condition `if s`, so that strides of 0 are written, too. Are the results
+the same?
 """
 
-import functools
-import importlib
-import os
-import tempfile
-import types
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, expression
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
 
-from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.modes import FunctionMode
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt
-from tinytorch.compiler.graph import Graph
-from tinytorch.compiler.program import compile_graph
-from tinytorch.compiler.simplify import simplify
-from tinytorch.core.device import Device, cpu
-from tinytorch.core.dtype import Defaults, DType
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.creation import ones
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
 
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
-
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+"""
 
 
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
 
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
     """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
 
 
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    places: list[int | None]
-    seconds: float
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def run(self, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns."""
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in self.forward(arrays)]
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(self.captured.result, leaf)
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
 
 
-def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs."""
-    if callable(backend):
-        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp)
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+
+
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+
+
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
+
+
+class CFunction:
+    """Writes the C function of one kernel."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names
+
+    def parameters(self) -> list[str]:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return given
+
+    def text(self) -> str:
+        self.write_rows()
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
+
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
+
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
+
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
+
+    def write_rows(self) -> None:
+        """The loops, and in them what is computed for an element."""
+        for i in range(len(self.kernel.sizes)):
+            self.loop(i)
+        for node in self.kernel.nodes:
+            self.statement(node)
+            self.store(node)
+        self.close(self.depth - 1)
+
+    # Statements.
+
+    def statement(self, node: Node) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+
+    def value(self, x: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
+        return self.names[x] if isinstance(x, Node) else None
 
 
 if __name__ == "__main__":
-    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-    importlib.import_module("tinytorch.core.printing")
+    import ctypes
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+    from pathlib import Path
 
-    weight, names = tensor([[1.0, -1.0], [0.5, 2.0]]), tensor([7, 8])  # names is only returned
+    import numpy as np
 
-    def scores(x):
-        y = x @ weight
-        return {"scores": y.tanh(), "of": len(x), "weight": weight, "names": names}
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph, map_nodes, perform
 
-    x = ones(3, 2)
-    captured = capture(scores, (x,), {}, [x])
-    print("result:", captured.result["scores"], captured.result["of"])
-    # -> result: Output(number=0) 3
-    program = generate(captured.graph, "inductor", cpu)
-    entry = Entry(captured, program, [0, None], 0.0)
+    nodes = []
 
-    other = tensor([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
-    sources = entry.sources([other])
-    print("sources:", sources[0] is other, sources[1] is weight)  # -> sources: True True
-    found = entry.run(sources, [source.array for source in sources])
-    expected = scores(other)
-    print(
-        (found["scores"] - expected["scores"]).abs().max().item() < 1e-6, found["weight"] is weight
-    )
-    # -> True True
-    print("passed on:", found["names"] is names)  # -> passed on: True
+    def given(*shape, dtype=np.float32):
+        return Node("input", (), {}, shape, np.dtype(dtype))
 
-    def counting(graph, examples):
-        print("a graph of", len(graph.nodes), "nodes for", len(examples), "arrays")
-        return lambda arrays: graph.run(cpu.xp, arrays)
+    def op(name, *args, **kwargs):
+        """One more node of the graph; its shape and type are those of a first try."""
+        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
+        tried = np.asarray(perform(np, name, tried, kwargs))
+        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
+        return nodes[-1]
 
-    arrays = [source.array for source in sources]
-    programs = [generate(captured.graph, each, cpu) for each in (counting, "eager", "numpy")]
-    # -> a graph of 2 nodes for 2 arrays
-    for program in programs:
-        print(abs(program(arrays)[0] - expected["scores"].array).max() < 1e-6)
-    # -> True
-    # -> True
-    # -> True
+    def graph_of(inputs, outputs):
+        """The graph of what op() has noted; the next one begins anew."""
+        graph = Graph(inputs, nodes, outputs)
+        nodes.clear()
+        return graph
 
-    try:
-        generate(captured.graph, "cuda", cpu)
-    except RuntimeError as error:
-        print(error)  # -> the backend 'cuda' cannot compile for tensors on cpu
+    def run(graph, *arrays):
+        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
+        kernels = fuse(graph)
+        source = c_source(kernels)
+        functions = source[source.index("void k") :].rstrip()
+        if shutil.which("cc") is None or sys.platform != "linux":
+            return functions, graph.run(np, arrays)
+        values = dict(zip(graph.inputs, arrays, strict=True))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernels.c")
+            path.write_text(source)
+            command = [
+                "cc",
+                "-shared",
+                "-fPIC",
+                path,
+                "-o",
+                path.with_suffix(".so"),
+                *FLAGS,
+                *LIBRARIES,
+            ]
+            subprocess.run(command, check=True)
+            library = ctypes.CDLL(str(path.with_suffix(".so")))
+            for kernel in kernels:
+                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, [values[node] for node in graph.outputs]
 
-    # A C compiler that fails, and an empty cache.
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)
-        program = generate(capture(lambda x: (x * 7 + 1).tanh(), (x,), {}, [x]).graph, "c", cpu)
-        print("runs:", program([x.array])[0].shape, "warned:", len(caught))
-        # -> runs: (3, 2) warned: 1
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
+
+    # A bias is repeated for each row, and y is transposed: none of them is copied.
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), 5, (5, 3)))
+    x, bias, y = given(3, 5), given(5), given(5, 3)
+    total = op("multiply", op("add", x, bias), op("transpose", y, (1, 0)))
+    functions, (got,) = run(graph_of([x, bias, y], [total]), a, b, c)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         for (long i1 = 0; i1 < 5; i1++) {
+    # ->             const float x0 = in0[i0 * 5 + i1];
+    # ->             const float x1 = in1[i1];
+    # ->             const float add_0 = x0 + x1;
+    # ->             const float x2 = in2[i0 + i1 * 3];
+    # ->             const float multiply_1 = add_0 * x2;
+    # ->             out0[i0 * 5 + i1] = multiply_1;
+    # ->         }
+    # ->     }
+    # -> }
+    print((got == (a + b) * c.T).all())  # -> True
+
+    # The second half of each row begins at 3. The first two loops run on in all arrays: one loop.
+    a = rng.normal(size=(4, 3, 6)).astype(np.float32)
+    x = given(4, 3, 6)
+    half = op("view_at", x, (..., slice(3, None)))
+    functions, (got,) = run(graph_of([x], [op("multiply", half, 2)]), a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 12; i0++) {
+    # ->         for (long i1 = 0; i1 < 3; i1++) {
+    # ->             const float x0 = in0[i0 * 6 + i1 + 3];
+    # ->             const float multiply_0 = x0 * 2.0f;
+    # ->             out0[i0 * 3 + i1] = multiply_0;
+    # ->         }
+    # ->     }
+    # -> }
+    print((got == a[..., 3:] * 2).all())  # -> True
+
+    # An element that is used twice is read once. An array without dimensions has one: number 0.
+    x, scale = given(6), given()
+    y = op("multiply", op("square", x), op("add", x, scale))
+    a, b = np.arange(6, dtype=np.float32), np.array(2, np.float32)
+    functions, (got,) = run(graph_of([x, scale], [y]), a, b)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 6; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float square_0 = x0 * x0;
+    # ->         const float x1 = in1[0];
+    # ->         const float add_1 = x0 + x1;
+    # ->         const float multiply_2 = square_0 * add_1;
+    # ->         out0[i0] = multiply_2;
+    # ->     }
+    # -> }
+    print(got)  # -> [  0.   3.  16.  45.  96. 175.]
+
+    # % of integers is written out in front, with Python's sign; C has another one.
+    a = np.arange(-3, 3)
+    x = given(6, dtype=np.int64)
+    graph = graph_of([x], [op("remainder", x, 3)])
+    functions, (got,) = run(graph, a)
+    print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
+    # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
+    print("static inline int64_t remainder_int64_t(" in c_source(fuse(graph)))  # -> True
+
+    # Two layers: both kernels are the same function, so its text is there once.
+    x, bias, weight = given(4, 5), given(5), given(5, 5)
+    first = op("maximum", op("add", x, bias), 0)
+    second = op("maximum", op("add", op("matmul", first, weight), bias), 0)
+    schedule = fuse(graph_of([x, bias, weight], [second]))
+    source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
+    print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
+    # -> ['k0', 'matmul', 'k0'] 1

@@ -1,232 +1,364 @@
-"""Step 100c: compile(): trace once, run many times
+"""Step 100c: Reductions in C: an accumulator
 
-An entry can run. At each call, something has to decide whether to trace or to run. That is the task
-of `Compiled`, which takes the place of the function:
+Fusion puts the norm of a row, sqrt(sum(x * x)), into one kernel (step 99j). Step 100b treats each
+node as a value of one element and asks for the C expression of a sum: AttributeError. This kernel
+has two kinds of values, one for each element and one for each row:
 
-    call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code
-                              | yes                                    |
-                              +------------------>  run  <-------------+
+    for (long i0 = 0; i0 < 3; i0++) {                     the outer loop: rows
+        ...                                               values of the row, before the inner loop
+        double sum_1_acc = 0;
+        for (long i1 = 0; i1 < 100; i1++) {               the elements of the row
+            const float square_0 = x0 * x0;
+            sum_1_acc += square_0;
+        }
+        const float sum_1 = (float)sum_1_acc;             values of the row, after the inner loop
+        const float sqrt_2 = sqrtf(sum_1);
+        out0[i0] = sqrt_2;
+    }
 
-The trap: while one thread traces a function, the tensors that the function uses hold tracers
-instead of arrays. Another thread must not read them at that time. So a trace holds a lock, and a
-run holds the same lock while it takes the arrays out of the tensors.
+A reduction is written in three places: its accumulator starts before the loop, takes up a value in
+each iteration, and gives the result after the loop. The squares never go to memory.
 
-PyTorch's name for it is torch.compile.
+The accumulator of floats is a double. A float has 24 bits, so once the sum is large, most bits of a
+small number are lost. (NumPy adds in pairs, and pairs of pairs, for the same reason.)
 
-New: Compiled, compile.
-Try: print compiled.compiled.entries. What is in a key?
+The trap: NumPy's sum of int32 is int64. Each element is converted before it is added; to convert
+the finished sum would be too late.
+
+(PyTorch's compiler writes the same three pieces, with an accumulator named tmp_acc0.)
+
+New: COMBINE, START, CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
+.write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.__init__, .write_rows.
+Try: let type_of_accumulator return "float". What does the demo's last line print?
 """
 
-import functools
-import importlib
-import time
-import types
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import itertools
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.modes import FunctionMode
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tracing_lock
-from tinytorch.compiler.graph import Graph
-from tinytorch.compiler.program import compile_graph
-from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, cpu
-from tinytorch.core.dtype import Defaults, DType
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.ops.creation import ones, zeros
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
 
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
 
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+"""
+COMBINE = {
+    "sum": "{acc} += {x};",
+}
+START = {"sum": 0}
 
 
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
 
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
     """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
 
 
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    places: list[int | None]
-    seconds: float
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def run(self, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns."""
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in self.forward(arrays)]
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(self.captured.result, leaf)
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
 
 
-def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs."""
-    if callable(backend):
-        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp)
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-@dataclass(eq=False)
-class Compiled:
-    """What stands for a function: its graphs, for each kind of arguments.
-
-    Attributes:
-        function: the program's function.
-        entries: key of a call -> its graph.
-    """
-
-    function: Callable
-    backend: Any = "inductor"
-    entries: dict[tuple, Entry] = field(default_factory=dict)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        modes = describe_modes(state.modes) if state.modes else ()
-        if modes is None or tracing.trace is not None:
-            return self.function(*args, **kwargs)
-        with tracing_lock:  # while a function is traced, its tensors are not what they are
-            key, tensors = call_key(args, kwargs, modes)
-            entry = self.entry_for(key, tensors, args, kwargs)
-            sources = entry.sources(tensors)
-            arrays = [tensor.array for tensor in sources]
-        return entry.run(sources, arrays)
-
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """The graph for a call, made where there is none yet."""
-        if key not in self.entries:
-            self.entries[key] = self.compiled(tensors, args, kwargs)
-        return self.entries[key]
-
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start = time.perf_counter()
-        captured = capture(self.function, args, kwargs, tensors)
-        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        places = [numbers.get(id(source.tensor)) for source in captured.sources]
-        for source, place in zip(captured.sources, places, strict=True):
-            source.tracer = source.edge = source.view = source.grad = None
-            if place is not None:  # the arguments of this call are not kept
-                source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
-        program = generate(captured.graph, self.backend, device)
-        seconds = time.perf_counter() - start
-        return Entry(captured, program, places, seconds)
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
 
 
-def compile(model: Callable) -> Callable:
-    """A function that runs as a graph, and gives what it gave before."""
-    compiled = Compiled(model)
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
 
-    @functools.wraps(model)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return compiled(*args, **kwargs)
 
-    call.compiled = compiled
-    return call
+class CFunction:
+    """Writes the C function of one kernel."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
+        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+
+    def parameters(self) -> list[str]:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return given
+
+    def text(self) -> str:
+        self.write_rows()
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
+
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
+
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
+
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
+
+    # Rows.
+
+    def write_rows(self) -> None:
+        """The outer loops, and in them the one over a row."""
+        kernel = self.kernel
+        depth = self.depth
+        for i in range(kernel.outer):
+            self.loop(i)
+        self.write_outer(0)
+        self.write_pass()
+        self.write_outer(1)
+        self.close(self.depth - depth)
+
+    def write_outer(self, number: int) -> None:
+        """What is computed once for a row, before its loop (0) or after it (1)."""
+        kernel = self.kernel
+        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
+        self.loads = {}
+        for node in nodes:
+            if node in self.reductions:
+                self.define(node, self.reduced(node))
+            else:
+                self.statement(node)
+            self.store(node)
+
+    def reduced(self, node: Node) -> str:
+        """The result of a reduction from its accumulator."""
+        acc = self.accumulator(node)
+        if self.type_of_accumulator(node) == self.c_type(node):
+            return acc
+        return f"({self.c_type(node)}){acc}"
+
+    def accumulator(self, node: Node) -> str:
+        return f"{self.names[node]}_acc"
+
+    def type_of_accumulator(self, node: Node) -> str:
+        return "double" if node.dtype.kind == "f" else self.c_type(node)
+
+    # The loop over a row.
+
+    def write_pass(self) -> None:
+        """One round over the elements of a row."""
+        kernel = self.kernel
+        for node in self.reductions:
+            self.write_start(node)
+        depth = self.depth
+        self.open_row()
+        self.loads = {}
+        for node in kernel.nodes:
+            if node in kernel.full:
+                self.statement(node)
+                self.store(node)
+        for node in self.reductions:
+            (x,) = kernel.operands[node]
+            value = cast(self.value(x), self.dtype_of(x), node.dtype)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
+        self.close(self.depth - depth)
+
+    def open_row(self) -> None:
+        """The loops over the elements of a row."""
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
+
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
+        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
+        self.write(f"{kind} {name} = {START[node.op]};")
+
+    # Statements.
+
+    def statement(self, node: Node) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+
+    def value(self, x: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
+        return self.names[x] if isinstance(x, Node) else None
+
+    def dtype_of(self, x: Any) -> np.dtype:
+        return x.base.dtype if isinstance(x, Load) else x.dtype
 
 
 if __name__ == "__main__":
-    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-    importlib.import_module("tinytorch.core.printing")
+    import ctypes
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+    from pathlib import Path
 
-    calls = []
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph, map_nodes, perform
 
-    def normalized(x):
-        calls.append(x.shape)  # a Python function runs; a graph does not
-        e = (x - x.amax(-1, keepdim=True)).exp()
-        return {"softmax": e / e.sum(-1, keepdim=True), "count": len(x)}
+    nodes = []
 
-    compiled = compile(normalized)
-    manual_seed(0)
-    for shape in ((2, 3), (2, 3), (2, 3), (4, 3), (4, 3)):
-        x = randn(*shape)
-        right = (compiled(x)["softmax"] - normalized(x)["softmax"]).abs().max().item() < 1e-6
-        calls.pop()  # that was the call for comparison
-        print(shape, "right:", right, "traced so far:", len(calls))
-    # -> (2, 3) right: True traced so far: 1
-    # -> (2, 3) right: True traced so far: 1
-    # -> (2, 3) right: True traced so far: 1
-    # -> (4, 3) right: True traced so far: 2
-    # -> (4, 3) right: True traced so far: 2
-    print("with a mode:", compiled.compiled(ones(2, 3))["count"], len(calls))  # -> with a mode: 2 2
-    with FunctionMode():  # this mode must see each call: no graph
-        compiled(ones(2, 3))
-    print("and now:", len(calls))  # -> and now: 3
+    def given(*shape, dtype=np.float32):
+        return Node("input", (), {}, shape, np.dtype(dtype))
 
-    # A compiled function inside another one: the outer trace goes through the inner one.
-    outer = compile(lambda x: compiled(x)["softmax"] * 2)
-    print([round(n, 3) for n in outer(zeros(1, 4)).tolist()[0]])  # -> [0.5, 0.5, 0.5, 0.5]
+    def op(name, *args, **kwargs):
+        """One more node of the graph; its shape and type are those of a first try."""
+        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
+        tried = np.asarray(perform(np, name, tried, kwargs))
+        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
+        return nodes[-1]
 
-    # Many small calls become one graph.
-    many = compile(lambda x: ((x * 2 + 1).tanh() * 3 - x).exp())
-    many(ones(1000))
-    ((entry,),) = [many.compiled.entries.values()]
-    print("operations in the graph:", len(entry.captured.graph.nodes))
-    # -> operations in the graph: 6
+    def graph_of(inputs, outputs):
+        """The graph of what op() has noted; the next one begins anew."""
+        graph = Graph(inputs, nodes, outputs)
+        nodes.clear()
+        return graph
+
+    def run(graph, *arrays):
+        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
+        kernels = fuse(graph)
+        source = c_source(kernels)
+        functions = source[source.index("void k") :].rstrip()
+        if shutil.which("cc") is None or sys.platform != "linux":
+            return functions, graph.run(np, arrays)
+        values = dict(zip(graph.inputs, arrays, strict=True))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernels.c")
+            path.write_text(source)
+            command = [
+                "cc",
+                "-shared",
+                "-fPIC",
+                path,
+                "-o",
+                path.with_suffix(".so"),
+                *FLAGS,
+                *LIBRARIES,
+            ]
+            subprocess.run(command, check=True)
+            library = ctypes.CDLL(str(path.with_suffix(".so")))
+            for kernel in kernels:
+                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, [values[node] for node in graph.outputs]
+
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
+
+    # The norm of each row: in front of the loop, in it, and behind it.
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3, 100)).astype(np.float32), np.full((3, 1), 2, np.float32)
+    x, scale = given(3, 100), given(3, 1)
+    scaled = op("multiply", x, op("sqrt", scale))
+    norm = op("sqrt", op("sum", op("square", scaled), axis=(1,), keepdims=True))
+    functions, (got,) = run(graph_of([x, scale], [norm]), a, b)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float sqrt_0 = sqrtf(x0);
+    # ->         double sum_3_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x1 = in1[i0 * 100 + i1];
+    # ->             const float multiply_1 = x1 * sqrt_0;
+    # ->             const float square_2 = multiply_1 * multiply_1;
+    # ->             sum_3_acc += square_2;
+    # ->         }
+    # ->         const float sum_3 = (float)sum_3_acc;
+    # ->         const float sqrt_4 = sqrtf(sum_3);
+    # ->         out0[i0] = sqrt_4;
+    # ->     }
+    # -> }
+    print(np.allclose(got, np.sqrt((a * a * 2).sum(1, keepdims=True))))  # -> True
+
+    # The sum of everything has no outer loop. What is summed may be written, too.
+    x = given(3, 100)
+    product = op("multiply", x, x)
+    graph = graph_of([x], [op("sum", product, axis=(0, 1)), product])
+    functions, (got, _) = run(graph, a)
+    print(lines(functions))
+    # ->     double sum_1_acc = 0;
+    # ->     for (long i0 = 0; i0 < 300; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float multiply_0 = x0 * x0;
+    # ->         out0[i0] = multiply_0;
+    # ->         sum_1_acc += multiply_0;
+    # ->     }
+    # ->     const float sum_1 = (float)sum_1_acc;
+    # ->     out1[0] = sum_1;
+    # -> }
+    print(np.allclose(got, (a * a).sum()))  # -> True
+
+    # int32 becomes int64 before it is added: in int32 this sum would be -2.
+    whole = np.full((1, 2), 2**31 - 1, np.int32)
+    x = given(1, 2, dtype=np.int32)
+    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(1,))]), whole)
+    print([line.strip() for line in functions.splitlines() if "+=" in line], got)
+    # -> ['sum_0_acc += (int64_t)x0;'] [4294967294]
+
+    # Why double: a million times 0.1, added one after the other.
+    tenths = np.full(1_000_000, 0.1, np.float32)
+    x = given(1_000_000)
+    _, (got,) = run(graph_of([x], [op("sum", x, axis=(0,))]), tenths)
+    print(f"{np.cumsum(tenths)[-1]:.0f} in float32, {got:.0f} here")
+    # -> 100958 in float32, 100000 here

@@ -1,293 +1,433 @@
-"""Step 100d: A compiled function as a node of autograd
+"""Step 100d: Several passes over a row
 
-The compiled softmax of step 100c returns tensors without history: loss.backward() stops there. But
-the trace can contain the backward pass as a second graph (step 97j). Its program takes the values
-that the forward saved and the gradients of the results, and returns the gradients of the sources.
+The variance of a row needs its mean, and the mean is known only after a loop over the row. So
+there must be another loop over the same row. Step 100c has one loop for a row, and would use the
+mean before it is computed. The kernel knows the pass of each value (step 99o). `write_pass` works
+backwards:
 
-So for autograd, the whole function is ONE node, with one program as its forward and the other as
-its backward:
+    roots     the purpose of a pass: the values that it reduces, writes to an output, or keeps
+    needed    the roots, and everything that they are computed from
 
-    w --+                     +--> loss
-        +--> CompiledCall ----+              backward: saved, g  ->  gradients of w and x
-    x --+                     +--> count
+A pass may need a value of an earlier pass again. There are three cases:
 
-`Entry.run` fills the node by hand. Function.apply would call a forward; here the results exist
-already. `edges` leads to the sources that need a gradient, `saved` holds the arrays for backward,
-and `record_outputs` makes the node the grad_fn of the results.
+    cheap, as x - mean      computed again; x comes from the cache
+    an output               already written, and read back
+    expensive, as exp       the pass that computes it stores it in a buffer for the row, exp_0_row
 
-The traps: `sequence_nr` must be taken after the forward has run, because the engine visits nodes
-from the newest to the oldest, and refuses saved values that were written after the node. And the
-two programs are compiled in two threads. NumPy's warnings are on in a new thread; as_device(None)
-turns them off.
+The buffer is an array on the stack with one place per element of a row, and each row uses it again.
+Its 400 bytes here stay in the first-level cache.
 
-PyTorch calls the node CompiledFunction, and the tracing of the backward AOTAutograd.
+The trap: if two passes compute a value, only the first one stores it: `passes[node] == number`.
+Storing it twice would also be correct, but would write to memory twice.
 
-New: CompiledCall. Changed: Entry has a backward, and run records it; generate.
-Try: return the same tensor twice, `return x, x`, from a compiled function. What does backward give?
+(PyTorch's compiler does the same for a softmax on the CPU: an outer loop over rows, an inner loop
+for each pass, and a local buffer.)
+
+New: CFunction.needed, .is_there, .element, .place, .row_place. Changed: CFunction.__init__,
+.write_rows, .write_outer, .write_pass.
+Try: let is_there return False. What does the softmax compute twice then, and is the result right?
 """
 
-import functools
-import importlib
-import time
-import types
-import warnings
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode
-from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tracing_lock
-from tinytorch.compiler.graph import Graph
-from tinytorch.compiler.program import compile_graph
-from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.dtype import Defaults, DType
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.random import manual_seed, randint, randn
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
 
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
+
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+"""
+COMBINE = {
+    "sum": "{acc} += {x};",
+}
+START = {"sum": 0}
 
 
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
 
-
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
     """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
 
 
-class CompiledCall(Function):
-    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
-
-    entry: "Entry"
-
-    def backward(ctx, *grads: Any) -> tuple:
-        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
-
-    def gradients(ctx, grads: list) -> tuple:
-        raise NotImplementedError("a compiled function cannot be differentiated twice yet")
-
-    def name(ctx) -> str:
-        return "CompiledFunctionBackward"
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
 
 
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    backward: Callable[[list], list] | None
-    places: list[int | None]
-    seconds: float
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def run(self, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns."""
-        captured, count = self.captured, self.captured.count
-        values = self.forward(arrays)
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in values[:count]]
-        if self.backward is not None:
-            ctx = new(CompiledCall)
-            ctx.device, ctx.xp, ctx.entry = device, device.xp, self
-            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.saved = tuple(values[count:])
-            ctx.sequence_nr = next_sequence_nr()
-            ctx.record_outputs([outs[number] for number in captured.roots])
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(captured.result, leaf)
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
-    """
-    as_device(None)  # in a new thread this silences NumPy
-    if graph is None:
-        return None
-    if callable(backend):
-        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp, shared)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
 
 
-@dataclass(eq=False)
-class Compiled:
-    """What stands for a function: its graphs, for each kind of arguments.
-
-    Attributes:
-        function: the program's function.
-        entries: key of a call -> its graph.
-    """
-
-    function: Callable
-    backend: Any = "inductor"
-    entries: dict[tuple, Entry] = field(default_factory=dict)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        modes = describe_modes(state.modes) if state.modes else ()
-        if modes is None or tracing.trace is not None:
-            return self.function(*args, **kwargs)
-        with tracing_lock:  # while a function is traced, its tensors are not what they are
-            key, tensors = call_key(args, kwargs, modes)
-            entry = self.entry_for(key, tensors, args, kwargs)
-            sources = entry.sources(tensors)
-            arrays = [tensor.array for tensor in sources]
-        return entry.run(sources, arrays)
-
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """The graph for a call, made where there is none yet."""
-        if key not in self.entries:
-            self.entries[key] = self.compiled(tensors, args, kwargs)
-        return self.entries[key]
-
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start = time.perf_counter()
-        captured = capture(self.function, args, kwargs, tensors)
-        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        places = [numbers.get(id(source.tensor)) for source in captured.sources]
-        for source, place in zip(captured.sources, places, strict=True):
-            source.tracer = source.edge = source.view = source.grad = None
-            if place is not None:  # the arguments of this call are not kept
-                source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
-        graphs = captured.graph, captured.backward
-        kept = range(captured.count, len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        seconds = time.perf_counter() - start
-        return Entry(captured, *programs, places, seconds)
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
 
 
-def compile(model: Callable) -> Callable:
-    """A function that runs as a graph, and gives what it gave before."""
-    compiled = Compiled(model)
+class CFunction:
+    """Writes the C function of one kernel."""
 
-    @functools.wraps(model)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return compiled(*args, **kwargs)
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.kept = kernel.kept
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
+        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.last = max(kernel.passes.values(), default=0)
+        self.count = math.prod(kernel.sizes[kernel.outer :])
 
-    call.compiled = compiled
-    return call
+    def parameters(self) -> list[str]:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return given
+
+    def text(self) -> str:
+        self.write_rows()
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
+
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
+
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
+
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
+
+    # Rows.
+
+    def write_rows(self) -> None:
+        """The outer loops, and in them the passes over a row."""
+        kernel = self.kernel
+        depth = self.depth
+        for i in range(kernel.outer):
+            self.loop(i)
+        for node in kernel.nodes:
+            if node in self.kept:
+                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
+        self.write_outer(0)
+        for number in range(self.last + 1):
+            self.write_pass(number)
+        self.close(self.depth - depth)
+
+    def write_outer(self, number: int) -> None:
+        """What is computed once for a row before pass `number`."""
+        kernel = self.kernel
+        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
+        self.loads = {}
+        for node in nodes:
+            if node in self.reductions:
+                self.define(node, self.reduced(node))
+            else:
+                self.statement(node)
+            self.store(node)
+
+    def reduced(self, node: Node) -> str:
+        """The result of a reduction from its accumulator."""
+        acc = self.accumulator(node)
+        if self.type_of_accumulator(node) == self.c_type(node):
+            return acc
+        return f"({self.c_type(node)}){acc}"
+
+    def accumulator(self, node: Node) -> str:
+        return f"{self.names[node]}_acc"
+
+    def type_of_accumulator(self, node: Node) -> str:
+        return "double" if node.dtype.kind == "f" else self.c_type(node)
+
+    # A pass.
+
+    def write_pass(self, number: int) -> None:
+        """One round over the elements of a row."""
+        kernel = self.kernel
+        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
+        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
+        made = [n for n in kernel.full if kernel.passes[n] == number]
+        roots |= {n for n in made if n in self.arrays or n in self.kept}
+        needed = self.needed(roots, number)
+        if not roots and not closing:
+            return self.write_outer(number + 1)
+        for node in closing:
+            self.write_start(node)
+        depth = self.depth
+        self.open_row()
+        self.loads = {}
+        for node in kernel.nodes:
+            if node in needed:
+                self.element(node, number)
+        for node in closing:
+            (x,) = kernel.operands[node]
+            value = cast(self.value(x), self.dtype_of(x), node.dtype)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
+        self.close(self.depth - depth)
+        self.write_outer(number + 1)
+
+    def open_row(self) -> None:
+        """The loops over the elements of a row."""
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
+
+    def needed(self, roots: set[Node], number: int) -> set[Node]:
+        """The values that a pass computes or reads back."""
+        kernel, needed = self.kernel, set(roots)
+        for node in reversed(kernel.nodes):
+            if node in needed and not self.is_there(node, number):
+                needed.update(x for x in kernel.operands[node] if x in kernel.full)
+        return needed
+
+    def is_there(self, node: Node, number: int) -> bool:
+        """Whether an earlier pass has written a value."""
+        written = node in self.arrays or node in self.kept
+        return written and self.kernel.passes[node] < number
+
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
+        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
+        self.write(f"{kind} {name} = {START[node.op]};")
+
+    def element(self, node: Node, number: int) -> None:
+        """Computes the value of a node for one element, or reads it back, or writes it."""
+        if self.is_there(node, number):
+            self.define(node, self.place(node))
+            return
+        self.statement(node)
+        if self.kernel.passes[node] == number:
+            self.store(node)
+            if node in self.kept:
+                self.write(f"{self.row_place(node)} = {self.names[node]};")
+
+    def place(self, node: Node) -> str:
+        """Where the value of a node is kept."""
+        if node in self.kept:
+            return self.row_place(node)
+        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
+
+    def row_place(self, node: Node) -> str:
+        sizes, outer = self.kernel.sizes, self.kernel.outer
+        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
+        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
+
+    # Statements.
+
+    def statement(self, node: Node) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+
+    def value(self, x: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
+        return self.names[x] if isinstance(x, Node) else None
+
+    def dtype_of(self, x: Any) -> np.dtype:
+        return x.base.dtype if isinstance(x, Load) else x.dtype
 
 
 if __name__ == "__main__":
-    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-    importlib.import_module("tinytorch.core.printing")
+    import ctypes
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+    from pathlib import Path
 
-    manual_seed(0)
-    model = Sequential(Linear(4, 16), ReLU(), Linear(16, 3))
-    x, target = randn(8, 4), randint(3, (8,))
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph, map_nodes, perform
 
-    def loss_of(x, target):
-        return cross_entropy(model(x), target)
+    nodes = []
 
-    loss = loss_of(x, target)
-    print("nodes in eager:", loss.grad_fn.name())  # -> nodes in eager: NllLossBackward0
-    expected = gradients(loss, list(model.parameters()))
+    def given(*shape, dtype=np.float32):
+        return Node("input", (), {}, shape, np.dtype(dtype))
 
-    compiled = compile(lambda w, x: ((x @ w).tanh() ** 2).sum())
-    w = randn(4, 3).requires_grad_()
-    y = compiled(w, x)
-    print("one node:", y.grad_fn.name(), [edge[0] is w for edge in y.grad_fn.edges])
-    # -> one node: CompiledFunctionBackward [True]
-    y.backward()
-    v = w.detach().clone().requires_grad_()
-    ((x @ v).tanh() ** 2).sum().backward()
-    print("same gradient:", (w.grad - v.grad).abs().max().item() < 1e-5)  # -> same gradient: True
+    def op(name, *args, **kwargs):
+        """One more node of the graph; its shape and type are those of a first try."""
+        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
+        tried = np.asarray(perform(np, name, tried, kwargs))
+        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
+        return nodes[-1]
 
-    try:
-        gradients(compiled(w, x), w, create_graph=True)
-    except NotImplementedError as error:
-        print(error)  # -> a compiled function cannot be differentiated twice yet
+    def graph_of(inputs, outputs):
+        """The graph of what op() has noted; the next one begins anew."""
+        graph = Graph(inputs, nodes, outputs)
+        nodes.clear()
+        return graph
 
-    # Without a source that requires a gradient, nothing is recorded.
-    plain = Compiled(lambda x: x + 1, "numpy")
-    print("without gradients:", plain(x).requires_grad)  # -> without gradients: False
+    def run(graph, *arrays):
+        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
+        kernels = fuse(graph)
+        source = c_source(kernels)
+        functions = source[source.index("void k") :].rstrip()
+        if shutil.which("cc") is None or sys.platform != "linux":
+            return functions, graph.run(np, arrays)
+        values = dict(zip(graph.inputs, arrays, strict=True))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernels.c")
+            path.write_text(source)
+            command = [
+                "cc",
+                "-shared",
+                "-fPIC",
+                path,
+                "-o",
+                path.with_suffix(".so"),
+                *FLAGS,
+                *LIBRARIES,
+            ]
+            subprocess.run(command, check=True)
+            library = ctypes.CDLL(str(path.with_suffix(".so")))
+            for kernel in kernels:
+                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, [values[node] for node in graph.outputs]
 
-    # Before and after the node, the graph of autograd goes on as usual.
-    w.grad = None
-    (compiled(w * 2, x) * 3).backward()
-    print("through both sides:", w.grad.shape == w.shape)  # -> through both sides: True
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
 
-    # The weights of a network are not arguments, but they get their gradients.
-    network = compile(loss_of)
-    found = gradients(network(x, target), list(model.parameters()))
-    worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-    print("all gradients of the network:", worst < 1e-6)  # -> all gradients of the network: True
+    # Two sums, one after the other: the variance of each row. x - mean is computed twice.
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(3, 100)).astype(np.float32)
+    x = given(3, 100)
+    mean = op("multiply", op("sum", x, axis=(1,), keepdims=True), 0.01)
+    distance = op("subtract", x, mean)
+    variance = op("multiply", op("sum", op("square", distance), axis=(1,), keepdims=True), 0.01)
+    normed = op("divide", distance, op("sqrt", variance))
+    functions, (got,) = run(graph_of([x], [normed]), a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         double sum_0_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             sum_0_acc += x0;
+    # ->         }
+    # ->         const float sum_0 = (float)sum_0_acc;
+    # ->         const float multiply_1 = sum_0 * 0.01f;
+    # ->         double sum_4_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x1 = in0[i0 * 100 + i1];
+    # ->             const float subtract_2 = x1 - multiply_1;
+    # ->             const float square_3 = subtract_2 * subtract_2;
+    # ->             sum_4_acc += square_3;
+    # ->         }
+    # ->         const float sum_4 = (float)sum_4_acc;
+    # ->         const float multiply_5 = sum_4 * 0.01f;
+    # ->         const float sqrt_6 = sqrtf(multiply_5);
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x2 = in0[i0 * 100 + i1];
+    # ->             const float subtract_2 = x2 - multiply_1;
+    # ->             const float divide_7 = subtract_2 / sqrt_6;
+    # ->             out0[i0 * 100 + i1] = divide_7;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, (a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True), atol=1e-5))
+    # -> True
+
+    # Where a reduction comes last, nothing is left for a last pass: two loops, no third.
+    x = given(3, 100)
+    mean = op("multiply", op("sum", x, axis=(1,), keepdims=True), 0.01)
+    spread = op("sum", op("square", op("subtract", x, mean)), axis=(1,))
+    functions, (got,) = run(graph_of([x], [spread]), a)
+    print(functions.count("i1 = 0"), np.allclose(got, 100 * a.var(1)))  # -> 2 True
+
+    # A softmax to the base of 2. A power takes long: a buffer keeps it for the second pass.
+    x = given(3, 100)
+    power = op("exp2", x)
+    softmax = op("divide", power, op("sum", power, axis=(1,), keepdims=True))
+    functions, (got,) = run(graph_of([x], [softmax]), a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         float exp2_0_row[100];
+    # ->         double sum_1_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             const float exp2_0 = exp2f(x0);
+    # ->             exp2_0_row[i1] = exp2_0;
+    # ->             sum_1_acc += exp2_0;
+    # ->         }
+    # ->         const float sum_1 = (float)sum_1_acc;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float exp2_0 = exp2_0_row[i1];
+    # ->             const float divide_2 = exp2_0 / sum_1;
+    # ->             out0[i0 * 100 + i1] = divide_2;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True
+
+    # What has been written anyway is read back from there.
+    x = given(3, 100)
+    power = op("exp2", x)
+    softmax = op("divide", power, op("sum", power, axis=(1,), keepdims=True))
+    functions, (got, _) = run(graph_of([x], [softmax, power]), a)
+    print("\n".join(line.strip() for line in functions.splitlines() if "exp2_0 =" in line))
+    # -> const float exp2_0 = exp2f(x0);
+    # -> const float exp2_0 = out0[i0 * 100 + i1];
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True

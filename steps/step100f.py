@@ -1,337 +1,597 @@
-"""Step 100f: Writes in place by a compiled function
+"""Step 100f: Reducing columns side by side
 
-BatchNorm writes in training mode: it updates its running averages. So does x.add_(1). A graph never
-overwrites a value (step 97l): a write became a new node, and the last such node is the final value
-of that memory. The program of step 100e computes this value and throws it away, so the averages do
-not change.
+The gradient of a bias is the sum of each column. With the loops of step 100c, columns outside and
+rows inside, each iteration reads 1,200 bytes further on, and of the 64 bytes that come from memory
+it uses 4. So the kernel has the loops in the other order (step 99n, kernel.columns): rows outside,
+columns inside. Then each column needs an accumulator of its own:
 
-So the graph gets one more output for each source that was written. After the program has run, `run`
-copies this output into the tensor's memory, and increments the tensor's version:
+    double sum_0_acc[256];
+    for (long i0 = 0; i0 < 64; i0++)                    rows
+        for (long j = 0; j < width; j++)                columns, contiguous in memory
+            sum_0_acc[j] += in0[i0 * 300 + first + j];
 
-    outputs:   results | written values | saved for backward
-    then:      array[...] = value,  version + 1
+Vectors work well here, too: one instruction adds to the accumulators of 8 columns. More than 256
+columns are divided into blocks, so that the accumulators stay in the cache.
 
-All writes happen at the end. Until then a run has changed nothing, and can be abandoned (step
-100q).
+A value that each row has once (step 100c) now exists once for each column. A value like the mean is
+a variable inside a loop over the columns. If another loop needs it, it is stored in an array:
+mean_0_of[j].
 
-The traps: backward may need the value of an argument BEFORE the write, and the saved array may be
-the argument's own memory. `own` copies it in this case. The same values are affected in each run,
-so the first run finds them. And a run that writes cannot be repeated: a second derivative (step
-100e) raises an error.
+The trap: with 300 columns, the last block has 44. The loop must end at `width`, not at 256.
 
-PyTorch's word for it is functionalization.
+(PyTorch's compiler also lets its vectors lie along the columns here, with a sum for each column.)
 
-New: Entry.once, Entry.own. Changed: Entry.run writes.
-Try: leave out the copies of `own`. Which line of the demo is wrong then?
+New: BLOCK, CFunction.over_columns, .needed_later. Changed: CFunction.__init__, .write_rows,
+.write_outer, .accumulator, .write_pass, .open_row, .write_start, .value.
+Try: set BLOCK to 100, and look at the source of the first demo. Is the sum still right?
 """
 
-import functools
-import importlib
-import time
-import types
-import warnings
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+import itertools
+import math
+import re
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
-from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tensors_in, tracing_lock
-from tinytorch.compiler.graph import Graph
-from tinytorch.compiler.program import compile_graph
-from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.dtype import Defaults, DType
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.norm_layers import BatchNorm1d
-from tinytorch.ops.creation import ones, zeros
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
 
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
+BLOCK = 256  # columns that are reduced side by side
+
+# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
+VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
+    atan asinh acosh atanh""".split()
+VECTORS_OF_TWO = "pow hypot atan2".split()
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+"""
+PLUS_TIMES = """\
+static inline float plus_times(float c, float a, float b) {
+#ifdef __FMA__
+    return fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}"""
+# erf of float32: x times a polynomial in u, which is x * x moved to -1 .. 1. It is right to 3e-7,
+# and takes less than half of the time of the library's erff. Pairs of terms are added first, so
+# that the processor can compute them side by side.
+ERF = """\
+static inline float erf_float(float x) {
+    const float u = plus_times(-1.0f, x * x, 0.14609204f), u2 = u * u, u4 = u2 * u2;
+    const float p0 = plus_times(0.38213748f, u, -0.19046828f);
+    const float p2 = plus_times(0.14079544f, u, -0.1126281f);
+    const float p4 = plus_times(0.09052162f, u, -0.07059386f);
+    const float p6 = plus_times(0.052147515f, u, -0.0356011f);
+    const float p8 = plus_times(0.023075499f, u, -0.015250478f);
+    const float p10 = plus_times(0.008480485f, u, -0.0026881646f);
+    const float p12 = plus_times(0.0013982587f, u, -0.0018244681f);
+    const float high = plus_times(plus_times(p8, u2, p10), u4, plus_times(p12, u2, 0.0007684008f));
+    const float low = plus_times(plus_times(p0, u2, p2), u4, plus_times(p4, u2, p6));
+    const float y = x * plus_times(low, u4 * u4, high);
+    return x > 3.7f ? 1.0f : x < -3.7f ? -1.0f : y;
+}
+static inline double erf_double(double x) { return erf(x); }
+"""
+# exp of float32: 2 to the power of a whole number, times a polynomial in the rest. It is right to
+# 1e-7. The library's expf takes ten times as long where the result is 0, as it is behind a mask.
+EXP = """\
+static inline float power_of_two(int32_t n) {
+    const int32_t bits = (n + 127) << 23;
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+static inline float exp_float(float x) {
+    const float inside = x > 89.0f ? 89.0f : x < -104.0f ? 0.0f : x;
+    const float n = plus_times(12582912.0f, inside, 1.442695f) - 12582912.0f;  // rounded
+    const float r = plus_times(plus_times(inside, n, -0.693359375f), n, 2.1219444e-4f);
+    float p = plus_times(0.008363187f, r, 0.0013933661f);
+    p = plus_times(0.041666463f, r, p);
+    p = plus_times(0.16666576f, r, p);
+    p = plus_times(0.5f, r, p);
+    p = plus_times(1.0f, r, p);
+    p = plus_times(1.0f, r, p);
+    const int32_t k = (int32_t)n, half = k >> 1;
+    return x < -104.0f ? 0.0f : p * power_of_two(half) * power_of_two(k - half);
+}
+static inline double exp_double(double x) { return exp(x); }
+"""
+OWN = {"erf": ERF, "exp": EXP}
+COMBINE = {
+    "sum": "{acc} += {x};",
+    "mean": "{acc} += {x};",
+    "prod": "{acc} *= {x};",
+    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
+    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
+    "any": "{acc} |= {x};",
+    "all": "{acc} &= {x};",
+}
+START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
 
-
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
     """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
 
 
-class CompiledCall(Function):
-    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
-
-    entry: "Entry"
-    call_made: tuple  # (function, args, kwargs)
-    sources: list[Tensor]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
-
-    def gradients(ctx, grads: list) -> tuple:
-        """Gradients that are to be differentiated: the function runs once more, in eager."""
-        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
-        if entry.once:
-            raise RuntimeError(
-                "a compiled function that writes in place cannot be differentiated twice: "
-                "call the function itself"
-            )
-        with enable_grad():
-            result = function(*args, **kwargs)
-        given = {id(source) for source in ctx.sources}
-        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
-        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
-        wanted = [ctx.sources[number] for number in entry.captured.wanted]
-        outs, gs = zip(*pairs, strict=True)
-        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
-
-    def name(ctx) -> str:
-        return "CompiledFunctionBackward"
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
 
 
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-        once: it cannot run a second time for the same call: it writes.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    backward: Callable[[list], list] | None
-    places: list[int | None]
-    seconds: float
-    shown: list[int] | None = None  # the saved values that show memory which a run writes
-
-    @property
-    def once(self) -> bool:
-        return bool(self.captured.written)
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def own(self, saved: list, arrays: list) -> list:
-        """What backward needs, with copies of those that show memory which is to be written now."""
-        if self.shown is None:
-            written = [arrays[number] for number in self.captured.written]
-            self.shown = [
-                number
-                for number, value in enumerate(saved)
-                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
-            ]
-        for number in self.shown:
-            saved[number] = saved[number].copy()
-        return saved
-
-    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns."""
-        captured, count = self.captured, self.captured.count
-        values = self.forward(arrays)
-        saved = self.own(values[count + len(captured.written) :], arrays)
-        for number, value in zip(captured.written, values[count:], strict=False):
-            arrays[number][...] = value
-            bump_version(arrays[number])
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in values[:count]]
-        if self.backward is not None:
-            ctx = new(CompiledCall)
-            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
-            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.sources, ctx.saved = sources, tuple(saved)
-            ctx.sequence_nr = next_sequence_nr()
-            ctx.record_outputs([outs[number] for number in captured.roots])
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(captured.result, leaf)
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
-    """
-    as_device(None)  # in a new thread this silences NumPy
-    if graph is None:
-        return None
-    if callable(backend):
-        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp, shared)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
+def declarations(body: str) -> Iterator[str]:
+    """Tells the compiler which functions of the library come in vectors, of those that are used."""
+    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
+    lines = []
+    for name in (*VECTORS, *VECTORS_OF_TWO):
+        for called, t in ((name + "f", "float"), (name, "double")):
+            if called in used:
+                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
+                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
+    if lines:
+        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
+        yield "#if __GLIBC_PREREQ(2, 35)"
+        yield from lines
+        yield "#endif\n#endif\n"
 
 
-@dataclass(eq=False)
-class Compiled:
-    """What stands for a function: its graphs, for each kind of arguments.
-
-    Attributes:
-        function: the program's function.
-        entries: key of a call -> its graph.
-    """
-
-    function: Callable
-    backend: Any = "inductor"
-    entries: dict[tuple, Entry] = field(default_factory=dict)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        modes = describe_modes(state.modes) if state.modes else ()
-        if modes is None or tracing.trace is not None:
-            return self.function(*args, **kwargs)
-        with tracing_lock:  # while a function is traced, its tensors are not what they are
-            key, tensors = call_key(args, kwargs, modes)
-            entry = self.entry_for(key, tensors, args, kwargs)
-            sources = entry.sources(tensors)
-            arrays = [tensor.array for tensor in sources]
-        return entry.run((self.function, args, kwargs), sources, arrays)
-
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """The graph for a call, made where there is none yet."""
-        if key not in self.entries:
-            self.entries[key] = self.compiled(tensors, args, kwargs)
-        return self.entries[key]
-
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start = time.perf_counter()
-        captured = capture(self.function, args, kwargs, tensors)
-        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        places = [numbers.get(id(source.tensor)) for source in captured.sources]
-        for source, place in zip(captured.sources, places, strict=True):
-            source.tracer = source.edge = source.view = source.grad = None
-            if place is not None:  # the arguments of this call are not kept
-                source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
-        graphs = captured.graph, captured.backward
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        seconds = time.perf_counter() - start
-        return Entry(captured, *programs, places, seconds)
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: erf, and // and % of some types."""
+    texts = {name: text for name, text in OWN.items() if re.search(rf"\b{name}_\w+\(", body)}
+    yield from [PLUS_TIMES, *texts.values()] if texts else []
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
 
 
-def compile(model: Callable) -> Callable:
-    """A function that runs as a graph, and gives what it gave before."""
-    compiled = Compiled(model)
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
 
-    @functools.wraps(model)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return compiled(*args, **kwargs)
 
-    call.compiled = compiled
-    return call
+class CFunction:
+    """Writes the C function of one kernel."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.kept = kernel.kept
+        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.here: Container[Node] = ()  # the nodes that the present loop computes
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
+        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.later = self.needed_later()
+        self.last = max(kernel.passes.values(), default=0)
+        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
+        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
+        self.count = math.prod(inner)
+
+    def parameters(self) -> list[str]:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return given
+
+    def text(self) -> str:
+        self.write_rows()
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
+
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
+
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
+
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
+
+    # Rows.
+
+    def write_rows(self) -> None:
+        """The outer loops, and in them the passes over a row."""
+        kernel = self.kernel
+        blocks = kernel.columns and kernel.sizes[-1] > self.width
+        depth = self.depth
+        for i in range(kernel.outer):
+            self.loop(i)
+        if blocks:
+            size, width = kernel.sizes[-1], self.width
+            self.open(f"for (long first = 0; first < {size}; first += {width})")
+            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
+            self.counters[-1] = "(first + j)"
+        elif kernel.columns:
+            self.counters[-1] = "j"
+        for node in kernel.nodes:
+            if node in self.kept:
+                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
+        self.write_outer(0)
+        for number in range(self.last + 1):
+            self.write_pass(number)
+        self.close(self.depth - depth)
+
+    def over_columns(self) -> None:
+        """With columns, opens the loop over those of a block."""
+        if self.in_blocks:
+            width = "width" if self.counters[-1] != "j" else str(self.width)
+            self.open(f"for (long j = 0; j < {width}; j++)")
+
+    def write_outer(self, number: int) -> None:
+        """What is computed once for a row before pass `number`."""
+        kernel = self.kernel
+        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
+        if not nodes:
+            return
+        if self.in_blocks:
+            for node in nodes:
+                if node in self.later:
+                    self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
+        self.over_columns()
+        self.loads, self.here = {}, nodes
+        for node in nodes:
+            if node in self.reductions:
+                self.define(node, self.reduced(node))
+            else:
+                self.statement(node)
+            if self.in_blocks and node in self.later:
+                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
+            self.store(node)
+        if self.in_blocks:
+            self.close()
+
+    def needed_later(self) -> set[Node]:
+        """The values of a row that are used outside of the loop that computes them."""
+        kernel, found = self.kernel, set()
+        for node in kernel.nodes:
+            for x in kernel.operands[node]:
+                if x in kernel.full or not isinstance(x, Node):
+                    continue
+                if node in kernel.full or kernel.passes[x] < kernel.passes[node]:
+                    found.add(x)
+        return found
+
+    def reduced(self, node: Node) -> str:
+        """The result of a reduction from its accumulator."""
+        acc = self.accumulator(node)
+        value = f"{acc} / {self.count}" if node.op == "mean" else acc
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            nan = acc.replace("_acc", "_nan")
+            return f"{nan} ? NAN : {value}"
+        if self.type_of_accumulator(node) == self.c_type(node):
+            return value
+        return f"({self.c_type(node)})({value})"
+
+    def accumulator(self, node: Node) -> str:
+        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
+
+    def type_of_accumulator(self, node: Node) -> str:
+        if node.op in ("any", "all"):
+            return "int"
+        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
+        return "double" if sums else self.c_type(node)
+
+    # A pass.
+
+    def write_pass(self, number: int) -> None:
+        """One round over the elements of a row."""
+        kernel = self.kernel
+        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
+        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
+        made = [n for n in kernel.full if kernel.passes[n] == number]
+        roots |= {n for n in made if n in self.arrays or n in self.kept}
+        needed = self.needed(roots, number)
+        if not roots and not closing:
+            return self.write_outer(number + 1)
+        for node in closing:
+            self.write_start(node)
+        depth = self.depth
+        self.open_row()
+        self.loads, self.here = {}, needed
+        for node in kernel.nodes:
+            if node in needed:
+                self.element(node, number)
+        for node in closing:
+            (x,) = kernel.operands[node]
+            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            value = cast(self.value(x), self.dtype_of(x), kind)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
+            if node.op in ("max", "min") and node.dtype.kind == "f":
+                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
+        self.close(self.depth - depth)
+        self.write_outer(number + 1)
+
+    def open_row(self) -> None:
+        """The loops over the elements of a row."""
+        kernel = self.kernel
+        for i in range(kernel.outer, len(kernel.sizes)):
+            if kernel.columns and i == len(kernel.sizes) - 1:
+                self.over_columns()
+            else:
+                self.loop(i)
+
+    def needed(self, roots: set[Node], number: int) -> set[Node]:
+        """The values that a pass computes or reads back."""
+        kernel, needed = self.kernel, set(roots)
+        for node in reversed(kernel.nodes):
+            if node in needed and not self.is_there(node, number):
+                needed.update(x for x in kernel.operands[node] if x in kernel.full)
+        return needed
+
+    def is_there(self, node: Node, number: int) -> bool:
+        """Whether an earlier pass has written a value."""
+        written = node in self.arrays or node in self.kept
+        return written and self.kernel.passes[node] < number
+
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
+        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
+        variables = [(kind, name, self.start(node))]
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            variables.append(("int", name.replace("_acc", "_nan"), "0"))
+        for kind, name, start in variables:
+            if self.in_blocks:
+                self.write(f"{kind} {name}[{self.width}];")
+                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
+            else:
+                self.write(f"{kind} {name} = {start};")
+
+    def start(self, node: Node) -> str:
+        if node.op in START:
+            return str(START[node.op])
+        lowest = -math.inf if node.op == "max" else math.inf
+        if node.dtype.kind in "iu":
+            limits = np.iinfo(node.dtype)
+            lowest = limits.min if node.op == "max" else limits.max
+        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
+
+    def element(self, node: Node, number: int) -> None:
+        """Computes the value of a node for one element, or reads it back, or writes it."""
+        if self.is_there(node, number):
+            self.define(node, self.place(node))
+            return
+        self.statement(node)
+        if self.kernel.passes[node] == number:
+            self.store(node)
+            if node in self.kept:
+                self.write(f"{self.row_place(node)} = {self.names[node]};")
+
+    def place(self, node: Node) -> str:
+        """Where the value of a node is kept."""
+        if node in self.kept:
+            return self.row_place(node)
+        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
+
+    def row_place(self, node: Node) -> str:
+        sizes, outer = self.kernel.sizes, self.kernel.outer
+        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
+        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
+
+    # Statements.
+
+    def statement(self, node: Node) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+
+    def value(self, x: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
+        if not isinstance(x, Node):
+            return None
+        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
+            return f"{self.names[x]}_of[j]"
+        return self.names[x]
+
+    def dtype_of(self, x: Any) -> np.dtype:
+        return x.base.dtype if isinstance(x, Load) else x.dtype
 
 
 if __name__ == "__main__":
-    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-    importlib.import_module("tinytorch.core.printing")
+    import ctypes
+    import shutil
+    import subprocess
+    import sys
+    import tempfile
+    from pathlib import Path
 
-    manual_seed(0)
-    norm = BatchNorm1d(3)
-    compiled = compile(lambda x: norm(x))
-    x = randn(100, 3) + 5
-    before = norm.running_mean.tolist()
-    compiled(x)
-    print("moved:", before, [round(n, 1) for n in norm.running_mean.tolist()])
-    # -> moved: [0.0, 0.0, 0.0] [0.5, 0.5, 0.5]
-    print("batches:", norm.num_batches_tracked.item())  # -> batches: 1
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph, map_nodes, perform
 
-    def step_back(x, y):
-        x.sub_(y)
-        x[0] = 0
-        return x
+    nodes = []
 
-    a, b = ones(3), ones(3) * 0.5
-    result = compile(step_back)(a, b)
-    print(result is a, a.tolist(), a._version > 0)  # -> True [0.0, 0.5, 0.5] True
+    def given(*shape, dtype=np.float32):
+        return Node("input", (), {}, shape, np.dtype(dtype))
 
-    class Odd(Function):
-        """y = x with dy/dx = exp(c), a value that only backward needs."""
+    def op(name, *args, **kwargs):
+        """One more node of the graph; its shape and type are those of a first try."""
+        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
+        tried = np.asarray(perform(np, name, tried, kwargs))
+        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
+        return nodes[-1]
 
-        def forward(ctx, x, c):
-            ctx.saved = (ctx.xp.exp(c),)
-            return x + 0 * c
+    def graph_of(inputs, outputs):
+        """The graph of what op() has noted; the next one begins anew."""
+        graph = Graph(inputs, nodes, outputs)
+        nodes.clear()
+        return graph
 
-        def backward(ctx, g):
-            return g * ctx.saved[0], None
+    def run(graph, *arrays):
+        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
+        kernels = fuse(graph)
+        source = c_source(kernels)
+        functions = source[source.index("void k") :].rstrip()
+        if shutil.which("cc") is None or sys.platform != "linux":
+            return functions, graph.run(np, arrays)
+        values = dict(zip(graph.inputs, arrays, strict=True))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernels.c")
+            path.write_text(source)
+            command = [
+                "cc",
+                "-shared",
+                "-fPIC",
+                path,
+                "-o",
+                path.with_suffix(".so"),
+                *FLAGS,
+                *LIBRARIES,
+            ]
+            subprocess.run(command, check=True)
+            library = ctypes.CDLL(str(path.with_suffix(".so")))
+            for kernel in kernels:
+                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, [values[node] for node in graph.outputs]
 
-    # So the compiled backward computes it, from c as it was before the write.
-    @compile
-    def odd(x, c):
-        y = Odd.apply(x, c)
-        c.add_(1)
-        return y.sum()
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
 
-    c, w = zeros(2), ones(2, requires_grad=True)
-    for _ in range(2):
-        w.grad = None
-        odd(w, c).backward()
-        print("gradient:", [round(n, 3) for n in w.grad.tolist()], "c:", c.tolist())
-    # -> gradient: [1.0, 1.0] c: [1.0, 1.0]
-    # -> gradient: [2.718, 2.718] c: [2.0, 2.0]
-    try:
-        gradients(odd(w, c), w, create_graph=True)
-    except RuntimeError as error:
-        print(str(error).split(":")[0])
-        # -> a compiled function that writes in place cannot be differentiated twice
+    # The gradient of a bias: 300 columns are a block of 256 and one of 44.
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(64, 300)).astype(np.float32)
+    x = given(64, 300)
+    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(0,))]), a)
+    print(lines(functions))
+    # ->     for (long first = 0; first < 300; first += 256) {
+    # ->         const long width = 300 - first < 256 ? 300 - first : 256;
+    # ->         double sum_0_acc[256];
+    # ->         for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
+    # ->         for (long i0 = 0; i0 < 64; i0++) {
+    # ->             for (long j = 0; j < width; j++) {
+    # ->                 const float x0 = in0[i0 * 300 + (first + j)];
+    # ->                 sum_0_acc[j] += x0;
+    # ->             }
+    # ->         }
+    # ->         for (long j = 0; j < width; j++) {
+    # ->             const float sum_0 = (float)(sum_0_acc[j]);
+    # ->             out0[(first + j)] = sum_0;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, a.sum(0), atol=1e-5))  # -> True
+
+    # Batch normalisation: what is there once for each column is kept in arrays between the loops.
+    a, b = a[:, :40].copy(), rng.normal(size=40).astype(np.float32)
+    x, weight = given(64, 40), given(40)
+    mean = op("mean", x, axis=(0,), keepdims=True)
+    distance = op("subtract", x, mean)
+    variance = op("mean", op("square", distance), axis=(0,), keepdims=True)
+    scale = op("divide", weight, op("sqrt", op("add", variance, 1e-5)))
+    normed = op("multiply", distance, scale)
+    functions, (got, _) = run(graph_of([x, weight], [normed, mean]), a, b)
+    print(lines(functions))
+    # ->     double mean_0_acc[40];
+    # ->     for (long j = 0; j < 40; j++) mean_0_acc[j] = 0;
+    # ->     for (long i0 = 0; i0 < 64; i0++) {
+    # ->         for (long j = 0; j < 40; j++) {
+    # ->             const float x0 = in0[i0 * 40 + j];
+    # ->             mean_0_acc[j] += x0;
+    # ->         }
+    # ->     }
+    # ->     float mean_0_of[40];
+    # ->     for (long j = 0; j < 40; j++) {
+    # ->         const float mean_0 = (float)(mean_0_acc[j] / 64);
+    # ->         mean_0_of[j] = mean_0;
+    # ->         out0[j] = mean_0;
+    # ->     }
+    # ->     double mean_3_acc[40];
+    # ->     for (long j = 0; j < 40; j++) mean_3_acc[j] = 0;
+    # ->     for (long i0 = 0; i0 < 64; i0++) {
+    # ->         for (long j = 0; j < 40; j++) {
+    # ->             const float x1 = in0[i0 * 40 + j];
+    # ->             const float subtract_1 = x1 - mean_0_of[j];
+    # ->             const float square_2 = subtract_1 * subtract_1;
+    # ->             mean_3_acc[j] += square_2;
+    # ->         }
+    # ->     }
+    # ->     float divide_6_of[40];
+    # ->     for (long j = 0; j < 40; j++) {
+    # ->         const float mean_3 = (float)(mean_3_acc[j] / 64);
+    # ->         const float add_4 = mean_3 + 1e-05f;
+    # ->         const float sqrt_5 = sqrtf(add_4);
+    # ->         const float x2 = in1[j];
+    # ->         const float divide_6 = x2 / sqrt_5;
+    # ->         divide_6_of[j] = divide_6;
+    # ->     }
+    # ->     for (long i0 = 0; i0 < 64; i0++) {
+    # ->         for (long j = 0; j < 40; j++) {
+    # ->             const float x3 = in0[i0 * 40 + j];
+    # ->             const float subtract_1 = x3 - mean_0_of[j];
+    # ->             const float multiply_7 = subtract_1 * divide_6_of[j];
+    # ->             out1[i0 * 40 + j] = multiply_7;
+    # ->         }
+    # ->     }
+    # -> }
+    want = (a - a.mean(0)) / np.sqrt(a.var(0) + 1e-5) * b
+    print(np.allclose(got, want, atol=1e-4))  # -> True
+
+    # The sum of each row is as before, with one accumulator.
+    x = given(64, 40)
+    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(1,))]), a)
+    print("\n".join(line.strip() for line in functions.splitlines() if "_acc" in line))
+    # -> double sum_0_acc = 0;
+    # -> sum_0_acc += x0;
+    # -> const float sum_0 = (float)(sum_0_acc);
+    print(np.allclose(got, a.sum(1), atol=1e-5))  # -> True

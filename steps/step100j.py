@@ -1,488 +1,340 @@
-"""Step 100j: Graph breaks: fall back to eager
+"""Step 100j: CUDA: shared memory for later passes, and a maximum with nan
 
-    def f(x):
-        if x.sum() > 0: ...
+Softmax takes three passes over a row: the largest element, the sum of the exponentials, the
+division. The third pass needs exp(x - max) again. Step 100i computes it again, and exp costs as
+much as twenty additions. The C code keeps such values in an array on the stack (`kernel.kept`,
+step 99o).
 
-Which branch? A tracer has no value, so the trace raises an error, and so does the compiled function
-of step 100i. But the program was correct, and compile() should not change what it does. So a
-function that cannot be traced now runs as it is, in eager. `log` records the reason with the line
-of the program, and `breaks` records the key, so that the next call with this key is not traced
-again.
+A block can keep them in its shared memory, which is as fast as a cache. A row of 300 floats takes
+1,200 bytes. A block has 48 KB, a part of which `box` needs; so up to 40 KB are used. For a longer
+row, the values are computed again. No barrier is needed in between: each thread takes the same
+elements in each pass, so it reads only what it has written itself.
 
-With fullgraph=True, such a function raises Unsupported instead, with the same reason.
+max needs more than a formula: every comparison with nan is false, so max would skip a nan, while
+NumPy's result is nan. As in C, each thread has an int that records whether it has seen one, and
+`combined_any` combines these ints.
 
-The trap: the error is caught in the middle of the function, and the trace must not have changed
-anything by then. A trace restores all tensors when it ends (step 97s), so this is safe.
+max starts from -INFINITY, and the result of any is a uint8_t. NVRTC, the compiler that a program
+calls while it runs, has no header files, so HEAD defines these names. nvcc, the compiler for files,
+has the header files, and would refuse a second definition; hence the #ifdef.
 
-PyTorch calls this a graph break. It compiles the parts before and after the break; here the whole
-function runs in eager.
+(PyTorch's softmax on a GPU keeps short rows in registers, "persistent", and long ones in shared
+memory, or reads them again.)
 
-New: Unsupported, Compiled.note, Compiled.refuse. Changed: Compiled.entry_for, compile.
-Try: print(absolute.compiled.log) after each call of the demo.
+Changed: HEAD, FORMULAS, CUDAFunction. New: SHARED_BYTES.
+Try: remove the line that writes `combined_any`. Which line of the demo becomes False, and why?
 """
 
-import functools
-import importlib
-import time
-import types
-import warnings
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+import math
+import re
+from collections.abc import Iterator, Sequence
 
-import numpy as np
+from tinytorch.compiler.c_code import CFunction, comment_of
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel
 
-from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.engine import edge_of
-from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
-from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import (
-    Break,
-    Captured,
-    Output,
-    capture,
-    rebuilt,
-    tensors_in,
-    tracing_lock,
-)
-from tinytorch.compiler.graph import Graph
-from tinytorch.compiler.program import compile_graph
-from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.dtype import Defaults, DType
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.creation import ones
+THREADS = 256  # of a block
+SHARED_BYTES = 40 * 1024  # for the values of a row that a later pass needs
 
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
-
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+HEAD = """\
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#else
+#include <stdint.h>
+#endif
+__device__ inline float erf_float(float x) { return erff(x); }
+__device__ inline double erf_double(double x) { return erf(x); }
+__device__ inline float exp_float(float x) { return expf(x); }
+__device__ inline double exp_double(double x) { return exp(x); }
+"""
+# The threads of a block put their numbers side by side, and half of them add those of the others,
+# until one number is left.
+COMBINED = """\
+template <class V> __device__ V combined_{name}(V value) {{
+    __shared__ V box[{threads}];
+    box[threadIdx.x] = value;
+    __syncthreads();
+    for (int k = blockDim.x / 2; k >= 1; k /= 2) {{
+        if (threadIdx.x < k) {{
+            const V a = box[threadIdx.x], b = box[threadIdx.x + k];
+            box[threadIdx.x] = {formula};
+        }}
+        __syncthreads();
+    }}
+    const V result = box[0];
+    __syncthreads();
+    return result;
+}}
+"""
+FORMULAS = {
+    "sum": "a + b",
+    "mean": "a + b",
+    "prod": "a * b",
+    "max": "b > a ? b : a",
+    "min": "b < a ? b : a",
+    "any": "a | b",
+    "all": "a & b",
+}
 
 
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
+def cuda_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `NAME(inputs, outputs)` for each kernel; `launch_of` tells with how
+    many threads it runs. Kernels that are the same, and run in as many, share a function."""
+    names: dict[tuple, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CUDAFunction(kernel).text()
+        key = text, launch_of(kernel)
+        if key not in names:
+            names[key] = kernel.name
+            functions.append(f'{comment}extern "C" __global__ void {kernel.name}({text}')
+        kernel.name = names[key]
+    body = "\n".join(functions)
+    return "\n".join([HEAD, *helpers(body), body])
 
 
-class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and CUDA does not have."""
+    for name in sorted(set(re.findall(r"\bcombined_(\w+)\(", body))):
+        yield COMBINED.format(name=name, formula=FORMULAS[name], threads=THREADS)
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        text = DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+        yield text.replace("static inline", "__device__ inline")
 
-    A graph holds what these were when it was traced. `changed` says what has changed since.
+
+def launch_of(kernel: Kernel) -> tuple[int, int]:
+    """How many blocks a kernel runs in, and how many threads each of them has."""
+    rows = math.prod(kernel.sizes[: kernel.outer])
+    elements = math.prod(kernel.sizes[kernel.outer :])
+    if max(kernel.passes.values()) == 0:  # no rows: a thread for each element
+        return math.ceil(rows * elements / THREADS), THREADS
+    return rows, THREADS
+
+
+class CUDAFunction(CFunction):
+    """Writes the CUDA function of one kernel.
+
+    Without reductions, each thread has one element. With them, a block has a row, and each of its
+    threads takes every 256th element of it.
     """
 
-    def __init__(self, root: Any):
-        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
-        self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.tensors: list[Tensor] = []
-        self.seen: set[int] = set()
-        self.keep: list = []  # an id in `seen` is not used again
-        self.visit(root)
+    def __init__(self, kernel: Kernel):
+        super().__init__(kernel)
+        self.single = max(kernel.passes.values()) == 0
+        fits = self.count * sum(x.dtype.itemsize for x in kernel.kept) <= SHARED_BYTES
+        self.kept = kernel.kept if fits else set()
 
-    def visit(self, value: Any) -> None:
-        if isinstance(value, PLAIN) or id(value) in self.seen:
+    def text(self) -> str:
+        given = []
+        for x in (*self.kernel.inputs, *self.kernel.outputs):
+            const = "const " * (x in self.kernel.inputs)
+            given.append(f"{const}{self.c_type(x)}* {self.arrays[x]}")
+        self.write_rows()
+        return "\n".join([", ".join(given) + ") {", *self.lines, "}\n"])
+
+    def count_out(self, number: str, loops: Sequence[int]) -> None:
+        """The counters of some loops from the number of the round."""
+        rest = 1
+        for i in reversed(loops):
+            size = self.kernel.sizes[i]
+            value = number if rest == 1 else f"{number} / {rest}"
+            wrapped = value if i == loops[0] else f"{value} % {size}"
+            self.write(f"const long long {self.counters[i]} = {wrapped};")
+            rest *= size
+
+    def write_rows(self) -> None:
+        kernel = self.kernel
+        if self.single:
+            self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
+            self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
+            self.count_out("i", range(len(kernel.sizes)))
+        else:
+            self.write("const long long row = blockIdx.x;")
+            self.count_out("row", range(kernel.outer))
+        for node in kernel.nodes:
+            if node in self.kept:
+                name = f"{self.names[node]}_row[{self.count}]"
+                self.write(f"__shared__ {self.c_type(node)} {name};")
+        self.write_outer(0)
+        for number in range(self.last + 1):
+            self.write_pass(number, alone=False)
+
+    def open_row(self, clauses: list[str], alone: bool) -> None:
+        if self.single:
             return
-        self.seen.add(id(value))
-        self.keep.append(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            self.contents(value, enumerate(value))
-        elif isinstance(value, dict):
-            self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
-            self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
+        kernel = self.kernel
+        loops = range(kernel.outer, len(kernel.sizes))
+        self.open(f"for (long long i = threadIdx.x; i < {self.count}; i += blockDim.x)")
+        self.count_out("i", loops)
 
-    def contents(self, container: Any, items: Any) -> None:
-        if not isinstance(container, tuple):
-            self.sizes.append((container, len(container)))
-        for key, item in list(items):
-            if not isinstance(container, tuple):
-                self.entries.append((container, key, item))
-            self.visit(item)
+    def write_start(self, node: Node) -> list[str]:
+        """Each thread has an accumulator of its own."""
+        name = f"{self.names[node]}_acc"
+        self.write(f"{self.type_of_accumulator(node)} {name} = {self.start(node)};")
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            self.write(f"int {name.replace('_acc', '_nan')} = 0;")
+        return []
 
-    def function(self, function: types.FunctionType) -> None:
-        if (function.__module__ or "").partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
+    def reduced(self, node: Node) -> str:
+        acc = self.accumulator(node)
+        self.write(f"{acc} = combined_{node.op}({acc});")
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            nan = acc.replace("_acc", "_nan")
+            self.write(f"{nan} = combined_any({nan});")
+        return super().reduced(node)
 
-    def changed(self) -> str | None:
-        """What is not as it was, in words; None where all is."""
-        try:
-            for container, key, value in self.entries:
-                now = container[key]
-                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return f"{key} is gone"
-        for container, size in self.sizes:
-            if len(container) != size:
-                return f"something was added to, or removed from, {list(container)!r:.80}"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
-        return None
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same; 0.0 and -0.0 are not."""
-    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
-    """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
-
-
-class CompiledCall(Function):
-    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
-
-    entry: "Entry"
-    call_made: tuple  # (function, args, kwargs)
-    sources: list[Tensor]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
-
-    def gradients(ctx, grads: list) -> tuple:
-        """Gradients that are to be differentiated: the function runs once more, in eager."""
-        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
-        if entry.once:
-            raise RuntimeError(
-                "a compiled function that writes in place cannot be differentiated twice: "
-                "call the function itself"
-            )
-        with enable_grad():
-            result = function(*args, **kwargs)
-        given = {id(source) for source in ctx.sources}
-        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
-        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
-        wanted = [ctx.sources[number] for number in entry.captured.wanted]
-        outs, gs = zip(*pairs, strict=True)
-        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
-
-    def name(ctx) -> str:
-        return "CompiledFunctionBackward"
-
-
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-        once: it cannot run a second time for the same call: it writes.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    backward: Callable[[list], list] | None
-    watch: Watch
-    places: list[int | None]
-    seconds: float
-    shown: list[int] | None = None  # the saved values that show memory which a run writes
-
-    @property
-    def once(self) -> bool:
-        return bool(self.captured.written)
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def changed(self, tensors: list[Tensor]) -> str | None:
-        """Why the graph does not hold for a call, in words; None where it does."""
-        for source, place in zip(self.captured.sources, self.places, strict=True):
-            if place is not None:
-                continue
-            tensor, array = source.tensor, source.tensor.array
-            if array is not source.array:
-                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
-                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
-                source.array = array
-            if tensor.requires_grad != source.requires_grad:
-                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
-        return self.overlap(tensors) or self.watch.changed()
-
-    def overlap(self, tensors: list[Tensor]) -> str | None:
-        """Whether a write would change another tensor too. Those that the function found elsewhere
-        were compared with each other when it was traced."""
-        if not self.captured.written:
-            return None
-        arrays = [tensor.array for tensor in self.sources(tensors)]
-        for number in self.captured.written:
-            for other, place in enumerate(self.places):
-                known = place is None and self.places[number] is None
-                if other != number and not known:
-                    if np.may_share_memory(arrays[number], arrays[other]):
-                        return "memory that several tensors share would be changed in place"
-        return None
-
-    def own(self, saved: list, arrays: list) -> list:
-        """What backward needs, with copies of those that show memory which is to be written now."""
-        if self.shown is None:
-            written = [arrays[number] for number in self.captured.written]
-            self.shown = [
-                number
-                for number, value in enumerate(saved)
-                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
-            ]
-        for number in self.shown:
-            saved[number] = saved[number].copy()
-        return saved
-
-    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns."""
-        captured, count = self.captured, self.captured.count
-        values = self.forward(arrays)
-        saved = self.own(values[count + len(captured.written) :], arrays)
-        for number, value in zip(captured.written, values[count:], strict=False):
-            arrays[number][...] = value
-            bump_version(arrays[number])
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in values[:count]]
-        if self.backward is not None:
-            ctx = new(CompiledCall)
-            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
-            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.sources, ctx.saved = sources, tuple(saved)
-            ctx.sequence_nr = next_sequence_nr()
-            ctx.record_outputs([outs[number] for number in captured.roots])
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(captured.result, leaf)
-
-
-class Unsupported(RuntimeError):
-    """With fullgraph=True: something in the function cannot be part of one graph."""
-
-
-def generate(
-    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
-) -> Callable[[list], list] | None:
-    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
-    """
-    as_device(None)  # in a new thread this silences NumPy
-    if graph is None:
-        return None
-    if callable(backend):
-        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
-    if backend == "eager":
-        return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
-    if backend not in ("inductor", "numpy", kind):
-        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
-    if backend != "numpy":
-        try:
-            return compile_graph(graph, kind, device.xp, shared)
-        except CompilerError as error:
-            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp, shared)
-
-
-@dataclass(eq=False)
-class Compiled:
-    """What stands for a function: its graphs, for each kind of arguments.
-
-    Attributes:
-        function: the program's function.
-        entries: key of a call -> its graphs; those whose guards fail are passed over.
-        breaks: key of a call -> why it runs in eager.
-        log: what has happened, in words.
-    """
-
-    function: Callable
-    backend: Any = "inductor"
-    fullgraph: bool = False
-    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
-    breaks: dict[tuple, str] = field(default_factory=dict)
-    log: list[str] = field(default_factory=list)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        modes = describe_modes(state.modes) if state.modes else ()
-        if modes is None or tracing.trace is not None:
-            return self.function(*args, **kwargs)
-        with tracing_lock:  # while a function is traced, its tensors are not what they are
-            key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
-        if entry is None:
-            return self.function(*args, **kwargs)
-        return entry.run((self.function, args, kwargs), sources, arrays)
-
-    def note(self, text: str) -> None:
-        """Adds to the log."""
-        self.log.append(text)
-
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
-        for entry in self.entries.get(key, ()):
-            reason = entry.changed(tensors)
-            if reason is None:
-                return entry
-            reasons.append(reason)
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
-        try:
-            entry = self.compiled(tensors, args, kwargs)
-        except Break as reason:
-            if self.fullgraph:
-                raise Unsupported(str(reason)) from reason
-            return self.refuse(key, str(reason))
-        self.entries.setdefault(key, []).append(entry)
-        return entry
-
-    def refuse(self, key: tuple, reason: str) -> None:
-        """Notes why a call runs in eager, and all calls like it."""
-        self.note(f"runs in eager: {reason}")
-        self.breaks[key] = reason
-
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
-        known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
-        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
-        places = [numbers.get(id(source.tensor)) for source in captured.sources]
-        for source, place in zip(captured.sources, places, strict=True):
-            source.tracer = source.edge = source.view = source.grad = None
-            if place is not None:  # the arguments of this call are not kept
-                source.tensor = source.array = None
-        device = known[0].device if known else cpu
-        graphs = captured.graph, captured.backward
-        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
-        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
-            backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        seconds = time.perf_counter() - start
-        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, seconds)
-
-
-def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
-    """A function that runs as a graph, and gives what it gave before.
-
-    Args:
-        fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
-            without it the function then runs as it is.
-    """
-    compiled = Compiled(model, fullgraph=fullgraph)
-
-    @functools.wraps(model)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return compiled(*args, **kwargs)
-
-    call.compiled = compiled
-    return call
+    def type_of_accumulator(self, node: Node) -> str:
+        """float for float: each thread adds few numbers, and then sums are added to sums."""
+        return "int" if node.op in ("any", "all") else C_TYPES[node.dtype.name]
 
 
 if __name__ == "__main__":
-    for name in "comparison elementwise indexing matmul reduction sampling shape".split():
+    import importlib
+
+    import numpy as np
+
+    from tinytorch.compiler.capture import capture
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.simplify import simplify
+    from tinytorch.core.tensor import tensor
+    from tinytorch.kernels.simulator import launch
+    from tinytorch.ops.softmax import softmax
+
+    for name in "comparison elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-    importlib.import_module("tinytorch.core.printing")
 
-    @compile
-    def absolute(x):
-        if x.sum() > 0:
-            return x
-        return -x
+    PYTHON = [  # for each form of line in CUDA, the same in Python; a barrier is a `yield`
+        (r"//.*", ""),
+        (r'(extern "C" __global__ void|template.* V) (\w+)\((.*)\)', r"def \2(t, \3):"),
+        (r"for \(int k = (.*); k >= (.*); k /= 2\)", r"for k in halves(\1, \2):"),
+        (r"for \(long long i = (.*); i < (.*); i \+= (.*)\)", r"for i in range(\1, \2, \3):"),
+        (r"if \((.*)\)", r"if \1:"),
+        (r"const V a = (.*), b = (.*);", r"a, b = \1, \2"),
+        (r"__shared__ \w+ (\w+).*;", r"\1 = t.shared.setdefault('\1', dict())"),
+        (r"__syncthreads\(\);", "yield"),
+        (r"= combined_(\w+)\(", r"= yield from combined_\1(t, "),
+        (r"(long long \w+ = .*|(threadIdx|blockDim).x) / ", r"\1 // "),
+        (r"const |\(long long\)|(long long|float|int|u?int\d+_t|V)\*? |(?<=\d)f\b|[;{}]", ""),
+        (r"= (.*) \? (.*) : (.*)", r"= \2 if \1 else \3"),
+        (r"\b(threadIdx|blockIdx|blockDim)", r"t.\1"),
+    ]
 
-    print(absolute(ones(2)).tolist(), absolute(ones(2) * -3).tolist())  # -> [1.0, 1.0] [3.0, 3.0]
-    print("runs in eager:", len(absolute.compiled.breaks))  # -> runs in eager: 1
-    line, reason = absolute.compiled.log[0].split(".py:")
-    print(reason.split(": ", 1)[1])
-    # -> the value of an element is needed while the function is traced
+    def halves(k, last):
+        while k >= last:
+            yield k
+            k //= 2
 
-    strict = compile(lambda x: x * x.sum().item(), fullgraph=True)
-    try:
-        strict(ones(2))
-    except Unsupported as error:
-        print("with fullgraph:", error)
-        # -> with fullgraph: ...: the value of an element is needed while the function is traced
+    def graph_of(function, *tensors):
+        captured = capture(function, tensors, {}, list(tensors))
+        return simplify(captured.graph), [source.array for source in captured.sources]
 
-    fixed = Compiled(Linear(2, 2))
-    fixed(ones(1, 2))
-    fixed.function.eval()
-    fixed(ones(1, 2))
-    print(fixed.log[1])  # -> compiled anew: training is False, and was True
+    def play(graph, arrays):
+        """Runs the kernels of a graph on the simulator. Returns them, their text, and whether they
+        give what NumPy gives."""
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
+        source = cuda_source(kernels)
+        text = source[len(HEAD) :]
+        for pattern, new in PYTHON:
+            text = re.sub(pattern, new, text)
+        names = {
+            "halves": halves,
+            "exp_float": np.exp,
+            "uint8_t": np.uint8,
+            "INFINITY": np.inf,
+            "NAN": np.nan,
+            "INT64_MIN": -(2**63),
+        }
+        exec(text, names)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            memory = [values[node].ravel() for node in (*kernel.inputs, *kernel.outputs)]
+            launch(names[kernel.name], *launch_of(kernel), *memory)
+        pairs = zip(graph.outputs, graph.run(np, arrays), strict=True)
+        close = [np.allclose(values[node], x, 1e-5, 1e-6, equal_nan=True) for node, x in pairs]
+        return kernels, source, all(close)
+
+    def body(source):
+        return source[source.index("void k0") :].strip()
+
+    # Softmax: exp is computed once, and the last pass finds it in shared memory.
+    rng = np.random.default_rng(0)
+    x = tensor(rng.normal(size=(3, 300)).astype("f4"))
+    graph, arrays = graph_of(lambda x: softmax(x, 1), x)
+    (kernel,), source, right = play(graph, arrays)
+    print(body(source))
+    # -> void k0(const float* in0, float* out0) {
+    # ->     const long long row = blockIdx.x;
+    # ->     const long long i0 = row;
+    # ->     __shared__ float exp_2_row[300];
+    # ->     float max_0_acc = (-INFINITY);
+    # ->     int max_0_nan = 0;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float x0 = in0[i0 * 300 + i1];
+    # ->         max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
+    # ->         max_0_nan |= x0 != x0;
+    # ->     }
+    # ->     max_0_acc = combined_max(max_0_acc);
+    # ->     max_0_nan = combined_any(max_0_nan);
+    # ->     const float max_0 = max_0_nan ? NAN : max_0_acc;
+    # ->     float sum_3_acc = 0;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float x1 = in0[i0 * 300 + i1];
+    # ->         const float subtract_1 = x1 - max_0;
+    # ->         const float exp_2 = exp_float(subtract_1);
+    # ->         exp_2_row[i1] = exp_2;
+    # ->         sum_3_acc += exp_2;
+    # ->     }
+    # ->     sum_3_acc = combined_sum(sum_3_acc);
+    # ->     const float sum_3 = sum_3_acc;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float exp_2 = exp_2_row[i1];
+    # ->         const float divide_4 = exp_2 / sum_3;
+    # ->         out0[i0 * 300 + i1] = divide_4;
+    # ->     }
+    # -> }
+    print(launch_of(kernel), right)  # -> (3, 256) True
+
+    # A row of more than 40 KB is computed again, as it was in step 100i.
+    for n in (300, 12_000):
+        (kernel,) = fuse(graph_of(lambda x: softmax(x, 1), tensor(np.ones((3, n), "f4")))[0])
+        text = body(cuda_source([kernel]))
+        print(n, "exp:", text.count("exp_float("), "shared:", text.count("__shared__"))
+    # -> 300 exp: 1 shared: 1
+    # -> 12000 exp: 2 shared: 0
+
+    # One nan makes its row's result nan, and leaves those of other rows alone.
+    arrays[0][1, 7] = np.nan
+    graph, arrays = graph_of(lambda x: x.amax(1), x)
+    print(play(graph, arrays)[2], graph.run(np, arrays)[0].round(4))
+    # -> True [3.066     nan 2.4724]
+
+    # The other reductions, of floats, integers and bools.
+    arrays[0][2] = 0
+    for op, kind in (("min", "f4"), ("max", "i8"), ("min", "i8"), ("any", "f4"), ("all", "bool")):
+        array = arrays[0][[0, 2]].astype(kind)
+        a = Node("input", (), {}, array.shape, array.dtype)
+        bools = op in ("any", "all")
+        node = Node(op, (a,), {"axis": (1,)}, (2,), np.dtype(bool) if bools else a.dtype)
+        _, source, right = play(Graph([a], [node], [node]), [array])
+        print(op, kind, re.search(r"\w+ \w+_acc = .*;", source)[0], right)
+    # -> min f4 float min_0_acc = INFINITY; True
+    # -> max i8 int64_t max_0_acc = INT64_MIN; True
+    # -> min i8 int64_t min_0_acc = 9223372036854775807; True
+    # -> any f4 int any_0_acc = 0; True
+    # -> all bool int all_0_acc = 1; True

@@ -1,129 +1,163 @@
-"""Step 101a: Two processes, a message, and the sum of all by hand
+"""Step 101a: Compiling C and calling it from Python
 
-One core is not enough for a large network, and threads of one Python do not compute at the same
-time. So several processes are needed, on one machine or on many. They share nothing: what one has
-to know of another must be sent, as a message, and arrives as a copy. Each process has a number,
-its rank; the same program runs in all of them, and does by rank what is to be done.
+The kernels of topic 98 are text. A C compiler turns the text into a library of machine code, and
+ctypes, a module of Python, loads the library and calls its functions:
 
-    rank 0:  links[1].send(x)    ->    rank 1:  links[0].recv(), which waits until something comes
+    text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
 
-What training needs is the sum of an array of all ranks, in all of them (of their gradients). The
-obvious way: all send to rank 0, which adds and sends the sum back. It is right, but rank 0 moves
-2 (n - 1) arrays while the others wait. In a ring each rank sends to the next one only. The array
-is divided into n chunks. In n - 1 steps each rank adds the chunk that comes to its own, and sends
-this sum on in the next step; in n - 1 more the complete chunks go round. With chunks a, b, c (b2 is
-the sum of b over two ranks, b3 over all three):
+Most machines have a compiler: `cc`, or the command in the environment variable CC. For the others,
+`pip install ziglang` provides one.
 
-               at first    step 1      step 2      step 3      step 4
-    rank 0     a  b  c     a  b  c2    a  b3 c2    a3 b3 c2    a3 b3 c3
-    rank 1     a  b  c     a2 b  c     a2 b  c3    a2 b3 c3    a3 b3 c3
-    rank 2     a  b  c     a  b2 c     a3 b2 c     a3 b2 c3    a3 b3 c3
+Compiling takes 0.1 s or more, and a program would pay that at each start. But the same text always
+gives the same library. So the library is kept in a cache folder, and its file name is a hash of all
+that it depends on: the text, the flags and the command. If the file exists, `build` loads it.
 
-Each rank sends 2 (n - 1) chunks and receives as many: fewer than two arrays each way, however many
-ranks there are. The price: so many messages one after the other, also for tiny arrays.
+When the compiler fails, it describes the error on its standard error. The first lines of that text
+become the message of a CompilerError. The caller can catch it and go on without C.
 
-The trap: two processes that wait for each other wait for ever, without an error: a deadlock. A pipe
-holds some 64 KB; a longer message is sent only while somebody receives. If all ranks of the ring
-send first, short arrays pass, and with long ones all wait. So odd ranks receive first.
+The trap: ctypes does not know the types of a C function. It takes the result for an int, and
+refuses a Python float as an argument. So set argtypes and restype before the first call.
 
-(MPI, the Message Passing Interface, gives programs rank, send and recv. The sum is its all-reduce,
-the two rounds are reduce-scatter and all-gather. NCCL makes rings of GPUs.)
-
-New: connect, run, all_to_one, pass_on, ring.
-Try: let all ranks send first, with arrays of 10 numbers and then of 100,000. (Ctrl-C ends it.)
+New: CompilerError, find_compiler, run_compiler, cache_folder, digest_of, ENDING, build.
+Try: leave the line with argtypes and restype out of the demo, and call library.square(3).
 """
 
-import itertools
-from collections.abc import Callable
-from multiprocessing import Pipe, Process
-from typing import Any
-
-import numpy as np
-
-
-def connect(size: int) -> list[dict]:
-    """For each rank, its ends of the pipes to the others: links[0][1] is that of rank 0 to 1."""
-    links: list[dict] = [{} for _ in range(size)]
-    for a, b in itertools.combinations(range(size), 2):
-        links[a][b], links[b][a] = Pipe()
-    return links
+import ctypes
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 
-def run(size: int, function: Callable, *args: Any) -> Any:
-    """Call function(rank, its links, *args) in `size` processes. This one is rank 0.
+class CompilerError(RuntimeError):
+    """There is no compiler, or it fails, or its output cannot be written. The text says
+    which; the program can run without."""
 
-    Returns what rank 0 does.
+
+def find_compiler() -> list[str]:
+    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
+
+    Raises:
+        CompilerError: there is none.
     """
-    links = connect(size)
-    others = [Process(target=function, args=(rank, links[rank], *args)) for rank in range(1, size)]
-    for process in others:
-        process.start()
-    result = function(0, links[0], *args)
-    for process in others:
-        process.join()
-    return result
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    if shutil.which("cc"):
+        return ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise CompilerError(
+        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
+        "which has one (pip install ziglang)"
+    )
 
 
-def swap(rank: int, links: dict, notes: list, wait_first: bool) -> Any:
-    """Two ranks send each other a number, and each writes its own down."""
-    notes.append(10 + rank)
-    if wait_first and not links[1 - rank].poll(0.2):  # a recv() would wait here for ever
-        return "nothing has come"
-    links[1 - rank].send(10 + rank)
-    return links[1 - rank].recv()
+def run_compiler(command: Sequence[str]) -> str:
+    """What a command of the compiler writes.
+
+    Raises:
+        CompilerError: it cannot be started, fails, or takes longer than five minutes.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
+        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
+        raise CompilerError(message)
+    return done.stdout
 
 
-def all_to_one(rank: int, links: dict, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """The sum of the arrays of all ranks, and how many bytes this rank has moved."""
-    if rank != 0:
-        links[0].send(x)
-        return links[0].recv(), 2 * x.nbytes
-    total = sum((other.recv() for other in links.values()), start=x)
-    for other in links.values():
-        other.send(total)
-    return total, 2 * len(links) * x.nbytes
+def cache_folder() -> Path:
+    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
+    chosen = os.environ.get("TINYTORCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
 
 
-def pass_on(rank: int, links: dict, chunk: np.ndarray) -> np.ndarray:
-    """Send a chunk to the next rank of the ring, and receive one from the rank before."""
-    size = len(links) + 1
-    received = links[(rank - 1) % size].recv() if rank % 2 else None
-    links[(rank + 1) % size].send(chunk)
-    return links[(rank - 1) % size].recv() if received is None else received
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-def ring(rank: int, links: dict, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """The same sum, and the bytes that this rank has moved."""
-    size, moved = len(links) + 1, 0
-    chunks = np.array_split(x, size)
-    for step in range(2 * (size - 1)):
-        sent, came = (rank - step) % size, (rank - step - 1) % size
-        received = pass_on(rank, links, chunks[sent])
-        moved += chunks[sent].nbytes + received.nbytes
-        chunks[came] = chunks[came] + received if step < size - 1 else received
-    return np.concatenate(chunks), moved
+ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
 
-def both(rank: int, links: dict, length: int) -> list[tuple[bool, int]]:
-    """Add up arrays of rank + 1 in both ways: whether it is right, and the bytes moved."""
-    x, right = np.full(length, rank + 1.0), sum(range(len(links) + 2))
-    found = [all_to_one(rank, links, x), ring(rank, links, x)]
-    return [(bool((total == right).all()), moved) for total, moved in found]
+def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of C source text. What was compiled once is taken from the cache.
+
+    Raises:
+        CompilerError: there is no compiler, or it fails.
+    """
+    compiler = find_compiler()
+    name = digest_of("\0".join((source, *flags, *compiler)).encode())[:32]
+    path = cache_folder() / (name + ENDING)
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        text = path.with_suffix(".c")
+        text.write_text(source)
+        position = [] if os.name == "nt" else ["-fPIC"]
+        # The libraries that are linked (-lm) have to stand behind the source.
+        run_compiler([*compiler, "-shared", *position, "-o", str(path), str(text), *flags])
+    return ctypes.CDLL(str(path))
 
 
 if __name__ == "__main__":
-    notes = []
-    print("sent by rank 1:", run(2, swap, notes, False))  # -> sent by rank 1: 11
-    print("written here:", notes)  # -> written here: [10]
-    print("both wait first:", run(2, swap, notes, True))  # -> both wait first: nothing has come
+    import tempfile
+    import time
+    import types
 
-    length = 120_000
-    for size in (2, 3, 4, 6):
-        (right, by_one), (also_right, by_ring) = run(size, both, length)
-        by_one, by_ring = (moved / (8 * length) for moved in (by_one, by_ring))
-        moved = f"rank 0 moves {by_one:g} or {by_ring:.3g} arrays"
-        print(f"{size} ranks: {right and also_right}, {moved}")
-    # -> 2 ranks: True, rank 0 moves 2 or 2 arrays
-    # -> 3 ranks: True, rank 0 moves 4 or 2.67 arrays
-    # -> 4 ranks: True, rank 0 moves 6 or 3 arrays
-    # -> 6 ranks: True, rank 0 moves 10 or 3.33 arrays
+    folder = tempfile.TemporaryDirectory()
+    os.environ.pop("CC", None)
+    os.environ["XDG_CACHE_HOME"] = folder.name
+    os.environ.pop("TINYTORCH_CACHE", None)
+    print(cache_folder() == Path(folder.name, "tinytorch"))  # -> True
+    os.environ["TINYTORCH_CACHE"] = str(Path(folder.name, "mine"))
+    print(cache_folder().name)  # -> mine
+
+    def messages(function):
+        try:
+            function()
+        except CompilerError as error:
+            print(str(error)[:64])
+
+    # Which compiler: the one of CC, the system's, the one of ziglang, none.
+    paths, os.environ["PATH"] = os.environ["PATH"], ""
+    sys.modules["ziglang"] = None
+    messages(find_compiler)
+    # -> there is no C compiler: neither $CC, nor 'cc', nor the Python pa
+    sys.modules["ziglang"] = types.ModuleType("ziglang")
+    sys.modules["ziglang"].__spec__ = importlib.util.spec_from_loader("ziglang", None)
+    print(find_compiler()[1:])  # -> ['-m', 'ziglang', 'cc']
+    del sys.modules["ziglang"]
+    os.environ["PATH"], os.environ["CC"] = paths, "/nowhere/cc -pipe"
+    print(find_compiler())  # -> ['/nowhere/cc', '-pipe']
+    messages(lambda: build("int one;"))
+    # -> the C compiler '/nowhere/cc' does not run: [Errno 2] No such fil
+    del os.environ["CC"]
+    if shutil.which("cc"):
+        print(find_compiler())  # -> ...
+
+        source = "float square(float x) { return x * x; }\n"
+        for _ in range(2):
+            start = time.perf_counter()
+            library = build(source, ["-O3", "-lm"])
+            print(f"{time.perf_counter() - start:.4f} s")  # -> ...
+        library.square.argtypes, library.square.restype = [ctypes.c_float], ctypes.c_float
+        print(library.square(3))  # -> 9.0
+        print(sorted(path.suffix for path in cache_folder().iterdir()))  # -> ...
+        try:
+            build("float square(float x) { return y * y; }\n")
+        except CompilerError as error:
+            print("error" in str(error))  # -> True
+    folder.cleanup()

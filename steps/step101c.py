@@ -1,180 +1,238 @@
-"""Step 101c: A process group, and all_reduce of tensors
+"""Step 101c: Fallbacks when compiling fails
 
-With MPI alone a program deals with communicators, buffers and datatypes. What it wants to say is:
-replace this tensor, everywhere, by the sum of all. So there are three layers:
+Three failures still end a program that could go on:
 
-    all_reduce(x)       a tensor; in the group of all processes
-    ProcessGroup        which processes talk to one another, and how
-    MPIBackend          begins MPI's call, on an array as MPI wants it
+    the cache is read-only, or the disk is full         another folder can be used
+    the compiler lacks -fopenmp (Apple's clang, zig)    the code is right without it, and slower
+    the compiler fails for another reason               the program can run without C
 
-MPI wants the elements side by side, in a type that it can add. A transposed matrix must be copied,
-and copied back. MPI knows neither bfloat16 nor NumPy's bool. And a sum of halves should not be
-rounded after each addition: in float16 2048 + 1 is 2048, and so is 2048 + 1 + 1, as the demo
-shows. So halves travel as float32, and the sum is rounded once.
+1. A folder that cannot be written is replaced by a temporary one, deleted when the process ends.
+2. `LEFT_OUT` lists flags to leave out, attempt by attempt. `first_try` remembers which attempt
+   succeeded with a compiler, so that later texts begin there.
+3. Every other failure becomes a CompilerError.
 
-The trap: all processes must make the same calls in the same order. `if rank == 0:
-all_reduce(loss)` waits for ever, for ranks that never come. Step 101g gives it a time limit.
+The trap: a full disk looks like a failing compiler, because the compiler reports in its own words
+that it cannot write its output. So after each failure `compile_to` writes a file itself. If that
+fails too, the disk was the problem. And when several attempts fail, the first message is reported:
+the last one may only speak of missing flags.
 
-(PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
+PyTorch's compiler raises an error when there is no C compiler.
 
-New: ReduceOp, is_available, MPIBackend, ProcessGroup, init_process_group, get_rank,
-get_world_size, all_reduce.
-Try: call all_reduce of x only in the ranks above 0. (Ctrl-C ends it.)
+New: temporary_folder, LEFT_OUT, first_try. Changed: compile_to, build.
+Try: make the cache folder read-only (chmod 500), and compile. Where is the library?
 """
 
-import enum
+import atexit
+import ctypes
+import functools
+import hashlib
 import importlib.util
-from typing import Any
-
-import numpy as np
-
-from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.simulator import here
-
-
-class ReduceOp(enum.IntEnum):
-    """How all_reduce and its kin make one element of those of all processes."""
-
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
 
-def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
-    return importlib.util.find_spec("mpi4py") is not None
+class CompilerError(RuntimeError):
+    """There is no compiler, or it fails, or its output cannot be written. The text says
+    which; the program can run without."""
 
 
-class MPIBackend:
-    """MPI's collectives, begun on arrays whose elements lie side by side.
-
-    Each call returns a request at once. MPI works on it while Test() is being called.
-    """
-
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
-
-    def __init__(self, mpi: Any, comm: Any):
-        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
-
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
-
-
-class ProcessGroup:
-    """Processes that make collective calls together.
-
-    Attributes:
-        name: the backend that was asked for.
-        ranks: the global ranks of its members; a member's own rank is its place among them.
-        host: what moves objects, which are never on a GPU.
-        backend: what moves tensors.
-    """
-
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
-        self.name, self.ranks, self.host = name, ranks, host
-        self.backend = host
-
-    def rank(self) -> int:
-        return self.host.rank
-
-    def size(self) -> int:
-        return self.host.size
-
-    def start(self, name: str, args: tuple) -> None:
-        """Begin a call of the backend, and wait for its result."""
-        getattr(self.backend, name)(*args).Wait()
-
-
-def init_process_group(backend: str | None = None) -> None:
-    """Make the group of all processes.
+def find_compiler() -> list[str]:
+    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
 
     Raises:
-        ValueError: there is a group already.
+        CompilerError: there is none.
     """
-    if here.group is not None:
-        raise ValueError("trying to initialize the default process group twice!")
-    name = (backend or "mpi").lower()
-    mpi, comm = here.mpi, here.comm
-    here.group = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm))
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    if shutil.which("cc"):
+        return ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise CompilerError(
+        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
+        "which has one (pip install ziglang)"
+    )
 
 
-def get_rank() -> int:
-    """The number of this process in the group of all."""
-    return here.group.rank()
+def run_compiler(command: Sequence[str]) -> str:
+    """What a command of the compiler writes.
 
-
-def get_world_size() -> int:
-    """The number of processes in the group of all."""
-    return here.group.size()
-
-
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
-    """Replace the tensor in all processes by the reduction of all of them, element by element.
-
-    With MPI halves are added in float32 and rounded once.
+    Raises:
+        CompilerError: it cannot be started, fails, or takes longer than five minutes.
     """
-    group = here.group
-    wire = group.backend.reducible(tensor.array)
-    group.start("all_reduce", (wire, op))
-    if op is ReduceOp.AVG:
-        group.backend.xp.divide(wire, group.size(), out=wire)
-    tensor.array[...] = wire.reshape(tensor.shape)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
+        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
+        raise CompilerError(message)
+    return done.stdout
+
+
+@functools.cache
+def version_of(compiler: tuple[str, ...]) -> str:
+    """The compiler's version, and the processor: with -march=native, a library is for this one."""
+    about = Path("/proc/cpuinfo")  # of Linux
+    lines = about.read_text().splitlines() if about.exists() else []
+    features = (line for line in lines if line.startswith(("flags", "Features")))
+    processor = next(features, platform.processor())
+    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
+    chosen = os.environ.get("TINYTORCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
+
+
+@functools.cache
+def temporary_folder() -> Path:
+    """In place of the cache where that cannot be used. It goes when the process ends."""
+    folder = tempfile.mkdtemp(prefix="tinytorch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def cached(path: Path) -> bool:
+    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
+    try:
+        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+# Flags that a compiler may lack: the code is right without them, and slower. Which of the tuples a
+# compiler needs is known once it has compiled something.
+LEFT_OUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native"))
+first_try: dict[tuple[str, ...], int] = {}
+
+
+def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
+    """Compiles `source` to a library at `path`; source and checksum are put beside it.
+
+    All is written in a folder of its own and then moved. Another process, which may be doing the
+    same, sees no file or a whole one, also when this process is killed between.
+
+    Raises:
+        OSError: the folder cannot be written into.
+        CompilerError: the compiler fails.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
+        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
+        text.write_text(source)
+        position = [] if os.name == "nt" else ["-fPIC"]
+        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
+        problem = None
+        attempts = range(first_try.get(tuple(compiler), 0), len(LEFT_OUT))
+        for attempt in attempts:
+            try:
+                # The libraries that are linked (-lm) have to stand behind the source.
+                run_compiler([*command, *(x for x in flags if x not in LEFT_OUT[attempt])])
+                first_try[tuple(compiler)] = attempt
+                break
+            except CompilerError as error:
+                # Is it the disk? Then this raises an OSError. Is it the source? Then the first
+                # message says more than the last.
+                Path(folder, "space").write_bytes(bytes(2**20))
+                problem = problem or error
+        else:
+            raise problem
+        checksum = Path(folder, "checksum")
+        checksum.write_text(digest_of(library.read_bytes()))
+        os.replace(text, path.with_suffix(".c"))
+        os.replace(library, path)
+        os.replace(checksum, path.with_suffix(".sha256"))
+
+
+def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of C source text. What was compiled once is taken from the cache.
+
+    Raises:
+        CompilerError: there is no compiler, or it fails, or there is no place to write to.
+    """
+    compiler = find_compiler()
+    version = version_of(tuple(compiler))
+    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
+    try:
+        path = cache_folder() / (name + ENDING)
+        if not cached(path):
+            compile_to(path, compiler, flags, source)
+    except OSError:  # the folder is read-only, or full
+        try:
+            path = temporary_folder() / (name + ENDING)
+            if not cached(path):
+                compile_to(path, compiler, flags, source)
+        except OSError as error:
+            raise CompilerError(f"no place for a compiled library: {error}") from error
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(f"the compiled library cannot be loaded: {error}") from error
 
 
 if __name__ == "__main__":
-    import importlib
+    folder = tempfile.mkdtemp()
+    REAL = find_compiler()
+    source = "int answer(void) { return 42; }\n"
+    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "cache"))
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.simulator import simulate
+    def pretend(name, body):
+        """Replaces the compiler: runs `body`, then the real compiler."""
+        path = Path(folder, name)
+        real = shlex.join(REAL)
+        path.write_text(f'#!/bin/sh\n{body}\nexec {real} "$@"\n')
+        path.chmod(0o700)
+        return str(path)
 
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
+    # A compiler without -fopenmp: the second attempt succeeds, and later texts begin with it.
+    no_openmp = 'case "$*" in *-fopenmp*) echo "no omp.h" >&2; exit 1;; esac'
+    os.environ["CC"] = pretend("mycc", no_openmp)
+    print(build(source, ["-fopenmp"]).answer(), list(first_try.values()))  # -> 42 [1]
+    try:
+        build("int answer(void) { return forty_two; }\n", ["-fopenmp"])
+    except CompilerError as error:
+        print("forty_two" in str(error))  # -> True
 
-    def program():
-        init_process_group("mpi")
-        rank, size = get_rank(), get_world_size()
-        x = tensor([[1.0, 2.0], [3.0, 4.0]]).T * 10**rank
-        all_reduce(x)
-        mean, largest = tensor(float(rank)), tensor([rank, -rank])
-        all_reduce(mean, ReduceOp.AVG)
-        all_reduce(largest, ReduceOp.MAX)
-        halves, found = tensor([2048.0 if rank == 0 else 1.0]).half(), tensor([rank > 0])
-        all_reduce(halves)
-        all_reduce(found, ReduceOp.MAX)
+    # The cache "folder" is a file: the library goes to the temporary folder.
+    Path(folder, "file").write_text("")
+    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "file"))
+    print(build(source).answer(), len(list(temporary_folder().iterdir())))  # -> 42 3
+
+    def message():
         try:
-            init_process_group("mpi")
-        except ValueError as error:
-            return size, x.tolist(), mean.item(), largest.tolist(), halves, found, str(error)
+            build(source)
+        except CompilerError as error:
+            text = str(error).replace(str(temporary_folder()), "TEMPORARY")
+            print(text.replace(folder, "FOLDER").splitlines()[0][:70])
 
-    size, x, mean, largest, halves, found, error = simulate(3, program)[2]
-    print(size, "ranks:", x, mean, largest)
-    # -> 3 ranks: [[111.0, 333.0], [222.0, 444.0]] 1.0 [2, 0]
-    print(halves, found)  # -> tensor([2050.], dtype=tinytorch.float16) tensor([True])
-    print(error)  # -> trying to initialize the default process group twice!
-    print("MPI, too:", is_available())  # -> ...
-    total = np.float16(2048)
-    for _ in range(2):
-        total += np.float16(1)
-    print("rounded after each addition:", total)  # -> rounded after each addition: 2.048e+03
+    shutil.rmtree(temporary_folder())
+    temporary_folder().write_text("")  # this folder fails, too
+    message()  # -> no place for a compiled library: [Errno 17] File exists: 'TEMPORARY'
+    temporary_folder().unlink()
+
+    # A compiler whose output is not a library.
+    nonsense = 'while [ "$1" ]; do [ "$1" = -o ] && echo no > "$2"; shift; done; exit 0'
+    os.environ["CC"] = pretend("othercc", nonsense)
+    message()  # -> the compiled library cannot be loaded: TEMPORARY...
+    shutil.rmtree(folder)

@@ -1,280 +1,149 @@
-"""Step 101d: Handles: compute while the others are waited for
+"""Step 101d: Code generation: a graph as Python text
 
-all_reduce waits until all have sent their part. While the numbers are under way a process could
-compute something else: in backward, the gradients of the next layers. With async_op=True the call
-returns a handle at once; handle.wait() waits for the result when it is needed.
+Graph.run decides again in each run what each node has to do: it looks values up in a dict, compares
+the name of the operation, calls getattr. None of these answers changes between runs. A code
+generator does this work once, and writes the calls that are left as text:
 
-    work = all_reduce(x, async_op=True)     x is being sent: leave it alone
-    y = ...                                 compute meanwhile
-    work.wait()                             now x is the sum
+    node of the graph                                text
+    %3 = multiply(%0, 2.0)                           a3 = multiply(a0, 2.0)
+    %4 = sum(%3, axis=(0,), keepdims=False)          a4 = sum(a3, axis=(0,), keepdims=False)
 
-What has to be done when the result has come (rounding, copying back into a transposed tensor) is
-kept in the handle as `finish`. MPI has no thread of its own: it makes progress inside of its
-calls, with all its requests at once. So a program that computes for long asks is_completed() now
-and then. Between two questions the handle lets another process have the core, with sched_yield.
+`Text.of` writes an argument. Numbers, strings and tuples can be written as Python literals. Other
+values (a dtype, a function, a random generator) get a name, and the dict `names` maps the name to
+the value. exec() runs the text with `names` as its global variables.
 
-A call without async_op asks 200 times itself (SPINS) before it makes a handle: most results come
-within microseconds, and a handle for each small message would cost as much again.
+The traps: two values may want the same name, such as the function exp and a Function called Exp.
+Then `named` adds a number to the second one. And repr(float("inf")) is "inf", which Python does not
+know as a number, so `names` contains inf and nan.
 
-The trap: the memory of a tensor belongs to the call until it is complete. A write in between sends
-old numbers, or new ones, or some of each. And the result is written in place, so it counts as a
-write (step 49a): backward then sees that a saved tensor has changed.
+PyTorch calls this codegen. torch.compile generates Python too, around its kernels.
 
-An error of MPI may appear when the call begins, or only while it is asked. Both become a
-DistBackendError that names the rank and the call.
-
-(PyTorch: async_op=True, Work, DistBackendError.)
-
-Changed: ProcessGroup, all_reduce. New: DistError, DistBackendError, SPINS, Work,
-give_way.
-Try: leave out the wait() of the demo. What does rank 0 have, and what rank 1?
+New: Text.
+Try: print(text.names) in the demo. Which names did you not expect?
 """
 
-import enum
-import importlib.util
-import os
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import bump_version
-from tinytorch.distributed.simulator import here
+from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
+from tinytorch.ops.erf import erf_of
 
 
-class ReduceOp(enum.IntEnum):
-    """How all_reduce and its kin make one element of those of all processes."""
-
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
-
-
-class DistError(RuntimeError):
-    """An error of the distributed package."""
-
-
-class DistBackendError(DistError):
-    """MPI or NCCL has failed, or other processes have not come in time."""
-
-
-def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
-    return importlib.util.find_spec("mpi4py") is not None
-
-
-class MPIBackend:
-    """MPI's collectives, begun on arrays whose elements lie side by side.
-
-    Each call returns a request at once. MPI works on it while Test() is being called.
-    """
-
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
-
-    def __init__(self, mpi: Any, comm: Any):
-        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
-
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
-
-
-SPINS = range(200)  # how often to look for a result before others may have the core
-give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
-
-
-class Work:
-    """A collective that has begun. Its tensors are to be left alone until it is complete."""
-
-    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
-        self.group, self.name, self.request, self.finish = group, name, request, finish
-        self.done = False
-
-    def is_completed(self) -> bool:
-        """Whether the result is there. Asking lets all calls of this process make progress."""
-        if not self.done:
-            self.done = True  # also after an error
-            try:
-                self.done = self.request.Test()
-            except self.group.errors as error:
-                raise self.group.failure(self.name, error) from None
-            if self.done and self.finish is not None:
-                self.finish()
-        return self.done
-
-    def wait(self) -> bool:
-        """Wait until the result is there."""
-        while not self.is_completed():
-            give_way()
-        return True
-
-
-class ProcessGroup:
-    """Processes that make collective calls together.
+class Text:
+    """Writes values as Python text.
 
     Attributes:
-        name: the backend that was asked for.
-        ranks: the global ranks of its members; a member's own rank is its place among them.
-        host: what moves objects, which are never on a GPU.
-        backend: what moves tensors.
+        xp: the array library.
+        name_of: the name of a node's result in the text.
+        names: what the text means by its other names.
+        special: operations that are no functions of the array library.
     """
 
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
-        self.name, self.ranks, self.host = name, ranks, host
-        self.backend = host
-        self.errors = (host.error, self.backend.error)
+    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
+        self.xp, self.name_of = xp, name_of
+        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
+        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
+        self.special["erf"] = lambda x: erf_of(x, xp)
 
-    def rank(self) -> int:
-        return self.host.rank
+    def named(self, name: str, value: Any) -> str:
+        """A name for `value`: `name`, with a number behind it where that means another value."""
+        free, number = name, 1
+        while self.names.setdefault(free, value) is not value:
+            free, number = f"{name}_{number}", number + 1
+        return free
 
-    def size(self) -> int:
-        return self.host.size
+    def of(self, value: Any) -> str:
+        """The text of an argument."""
+        if isinstance(value, Node):
+            return self.name_of(value)
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
+        if isinstance(value, np.floating):
+            return f"{self.of(value.dtype)}.type({value.item()!r})"
+        if isinstance(value, np.dtype):
+            return self.named(value.name, value)
+        if value is None or type(value) in (bool, int, float, str):
+            return repr(value)
+        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
 
-    def failure(self, name: str, reason: Any) -> DistBackendError:
-        """The error of a call. After it, this process can only end the job."""
-        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
+    def call(self, function: Any, node: Node) -> str:
+        given = [self.of(value) for value in node.args]
+        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
+        return f"{function}({', '.join(given)})"
 
-    def start(
-        self,
-        name: str,
-        args: tuple,
-        finish: Callable | None = None,
-        async_op: bool = False,
-        backend: Any = None,
-    ) -> Work | None:
-        """Begin a call of the backend, and without async_op wait for its result."""
-        try:
-            request = getattr(backend or self.backend, name)(*args)
-            for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
-                    if finish is not None:
-                        finish()
-                    return None
-        except self.errors as error:
-            raise self.failure(name, error) from None
-        work = Work(self, name, request, finish)
-        if not async_op:
-            work.wait()
-        return work if async_op else None
-
-
-def init_process_group(backend: str | None = None) -> None:
-    """Make the group of all processes.
-
-    Raises:
-        ValueError: there is a group already.
-    """
-    if here.group is not None:
-        raise ValueError("trying to initialize the default process group twice!")
-    name = (backend or "mpi").lower()
-    mpi, comm = here.mpi, here.comm
-    here.group = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm))
-
-
-def get_rank() -> int:
-    """The number of this process in the group of all."""
-    return here.group.rank()
-
-
-def get_world_size() -> int:
-    """The number of processes in the group of all."""
-    return here.group.size()
-
-
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, async_op: bool = False) -> Work | None:
-    """Replace the tensor in all processes by the reduction of all of them, element by element.
-
-    With MPI halves are added in float32 and rounded once.
-    """
-    group = here.group
-    wire = group.backend.reducible(tensor.array)
-
-    def finish() -> None:
-        if op is ReduceOp.AVG:
-            group.backend.xp.divide(wire, group.size(), out=wire)
-        tensor.array[...] = wire.reshape(tensor.shape)
-        bump_version(tensor.array)
-
-    return group.start("all_reduce", (wire, op), finish, async_op)
+    def expression(self, node: Node) -> str:
+        """The text that computes `node`. Everything but "constant"."""
+        op, args = node.op, node.args
+        if op == "random":
+            numbers = ", ".join(map(self.of, args[2:]))
+            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
+        function = self.special.get(op) or getattr(self.xp, op)
+        return self.call(self.named(op, function), node)
 
 
 if __name__ == "__main__":
     import importlib
+    import time
 
+    from tinytorch.compiler.capture import capture
     from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.simulator import simulate
+    from tinytorch.ops.random import manual_seed, rand_like
 
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    def program():
-        init_process_group("mpi")
-        rank = get_rank()
-        x, halves = tensor([1.0, 2.0]) * (rank + 1), tensor([[1.0, rank]]).half().T
-        version = x._version
-        works = [all_reduce(x, async_op=True), all_reduce(halves, ReduceOp.AVG, async_op=True)]
-        early = works[0].is_completed()
-        computed = sum(range(10))  # meanwhile
-        for work in works:
-            work.wait()
-        written = x._version - version
-        all_reduce(halves, ReduceOp.AVG)
-        return early, computed, x.tolist(), halves.tolist(), written, get_world_size()
+    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
+        """The text of a function that does what the graph does, and the function."""
+        every = [*graph.inputs, *graph.nodes]
+        names = {node: f"a{number}" for number, node in enumerate(every)}
+        text = Text(xp, names.__getitem__)
+        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
+        for node in graph.nodes:
+            if node.op == "constant":
+                text.names[names[node]] = node.args[0]
+            else:
+                lines.append(f"    {names[node]} = {text.expression(node)}")
+        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
+        exec("\n".join(lines), text.names)
+        return "\n".join(lines), text.names["run"]
 
-    for rank, result in enumerate(simulate(2, program)):
-        print(rank, *result)
-    # -> 0 False 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
-    # -> 1 True 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
+    def f(x, w):
+        return ((x @ w).tanh() * 2).sum(0)
 
-    def late():
-        init_process_group("mpi")
-        if get_rank() == 1:  # it does something else first
-            letter = here.comm.Irecv(np.zeros(1))
-            for _ in range(300):
-                letter.Test()
-        x = tensor([1.0])
-        all_reduce(x)  # rank 0 has asked 200 times in vain, and waits with a handle
-        return x.item()
+    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
+    graph = capture(f, (x, w), {}, [x, w]).graph
+    text, run = generated(graph)
+    print(text)
+    # -> def run(a0, a1):
+    # ->     a2 = matmul(a0, a1)
+    # ->     a3 = tanh(a2)
+    # ->     a4 = multiply(a3, 2.0)
+    # ->     a5 = sum(a4, axis=(0,), keepdims=False)
+    # ->     return a5
+    print(run(x.array, w.array), graph.run(np, [x.array, w.array])[0])
+    # -> [ 3.9731617 -1.5231884] [ 3.9731617 -1.5231884]
 
-    print(simulate(2, late))  # -> [2.0, 2.0]
+    def seconds(function):
+        start = time.perf_counter()
+        for _ in range(2000):
+            function()
+        return time.perf_counter() - start
 
-    def different():
-        init_process_group("mpi")
-        all_reduce(tensor([1.0] * (2 + get_rank())), async_op=True).wait()
+    arrays = [x.array, w.array]
+    ratio = seconds(lambda: graph.run(np, arrays)) / seconds(lambda: run(*arrays))
+    print(f"Graph.run takes {ratio:.1f} times as long as the text")  # -> ...
 
-    def unknown():
-        init_process_group("mpi")
-        here.group.backend.comm.calls = None  # so that MPI's call cannot begin
-        here.group.errors += (TypeError,)
-        all_reduce(tensor([1.0]))
+    # A value that is not a literal gets a name. A second value with the same name gets a number.
+    t = Text(np, str)
+    print(t.of((1, float("inf"), None, np.dtype("int8"), np.float32(0.5))))
+    # -> (1, inf, None, int8, float32.type(0.5))
+    print(t.of(np.exp), t.of(type("Exp", (), {})), t.of(np.exp))  # -> exp exp_1 exp
 
-    for mistake in (different, unknown):
-        try:
-            simulate(2, mistake)
-        except DistBackendError as error:
-            print(str(error).strip())
-    # -> rank 1, all_reduce: operands could not be broadcast together with shapes (2,) (3,)
-    # -> rank 0, all_reduce: ...
+    manual_seed(0)  # random numbers are drawn again in each run
+    graph = capture(rand_like, (x,), {}, [x]).graph
+    text, run = generated(graph)
+    print(text.splitlines()[1].strip())  # -> a1 = generator.source.uniform((2, 2), float32)
+    print((run(x.array) != run(x.array)).all())  # -> True
+    print(t.names is not None and t.special["erf"](np.float64(1)))  # -> 0.8427007929497149

@@ -1,292 +1,258 @@
-"""Step 101n: Sending while backward still runs
+"""Step 101n: Assignments for puts, and del for temporaries
 
-In step 101m all processes compute, then all send, then all go on: while the wires work, nothing
-computes, and while backward runs, the wires are idle. But the gradients of the last layer are
-complete when backward has hardly begun. They can travel while the others are computed:
+Step 101i finds the puts that need no copy, but the text still calls Graph's `put`, which copies.
+Now a put becomes an assignment to a part:
 
-    step 101m    forward | backward ................ | send 3 | send 2 | send 1 | step
-    now         forward | backward ................          |   wait | step
-                              send 3 | send 2 |        send 1 |
+    y = zeros; y[0, 1:] = x            copyto(v3, c1)          unless y may be overwritten
+                                       p3[1:,] = x0            where p3 = v3[0, ...]
 
-With async_op=True, all_reduce begins a message and returns at once (step 101d); `finish` waits for
-all of them. So buckets are filled in the order in which gradients come, the last layer first, and
-each is sent when it is full. The first bucket is smaller than the others, so that something is on
-its way early.
+The part that the path of views leads to is created once, in the head, and named p.
 
-The trap: messages are told apart by their order only. If bucket 2 is complete before bucket 1 in
-one process (a branch was taken, a layer was used in another order), it has to wait: all processes
-send the buckets in one order, `launched` is the next one.
+The temporaries, named t, stay in memory until the run ends, although most are needed for a few
+lines only. So a `del` follows the last step that reads their memory. A view of an input gets no
+`del`: it has no memory of its own.
 
-A second one: MPI works on a message while it is asked about. So each gradient that comes also asks
-for the buckets that are on their way.
+The trap: del removes a name, and the memory is freed with the last name that refers to it. A view
+of t7 that is still needed keeps the memory, as it should. But names that share memory and end
+together must be deleted together.
 
-Whether messages and backward overlap is seen in the trace of a profile (topic 95), where each
-message gets a row in a lane of its own, beside the nodes of backward.
-
-(Li et al., PyTorch Distributed, 2020, gained up to 38 % with it. PyTorch's hooks, buckets and order
-are the same.)
-
-Changed: Bucket, divide_into_buckets, DistributedDataParallel. New: FIRST_BUCKET_MB.
-Try: divide self.params instead of self.params[::-1]. When does the first message begin?
+New: Writer.put. Changed: Writer.
+Try: compare the peak memory of a run with and without del, with tracemalloc.
 """
 
-import importlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed.collectives import all_reduce, broadcast
-from tinytorch.distributed.group import get_process_group_ranks, get_world_size
-from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
-from tinytorch.ops.creation import zeros
-from tinytorch.profiler import FunctionEvent, profile
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
+from tinytorch.compiler.numpy_code import Text
 
 
-FIRST_BUCKET_MB = 1  # the first bucket is small: so something is sent early
+class Writer:
+    """Writes the text of a program. A value's name says where it is:
 
+        x3  an input, as it was given            c4  a constant
+        v5  in the program's own memory, or a view of what is there, made once for all runs
+        o6  an array that leaves the program, new in each run
+        t7  whatever else an operation gives in a run
 
-class Bucket:
-    """The gradients of some parameters, one behind the other in one tensor: one message.
+    The number is that of the node in str(graph).
 
-    `views` are its parts, in the shapes of the parameters.
+    Attributes:
+        layout: for each value whose strides are known, an array that has them, too.
+        head: what is done once: text, and the number of the buffer whose place stands in it.
+        start, lines: what each run does, before all else and then.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
-    def __init__(self, params: list[Tensor]):
-        self.params, like = params, params[0]
-        size = sum(param.numel() for param in params)
-        self.flat = zeros(size, dtype=like.dtype, device=like.device)
-        self.views, start = [], 0
-        for param in params:
-            part = self.flat.array[start : start + param.numel()]
-            self.views.append(wrap(part.reshape(param.shape), like.device))
-            start += param.numel()
-        self.missing = set(range(len(params)))  # whose gradients have not come
-        self.work: Any = None  # what waits for the message
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
+        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
+        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.lives = Lives(graph, self.steps, shared, self.can_hold)
+        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
+        arrays = [node for node in self.number if node.shape is not None]
+        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
+        self.layout: dict[Node, np.ndarray] = {}
+        self.head: list[tuple[str, int]] = []
+        self.start: list[str] = []
+        self.lines: list[str] = []
+        self.released: dict[int, list[int]] = defaultdict(list)
+        self.forgotten: dict[int, list[str]] = defaultdict(list)
+        self.write()
 
-    def send(self, group: Any, lane: int) -> None:
-        """Begin to add it up over all processes. An open profile shows how long it is on its way,
-        in a lane of its own beside that of the thread, which computes meanwhile."""
-        self.work = all_reduce(self.flat, group=group, async_op=True)
-        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
-        self.rows = [(mode, FunctionEvent("all_reduce", "communication", [])) for mode in profiles]
-        for _, row in self.rows:
-            row.thread = lane
+    def can_hold(self, node: Node) -> bool:
+        """Whether a value can be computed into memory that is there already."""
+        return self.text.writes_out(node)
 
-    def arrived(self) -> bool:
-        """Whether the sums are there. MPI works on a message while it is asked about."""
-        if self.work.is_completed():
-            for mode, row in self.rows:
-                row.stop()
-                row.self_cpu_time_total = 0.0  # the computing of this thread is counted already
-                mode.recorded.append(row)
-            self.rows = []
-        return self.work.done
+    def name_of(self, node: Node) -> str:
+        if node not in self.names:
+            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
+            if isinstance(node.args[0], np.ndarray):
+                self.layout[node] = node.args[0]
+        return self.names[node]
+
+    def result(self, node: Node) -> str:
+        """The name of an array that an operation is to write its result into."""
+        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
+        if node in self.lives.escaping:
+            name = f"o{self.number[node]}"
+            self.start.append(f"{name} = empty({kind})")
+        else:
+            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
+            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
+            self.released[self.lives.last[node]].append(buffer)
+        self.names[node] = name
+        return name
+
+    def temporary(self, node: Node) -> str:
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
+        name, roots = f"t{self.number[node]}", self.lives.roots[node]
+        if not any(root.op == "input" for root in roots):
+            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
+        self.names[node] = name
+        return name
+
+    def write(self) -> None:
+        for i, step in enumerate(self.steps):
+            line = self.statement(step)
+            made = ", ".join(x for x in (step.made_by, step.line) if x)
+            if line:
+                self.lines.append(f"{line}  # {made}" if made else line)
+            self.memory.free += self.released.pop(i, [])
+            if i in self.forgotten:
+                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
+        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
+        self.lines.append(f"return [{', '.join(outputs)}]")
+
+    def statement(self, node: Node) -> str:
+        """The text of one operation; none where it is done once, before all runs."""
+        if node.op == "check":
+            return self.text.expression(node)
+        if node.op == "put" and self.can_hold(node):
+            return self.put(node)
+        if node.op in VIEWS or node.op == "view_as":
+            return self.view(node)
+        if self.can_hold(node):
+            return self.text.expression(node, self.result(node))
+        text = self.text.expression(node)
+        return f"{self.temporary(node)} = {text}"
+
+    def view(self, node: Node) -> str:
+        base, text = node.args[0], self.text.expression(node)
+        like, shows = self.layout.get(base), True
+        if like is not None:
+            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
+            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
+        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+            return f"{self.temporary(node)} = {text}"
+        self.names[node] = f"v{self.number[node]}"
+        self.head.append((f"{self.names[node]} = {text}", 0))
+        return ""
+
+    def put(self, node: Node) -> str:
+        target, value, (*views, (_, (key,))) = node.args
+        before = self.name_of(target)
+        if node in self.lives.in_place:
+            self.names[node], self.layout[node] = before, self.layout[target]
+        else:
+            self.lines.append(f"copyto({self.result(node)}, {before})")
+        part = self.names[node]
+        for op, args in views:
+            part = self.text.view(part, op, args)
+        if views and part[0] == "v":
+            self.head.append((f"p{self.number[node]} = {part}", 0))
+            part = f"p{self.number[node]}"
+        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
+
+    def output(self, number: int, node: Node) -> str:
+        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
+        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
+
+    def python_text(self) -> str:
+        """The text of a module: the arrays in the program's memory, and the function `run`."""
+        offsets = self.memory.offsets()
+        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
+        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
+        start = [f"{given}= arrays"] * bool(given) + self.start
+        return "\n".join(
+            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
+        )
 
 
-def divide_into_buckets(params: list[Tensor], first_mb: float, cap_mb: float) -> list[Bucket]:
-    """Buckets for parameters of one type each, in the given order. A bucket is full when it has
-    cap_mb MiB, and the first one of each type when it has first_mb."""
-    full, filling, limits = [], {}, {}
-    for param in params:
-        kind = param.dtype, param.device
-        bucket = filling.setdefault(kind, [])
-        bucket.append(param)
-        if sum(p.nbytes for p in bucket) >= limits.get(kind, first_mb) * 2**20:
-            full.append(filling.pop(kind))
-            limits[kind] = cap_mb
-    return [Bucket(bucket) for bucket in (*full, *filling.values())]
+class Program:
+    """Computes what a graph computes: program(arrays) gives the list of its outputs.
+
+    Attributes:
+        python_source: the generated text.
+        bytes: the memory that a run needs for what does not leave the program.
+        bytes_of_all: what it would need if no memory were used again.
+        idle: functions that run the program, each with memory of its own.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+        self.xp, self.idle = xp, []
+        writer = Writer(graph, steps, xp, shared)
+        self.python_source = writer.python_text()
+        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
+        self.names = writer.text.names | {"array_at": array_at}
+        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
+        self.code = compile(self.python_source, "<program>", "exec")
+
+    def prepared(self) -> Callable:
+        """A function that runs the program, with memory of its own."""
+        names = {**self.names, "memory": block(self.xp, self.bytes)}
+        exec(self.code, names)
+        return names.pop("run")  # no cycle: the memory goes with the program
+
+    def __call__(self, arrays: Sequence) -> list:
+        """The graph's outputs for these inputs, which are not changed. Threads may call it.
+
+        Raises:
+            CheckFailed: see Graph.run.
+        """
+        try:
+            run = self.idle.pop()
+        except IndexError:
+            run = self.prepared()
+        try:
+            return run(arrays)
+        finally:
+            self.idle.append(run)
 
 
-class DistributedDataParallel(Module):
-    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
-
-    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
-    calls and as many backward passes. While backward computes gradients, those that are ready are
-    on their way, in buckets of bucket_cap_mb MiB.
-
-    If the shares of the batch are equally large and the loss is a mean, the processes compute what
-    one process computes with the whole batch. Source: Li et al., 2020.
+def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
+    """A program that gives what the graph gives.
 
     Args:
-        init_sync: compare the shapes of the parameters, and send those of rank 0.
-        process_group: the processes that take part; all of them, if it is not given.
-    Raises:
-        RuntimeError: no parameter requires a gradient, or the networks differ.
-        ValueError: there is no process group.
+        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
+            because nothing writes into them. All others have memory of their own.
     """
-
-    def __init__(
-        self, module: Module, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None,
-    ):  # fmt: skip
-        super().__init__()
-        self.world_size = get_world_size(process_group)
-        self.module, self.process_group = module, process_group
-        self.params = [param for param in module.parameters() if param.requires_grad]
-        if not self.params:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
-            )
-        if init_sync:
-            self.check_shapes()
-            self.send([*module.parameters(), *module.buffers()])
-        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
-        # The last layer comes first: that is where backward begins.
-        self.buckets = divide_into_buckets(self.params[::-1], min(FIRST_BUCKET_MB, cap), cap)
-        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
-        self.launched = 0  # how many buckets are on their way
-        for param in self.params:
-            param.register_post_accumulate_grad_hook(self.gradient_ready)
-
-    def check_shapes(self) -> None:
-        """Raises RuntimeError, in all processes, if the networks differ."""
-        found: list = [None] * self.world_size
-        mine = [tuple(param.shape) for param in self.module.parameters()]
-        all_gather_object(found, mine, group=self.process_group)
-        for rank, theirs in enumerate(found):
-            if len(theirs) != len(found[0]):
-                raise RuntimeError(
-                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
-                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
-                )
-            for i, shape in enumerate(theirs):
-                if shape != found[0][i]:
-                    raise RuntimeError(
-                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
-                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
-                    )
-
-    def send(self, tensors: list[Tensor]) -> None:
-        """Makes these tensors those of the first process."""
-        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
-        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
-            work.wait()
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        self.send(list(self.module.buffers()))
-        return self.module(*inputs, **kwargs)
-
-    def gradient_ready(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete: sends each bucket that is."""
-        self.fill(param)
-        for bucket in self.buckets[: self.launched]:
-            bucket.arrived()
-        # In one order in all processes: messages are told apart by their order only.
-        while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
-            bucket = self.buckets[self.launched]
-            bucket.send(self.process_group, self.launched)
-            self.launched += 1
-        if self.launched == len(self.buckets):
-            self.finish()
-
-    def fill(self, param: Tensor) -> None:
-        """Puts the gradient of `param`, divided by the number of processes, into its bucket."""
-        bucket, i = self.places[param]
-        bucket.missing.remove(i)
-        part, grad = bucket.views[i].array, param.grad
-        param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
-
-    def finish(self) -> None:
-        """Waits for the buckets, and makes their parts the gradients."""
-        for bucket in self.buckets:
-            bucket.work.wait()
-            bucket.arrived()
-        for bucket in self.buckets:
-            for param, view in zip(bucket.params, bucket.views, strict=True):
-                param.grad = view
-            bucket.missing = set(range(len(bucket.params)))
-        self.launched = 0
+    return Program(graph, graph.nodes, xp, shared)
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.group import get_rank, init_process_group
-    from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.random import manual_seed, randn
 
-    manual_seed(0)
-    inputs = randn(2, 8, 16)
-    whole = Sequential(*[Linear(16, 16) for _ in range(6)])
-    whole(inputs.flatten(0, 1)).square().mean().backward()
+    def node(op, *args, shape=(2, 3), **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    def timeline(cap):
-        """What happens in the backward pass of rank 0, a line for each layer that it comes to."""
-        init_process_group("mpi")
-        model = Sequential(*[Linear(16, 16) for _ in range(6)])
-        model.load_state_dict(whole.state_dict())
-        ddp = DistributedDataParallel(model, bucket_cap_mb=cap)
-        lines = []
+    def put(array, value, *path):
+        return node("put", array, value, path)
 
-        def look(layer):
-            sent = ddp.buckets[: ddp.launched]
-            there = [bucket for bucket in sent if bucket.work.done]
-            lines.append(f"layer {layer}: {len(sent)} buckets sent, {len(there)} are there")
-
-        x = inputs[get_rank()]
-        for i, layer in enumerate(model):
-            x = layer(x)
-            x.register_hook(lambda grad, i=i: look(i))
-        x.square().mean().backward()
-        pairs = zip(model.parameters(), whole.parameters(), strict=True)
-        error = max((p.grad - q.grad).abs().max().item() for p, q in pairs)
-        return lines, error < 1e-6, ddp.launched
-
-    lines, right, launched = simulate(2, timeline, 1088 / 2**20)[0]
-    print("\n".join(lines))
-    # -> layer 5: 0 buckets sent, 0 are there
-    # -> layer 4: 1 buckets sent, 0 are there
-    # -> layer 3: 2 buckets sent, 1 are there
-    # -> layer 2: 3 buckets sent, 2 are there
-    # -> layer 1: 4 buckets sent, 3 are there
-    # -> layer 0: 5 buckets sent, 4 are there
-    print("right:", right, " on their way after backward:", launched)
-    # -> right: True  on their way after backward: 0
-
-    # One bucket for all is sent when the first layer has its gradient, and nothing overlaps.
-    print(simulate(2, timeline, 25)[0][0][-1])  # -> layer 0: 0 buckets sent, 0 are there
-
-    # The first bucket of each type is full at FIRST_BUCKET_MB.
-    params = [zeros(2**18) for _ in range(8)]  # of 1 MiB each
-    buckets = divide_into_buckets(params, FIRST_BUCKET_MB, 3)
-    print([len(bucket.params) for bucket in buckets])  # -> [1, 3, 3, 1]
-
-    def in_profile():
-        """The messages and the nodes of a backward pass, in the order of their beginnings."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Sequential(Linear(16, 16), Linear(16, 16)), bucket_cap_mb=0)
-        loss = ddp(inputs[0]).square().mean()
-        with profile() as recorded:
-            loss.backward()
-        return recorded.events()
-
-    rows = [
-        row for row in simulate(2, in_profile)[0] if row.name in ("all_reduce", "AddmmBackward0")
-    ]
-    print(*[row.name for row in rows])
-    # -> AddmmBackward0 all_reduce all_reduce AddmmBackward0 all_reduce all_reduce
-    ends = [row.start / 1000 + row.cpu_time_total for row in rows]
-    print("on its way while the second node computes:", ends[2] > ends[3])
-    # -> on its way while the second node computes: True
-
-    def branches():
-        """The processes use the layers in different orders: what is complete first, waits."""
-        init_process_group("mpi")
-        model = Sequential(Linear(16, 16), Linear(16, 16))
-        model.load_state_dict({k: v for k, v in whole.state_dict().items() if k[0] in "01"})
-        DistributedDataParallel(model, bucket_cap_mb=0)
-        a, b = model if get_rank() == 0 else (model[1], model[0])
-        b(a(inputs[0])).square().mean().backward()
-        return [param.grad for param in model.parameters()]
-
-    first, second = simulate(2, branches)
-    same = [(a - b).abs().max().item() for a, b in zip(first, second, strict=True)]
-    print("largest difference between the processes:", max(same))
-    # -> largest difference between the processes: 0.0
+    x, index = node("input"), node("input", shape=(2,))
+    zeros = node("constant", np.zeros((2, 3), np.float32))
+    corner = (("view_at", ((0, ...),)), ("getitem", ((slice(1, None),),)))
+    first = put(zeros, 1.0, *corner)
+    second = put(first, 5.0, ("getitem", ((1,),)))
+    taken = node("take", x, index, 1, shape=(2, 2))
+    part = node("view_at", taken, (0, ...), shape=(2,))
+    total = node("sum", part, axis=(0,), shape=())
+    result = node("add", second, total)
+    steps = [zeros, first, second, taken, part, total, result]
+    program = compile_graph(Graph([x, index], steps, [result]))
+    lines = program.python_source.splitlines()
+    print("\n".join(line for line in lines if line and "array_at" not in line))
+    # -> p3 = v3[0, ...]
+    # -> def run(arrays):
+    # ->     x0, x1, = arrays
+    # ->     o8 = empty((2, 3), float32)
+    # ->     copyto(v3, c2)
+    # ->     p3[1:,] = 1.0
+    # ->     v3[1,] = 5.0
+    # ->     t5 = take(x0, x1, 1)
+    # ->     t6 = t5[0, ...]
+    # ->     sum_of(t6, axis=(0,), out=v7)
+    # ->     del t5, t6
+    # ->     add(v3, v7, out=o8)
+    # ->     return [o8]
+    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array([0, 2])]
+    for _ in range(2):
+        print(program(arrays)[0].tolist())
+    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
+    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]

@@ -1,358 +1,303 @@
-"""Step 101o: no_sync: gradients that add up before they are sent
+"""Step 101o: Calling a kernel with one tuple of arrays
 
-A batch that does not fit into memory is computed in parts whose gradients add up in .grad (step
-14). With the wrapper, each part sends all gradients, though only the last sum is used: four parts
-send four times as much. The result is right, only late, so the waste is easy to miss.
+The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
+passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
+So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
+tuple stores its items, and an array its address, at a fixed offset from the start of the object:
 
-    with ddp.no_sync():
-        loss(ddp(first)).backward()          own gradients, in .grad
-    loss(ddp(second)).backward()             added to them; then the sums are averaged
+    tuple   | head, size | item | item | ...        array   | head | address | ...
 
-no_sync sets a switch. The call looks at it and notes for the backward pass that belongs to it
-whether gradients are to be averaged (`reducing`). So the call has to be inside, not only backward.
+`callers` writes for each kernel a C function that reads them:
 
-Calls without a graph (evaluation) leave the note alone. Buffers are sent before a call only if the
-call before it averaged gradients: inside no_sync, nothing is sent at all.
+    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
 
-And .grad as a part of the bucket, which step 101m made of it, is a choice now. A gradient that has
-been there since the first part, and that others may hold, stays where it is, and gets the new
-numbers. gradient_as_bucket_view=True saves this copy and its memory.
+With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
+number of arrays, and other Python threads can run meanwhile.
 
-The trap: without no_sync, sums are averaged that are averages already, plus a new part. That is
-right too: the mean of equal numbers changes nothing.
+The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
+and writes there. So `callers` first tests with one array that the address is where it is expected.
+The offsets are computed (__basicsize__ is the size of the head), because they have changed between
+versions of Python.
 
-The hooks no longer keep the wrapper alive: a network that is wrapped a second time would send all
-twice. The wrapper cannot be copied; the network in it can. The arguments are PyTorch's from here
-on, and some of them change nothing.
-
-Changed: DistributedDataParallel.
-Try: put only the backward call inside no_sync. How many messages are sent?
+New: callers, compiled_c.
+Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
 """
 
-import importlib
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version
-from tinytorch.distributed.collectives import all_reduce, broadcast
-from tinytorch.distributed.group import get_process_group_ranks, get_world_size
-from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
-from tinytorch.ops.creation import zeros
-from tinytorch.profiler import FunctionEvent, profile
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
-
-
-FIRST_BUCKET_MB = 1  # the first bucket is small: so something is sent early
+from tinytorch.compiler.build import CompilerError, build
+from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
+from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.graph import (
+    VIEWS,
+    Graph,
+    Node,
+    perform,
+)
+from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
+from tinytorch.compiler.numpy_code import Text
 
 
-class Bucket:
-    """The gradients of some parameters, one behind the other in one tensor: one message.
+class Writer:
+    """Writes the text of a program. A value's name says where it is:
 
-    `views` are its parts, in the shapes of the parameters.
+        x3  an input, as it was given            c4  a constant
+        v5  in the program's own memory, or a view of what is there, made once for all runs
+        o6  an array that leaves the program, new in each run
+        t7  whatever else an operation gives in a run
+
+    The number is that of the node in str(graph).
+
+    Attributes:
+        layout: for each value whose strides are known, an array that has them, too.
+        head: what is done once: text, and the number of the buffer whose place stands in it.
+        start, lines: what each run does, before all else and then.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
-    def __init__(self, params: list[Tensor]):
-        self.params, like = params, params[0]
-        size = sum(param.numel() for param in params)
-        self.flat = zeros(size, dtype=like.dtype, device=like.device)
-        self.views, start = [], 0
-        for param in params:
-            part = self.flat.array[start : start + param.numel()]
-            self.views.append(wrap(part.reshape(param.shape), like.device))
-            start += param.numel()
-        self.missing = set(range(len(params)))  # whose gradients have not come
-        self.work: Any = None  # what waits for the message
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
+        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
+        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.lives = Lives(graph, self.steps, shared, self.can_hold)
+        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
+        arrays = [node for node in self.number if node.shape is not None]
+        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
+        self.layout: dict[Node, np.ndarray] = {}
+        self.head: list[tuple[str, int]] = []
+        self.start: list[str] = []
+        self.lines: list[str] = []
+        self.released: dict[int, list[int]] = defaultdict(list)
+        self.forgotten: dict[int, list[str]] = defaultdict(list)
+        self.write()
 
-    def send(self, group: Any, lane: int) -> None:
-        """Begin to add it up over all processes. An open profile shows how long it is on its way,
-        in a lane of its own beside that of the thread, which computes meanwhile."""
-        self.work = all_reduce(self.flat, group=group, async_op=True)
-        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
-        self.rows = [(mode, FunctionEvent("all_reduce", "communication", [])) for mode in profiles]
-        for _, row in self.rows:
-            row.thread = lane
+    def can_hold(self, node: Node) -> bool:
+        """Whether a value can be computed into memory that is there already."""
+        return self.text.writes_out(node)
 
-    def arrived(self) -> bool:
-        """Whether the sums are there. MPI works on a message while it is asked about."""
-        if self.work.is_completed():
-            for mode, row in self.rows:
-                row.stop()
-                row.self_cpu_time_total = 0.0  # the computing of this thread is counted already
-                mode.recorded.append(row)
-            self.rows = []
-        return self.work.done
+    def name_of(self, node: Node) -> str:
+        if node not in self.names:
+            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
+            if isinstance(node.args[0], np.ndarray):
+                self.layout[node] = node.args[0]
+        return self.names[node]
+
+    def result(self, node: Node) -> str:
+        """The name of an array that an operation is to write its result into."""
+        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
+        if node in self.lives.escaping:
+            name = f"o{self.number[node]}"
+            self.start.append(f"{name} = empty({kind})")
+        else:
+            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
+            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
+            self.released[self.lives.last[node]].append(buffer)
+        self.names[node] = name
+        return name
+
+    def temporary(self, node: Node) -> str:
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
+        name, roots = f"t{self.number[node]}", self.lives.roots[node]
+        if not any(root.op == "input" for root in roots):
+            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
+        self.names[node] = name
+        return name
+
+    def write(self) -> None:
+        for i, step in enumerate(self.steps):
+            line = self.statement(step)
+            made = ", ".join(x for x in (step.made_by, step.line) if x)
+            if line:
+                self.lines.append(f"{line}  # {made}" if made else line)
+            self.memory.free += self.released.pop(i, [])
+            if i in self.forgotten:
+                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
+        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
+        self.lines.append(f"return [{', '.join(outputs)}]")
+
+    def statement(self, node: Node) -> str:
+        """The text of one operation; none where it is done once, before all runs."""
+        if node.op == "check":
+            return self.text.expression(node)
+        if node.op == "put" and self.can_hold(node):
+            return self.put(node)
+        if node.op in VIEWS or node.op == "view_as":
+            return self.view(node)
+        if self.can_hold(node):
+            return self.text.expression(node, self.result(node))
+        text = self.text.expression(node)
+        return f"{self.temporary(node)} = {text}"
+
+    def view(self, node: Node) -> str:
+        base, text = node.args[0], self.text.expression(node)
+        like, shows = self.layout.get(base), True
+        if like is not None:
+            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
+            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
+        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+            return f"{self.temporary(node)} = {text}"
+        self.names[node] = f"v{self.number[node]}"
+        self.head.append((f"{self.names[node]} = {text}", 0))
+        return ""
+
+    def put(self, node: Node) -> str:
+        target, value, (*views, (_, (key,))) = node.args
+        before = self.name_of(target)
+        if node in self.lives.in_place:
+            self.names[node], self.layout[node] = before, self.layout[target]
+        else:
+            self.lines.append(f"copyto({self.result(node)}, {before})")
+        part = self.names[node]
+        for op, args in views:
+            part = self.text.view(part, op, args)
+        if views and part[0] == "v":
+            self.head.append((f"p{self.number[node]} = {part}", 0))
+            part = f"p{self.number[node]}"
+        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
+
+    def output(self, number: int, node: Node) -> str:
+        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
+        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
+
+    def python_text(self) -> str:
+        """The text of a module: the arrays in the program's memory, and the function `run`."""
+        offsets = self.memory.offsets()
+        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
+        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
+        start = [f"{given}= arrays"] * bool(given) + self.start
+        return "\n".join(
+            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
+        )
 
 
-def divide_into_buckets(params: list[Tensor], first_mb: float, cap_mb: float) -> list[Bucket]:
-    """Buckets for parameters of one type each, in the given order. A bucket is full when it has
-    cap_mb MiB, and the first one of each type when it has first_mb."""
-    full, filling, limits = [], {}, {}
-    for param in params:
-        kind = param.dtype, param.device
-        bucket = filling.setdefault(kind, [])
-        bucket.append(param)
-        if sum(p.nbytes for p in bucket) >= limits.get(kind, first_mb) * 2**20:
-            full.append(filling.pop(kind))
-            limits[kind] = cap_mb
-    return [Bucket(bucket) for bucket in (*full, *filling.values())]
+def callers(kernels: Sequence[Kernel]) -> str:
+    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
+
+    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
+    takes a third of the time of one with ten.
+
+    Raises:
+        CompilerError: they keep them elsewhere, in this version.
+    """
+    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
+    at, pair = ctypes.c_void_p.from_address, (None, array)
+    item = at(id(pair) + tuple.__basicsize__ + word).value
+    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
+        raise CompilerError("the addresses of arrays are not where they are expected")
+    lines = [
+        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
+        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
+        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
+    ]
+    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
+        count = len(kernel.inputs) + len(kernel.outputs)
+        given = "".join(f"AT({i}), " for i in range(count))
+        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
+    return "\n".join([*lines, ""])
 
 
-class DistributedDataParallel(Module):
-    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
+def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
+    source = c_source(kernels) + callers(kernels)
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
+    for kernel in kernels:
+        function = functions[kernel.name] = library[f"call_{kernel.name}"]
+        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+    return source, functions
 
-    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
-    calls and as many backward passes. While backward computes gradients, those that are ready are
-    on their way, in buckets of bucket_cap_mb MiB.
 
-    If the shares of the batch are equally large and the loss is a mean, the processes compute what
-    one process computes with the whole batch. Source: Li et al., 2020.
+class Program:
+    """Computes what a graph computes: program(arrays) gives the list of its outputs.
+
+    Attributes:
+        python_source: the generated text.
+        bytes: the memory that a run needs for what does not leave the program.
+        bytes_of_all: what it would need if no memory were used again.
+        idle: functions that run the program, each with memory of its own.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+        self.xp, self.idle = xp, []
+        writer = Writer(graph, steps, xp, shared)
+        self.python_source = writer.python_text()
+        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
+        self.names = writer.text.names | {"array_at": array_at}
+        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
+        self.code = compile(self.python_source, "<program>", "exec")
+
+    def prepared(self) -> Callable:
+        """A function that runs the program, with memory of its own."""
+        names = {**self.names, "memory": block(self.xp, self.bytes)}
+        exec(self.code, names)
+        return names.pop("run")  # no cycle: the memory goes with the program
+
+    def __call__(self, arrays: Sequence) -> list:
+        """The graph's outputs for these inputs, which are not changed. Threads may call it.
+
+        Raises:
+            CheckFailed: see Graph.run.
+        """
+        try:
+            run = self.idle.pop()
+        except IndexError:
+            run = self.prepared()
+        try:
+            return run(arrays)
+        finally:
+            self.idle.append(run)
+
+
+def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
+    """A program that gives what the graph gives.
 
     Args:
-        broadcast_buffers: send the buffers of rank 0 before each call.
-        init_sync: compare the shapes of the parameters, and send those of rank 0.
-        process_group: the processes that take part; all of them, if it is not given.
-        gradient_as_bucket_view: let .grad be a part of a bucket, which saves a copy.
-        device_ids, output_device, dim, check_reduction, static_graph: accepted; inputs are not
-            moved, and a graph that changes costs nothing.
-    Raises:
-        RuntimeError: no parameter requires a gradient, or the networks differ.
-        ValueError: there is no process group.
+        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
+            because nothing writes into them. All others have memory of their own.
     """
-
-    def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-        broadcast_buffers: bool = True, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None, check_reduction: bool = False,
-        gradient_as_bucket_view: bool = False, static_graph: bool = False,
-    ):  # fmt: skip
-        super().__init__()
-        self.world_size = get_world_size(process_group)
-        self.module, self.process_group = module, process_group
-        self.device_ids, self.output_device, self.dim = device_ids, output_device, dim
-        self.broadcast_buffers, self.static_graph = broadcast_buffers, static_graph
-        self.gradient_as_bucket_view = gradient_as_bucket_view
-        self.require_backward_grad_sync = True  # no_sync sets it to False for a while
-        self.require_forward_param_sync = True  # whether the buffers may have become different
-        self.params = [param for param in module.parameters() if param.requires_grad]
-        if not self.params:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
-            )
-        if init_sync:
-            self.check_shapes()
-            self.send([*module.parameters(), *module.buffers()])
-        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
-        # The last layer comes first: that is where backward begins.
-        self.buckets = divide_into_buckets(self.params[::-1], min(FIRST_BUCKET_MB, cap), cap)
-        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
-        self.launched = 0  # how many buckets are on their way
-        self.reducing = False  # whether the last call wants its gradients averaged
-        ref = weakref.ref(self)  # the parameters outlive this object
-
-        def hook(param: Tensor) -> None:
-            ddp = ref()
-            if ddp is not None:
-                ddp.accumulated(param)
-
-        for param in self.params:
-            param.register_post_accumulate_grad_hook(hook)
-
-    def check_shapes(self) -> None:
-        """Raises RuntimeError, in all processes, if the networks differ."""
-        found: list = [None] * self.world_size
-        mine = [tuple(param.shape) for param in self.module.parameters()]
-        all_gather_object(found, mine, group=self.process_group)
-        for rank, theirs in enumerate(found):
-            if len(theirs) != len(found[0]):
-                raise RuntimeError(
-                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
-                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
-                )
-            for i, shape in enumerate(theirs):
-                if shape != found[0][i]:
-                    raise RuntimeError(
-                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
-                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
-                    )
-
-    def send(self, tensors: list[Tensor]) -> None:
-        """Makes these tensors those of the first process."""
-        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
-        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
-            work.wait()
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        recorded = state.grad_enabled
-        if self.broadcast_buffers and self.require_forward_param_sync:
-            self.send(list(self.module.buffers()))
-        output = self.module(*inputs, **kwargs)
-        self.require_forward_param_sync = recorded and self.require_backward_grad_sync
-        if recorded:
-            self.reducing = self.require_backward_grad_sync
-        return output
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Calls inside leave the gradients as they are: the first one after it averages the sums.
-
-        with ddp.no_sync():
-            loss(ddp(first)).backward()
-        loss(ddp(second)).backward()
-        """
-        before = self.require_backward_grad_sync
-        self.require_backward_grad_sync = False
-        try:
-            yield
-        finally:
-            self.require_backward_grad_sync = before
-
-    def __getstate__(self) -> None:
-        raise TypeError("what belongs to a process group is not copied or pickled: take .module")
-
-    def accumulated(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete."""
-        if self.reducing:
-            self.gradient_ready(param)
-
-    def gradient_ready(self, param: Tensor) -> None:
-        """Put the gradient of `param` into its bucket, and send each bucket that is complete."""
-        self.fill(param)
-        for bucket in self.buckets[: self.launched]:
-            bucket.arrived()
-        # In one order in all processes: messages are told apart by their order only.
-        while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
-            bucket = self.buckets[self.launched]
-            bucket.send(self.process_group, self.launched)
-            self.launched += 1
-        if self.launched == len(self.buckets):
-            self.finish()
-
-    def fill(self, param: Tensor) -> None:
-        """Puts the gradient of `param`, divided by the number of processes, into its bucket."""
-        bucket, i = self.places[param]
-        bucket.missing.remove(i)
-        part, grad = bucket.views[i].array, param.grad
-        param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
-
-    def finish(self) -> None:
-        """Waits for the buckets, and makes their parts the gradients."""
-        for bucket in self.buckets:
-            bucket.work.wait()
-            bucket.arrived()
-        for bucket in self.buckets:
-            for param, view in zip(bucket.params, bucket.views, strict=True):
-                if self.gradient_as_bucket_view:
-                    param.grad = view
-                else:
-                    param.grad.array[...] = view.array
-                    bump_version(param.grad.array)
-            bucket.missing = set(range(len(bucket.params)))
-        self.launched = 0
+    return Program(graph, graph.nodes, xp, shared)
 
 
 if __name__ == "__main__":
-    from contextlib import nullcontext
-    from copy import deepcopy
+    import time
+    from types import SimpleNamespace
 
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.distributed.group import get_rank, init_process_group
-    from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.norm_layers import BatchNorm1d
-    from tinytorch.ops.random import manual_seed, randn
+    def node(op, *args, shape=(1000,)):
+        return Node(op, args, {}, shape, np.dtype("float32"))
 
-    manual_seed(0)
-    inputs = randn(2, 8, 16)  # for each process, 8 samples
-    whole = Linear(16, 4)
-    whole(inputs.flatten(0, 1)).square().mean().backward()
+    x, y = node("input"), node("input")
+    total = node("add", node("multiply", x, 2.0), y)
+    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
+    source, functions = compiled_c([kernel])
+    print(source.splitlines()[-1])
+    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
 
-    class Counted(DistributedDataParallel):
-        """Counts the rounds of messages."""
+    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
+    functions["k0"]((a, b, c), 1)
+    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
 
-        rounds = 0
+    def microseconds(function):
+        start = time.perf_counter()
+        for _ in range(5000):
+            function()
+        return (time.perf_counter() - start) * 200
 
-        def finish(self):
-            self.rounds += 1
-            super().finish()
+    call = functions["k0"]
+    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
+    print(f"three addresses: {addresses:.2f} us")  # -> ...
+    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
 
-    def accumulate(quiet, view):
-        """The gradient of 8 samples in four parts."""
-        init_process_group("mpi")
-        model = Linear(16, 4)
-        model.load_state_dict(whole.state_dict())
-        ddp = Counted(model, gradient_as_bucket_view=view)
-        first, *others, last = inputs[get_rank()].chunk(4)
-        for part in (first, *others):
-            with ddp.no_sync() if quiet else nullcontext():
-                (ddp(part).square().mean() / 4).backward()
-        kept = model.weight.grad
-        with no_grad():
-            ddp(first)
-        (ddp(last).square().mean() / 4).backward()
-        error = (model.weight.grad - whole.weight.grad).abs().max().item()
-        place = "in a bucket" if model.weight.grad is ddp.buckets[0].views[1] else "its own"
-        return ddp.rounds, error < 1e-6, place, kept is model.weight.grad
-
-    for quiet in (False, True):
-        for view in (False, True):
-            rounds, right, place, same = simulate(2, accumulate, quiet, view)[0]
-            print(f"rounds: {rounds}, right: {right}, memory: {place}, the same tensor: {same}")
-    # -> rounds: 4, right: True, memory: its own, the same tensor: True
-    # -> rounds: 4, right: True, memory: in a bucket, the same tensor: True
-    # -> rounds: 1, right: True, memory: its own, the same tensor: True
-    # -> rounds: 1, right: True, memory: in a bucket, the same tensor: False
-
-    def buffers():
-        """How many tensors are sent at the start, and before each of five calls, if any."""
-        init_process_group("mpi")
-        sent = []
-
-        class Watched(DistributedDataParallel):
-            def send(self, tensors):
-                sent.append(len(tensors))
-                super().send(tensors)
-
-        ddp = Watched(Sequential(Linear(16, 2), BatchNorm1d(2)))
-        for quiet in (False, True, True, False, False):
-            with ddp.no_sync() if quiet else nullcontext():
-                ddp(inputs[get_rank()])
-        return sent
-
-    print("parameters and buffers, then:", simulate(2, buffers)[0])
-    # -> parameters and buffers, then: [7, 3, 3, 3]
-
-    def wrapped_twice():
-        init_process_group("mpi")
-        model = Linear(16, 4)
-        first = Counted(model)
-        rounds = weakref.ref(first)
-        del first
-        second = Counted(model)
-        second(inputs[0]).sum().backward()
-        return rounds(), second.rounds
-
-    print("the first wrapper:", *simulate(2, wrapped_twice)[0])  # -> the first wrapper: None 1
-
-    def copied():
-        """Copies of the buckets would not be parts of one another."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Linear(16, 4))
-        try:
-            deepcopy(ddp)
-        except TypeError as error:
-            return deepcopy(ddp.module), str(error)
-
-    network, text = simulate(2, copied)[0]
-    print(network)  # -> Linear(in_features=16, out_features=4, bias=True)
-    print(text)  # -> what belongs to a process group is not copied or pickled: take .module
+    # A Python that keeps its arrays elsewhere.
+    np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))
+    try:
+        callers([])
+    except CompilerError as error:
+        print(error)  # -> the addresses of arrays are not where they are expected

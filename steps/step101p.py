@@ -1,380 +1,351 @@
-"""Step 101p: Parameters that a call did not use
+"""Step 101p: Kernels in the program
 
-A bucket is sent when all of its gradients are there. If the network has two branches and a call
-takes one, the gradients of the other never come. Their bucket is not sent, in no process, and
-nothing fails: the other gradients of that bucket are simply not averaged, and the processes drift
-apart in silence. The demo shows the difference of the weights.
+fuse() turns a graph into a list of kernels and single nodes. In the program, a kernel is one line,
+which replaces all operations that were fused into it:
 
-First, this must not be silent. The next call sees gradients that are missing from some buckets, and
-refuses, with the numbers of the parameters (check_finished).
+    k0((v3, contiguous(x1), o7,), 1)          softmax, and the operations around it
 
-Second, find_unused_parameters=True asks the graph. After a call, the hooks' own search (step 51m)
-lists the leaves behind the result, and all other parameters count as ready, with zeros:
+The line passes the arrays of the inputs and of the outputs. The outputs get memory like the result
+of any other operation. Lives and Memory treat nodes and kernels alike, because `reads` and `makes`
+(step 101h) accept both.
 
-    process 0 used branch A:   A: g0    B: 0            averages:   A: g0 / 2
-    process 1 used branch B:   A: 0     B: g1                       B: g1 / 2
+A kernel expects the elements of an array in order, without gaps. For a value in the program's
+memory the layout is known, and the text has the name alone where it is right. An input may have any
+strides, so it goes through np.ascontiguousarray, which copies a transposed array, and takes 25 ns
+where there is nothing to copy.
 
-That is the gradient of the mean loss: the other process's loss does not depend on A. A parameter
-that no process has used keeps its .grad, None for most. To know that, the processes tell one
-another what got a gradient, inside no_sync as well (`used`): one more message (unused_everywhere).
+The trap: a kernel must not write into an array that it reads. An element-wise function of NumPy
+may. But the kernel declares its arrays `restrict`, which promises the C compiler that they do not
+overlap. So the buffers of the inputs are freed after the step, not before.
 
-The trap: zeros and no gradient are different for the optimizer. Adam moves a weight with gradient
-0, by its momentum; one without a gradient stays.
+PyTorch's compiler goes further, and can generate the calls in C++ too (cpp_wrapper).
 
-Changed: DistributedDataParallel. New: check_finished, unused_everywhere.
-Try: let unused_everywhere return set(). What does Adam with weight decay then do to `never`?
+New: Writer.kernel_call, Writer.in_a_row. Changed: Writer, Program, compile_graph.
+Try: let `in_a_row` return the name without `contiguous`. Which promise breaks?
 """
 
-import importlib
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+import ctypes
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tinytorch.autograd.engine import (
-    backward,  # noqa: F401 (attaches Tensor.backward)
-    edge_of,
-    parts_to_come,
+import numpy as np
+
+from tinytorch.compiler.build import CompilerError, build
+from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
+from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.graph import (
+    VIEWS,
+    Graph,
+    Node,
+    perform,
 )
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.core.version import bump_version
-from tinytorch.distributed.collectives import all_reduce, broadcast
-from tinytorch.distributed.group import get_process_group_ranks, get_rank, get_world_size
-from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
-from tinytorch.ops.creation import zeros
-from tinytorch.profiler import FunctionEvent, profile
-from tinytorch.utils.checkpoint import tensors_in
-
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
+from tinytorch.compiler.numpy_code import Text
 
 
-FIRST_BUCKET_MB = 1  # the first bucket is small: so something is sent early
+class Writer:
+    """Writes the text of a program. A value's name says where it is:
 
+        x3  an input, as it was given            c4  a constant
+        v5  in the program's own memory, or a view of what is there, made once for all runs
+        o6  an array that leaves the program, new in each run
+        t7  whatever else an operation gives in a run
 
-class Bucket:
-    """The gradients of some parameters, one behind the other in one tensor: one message.
+    The number is that of the node in str(graph).
 
-    `views` are its parts, in the shapes of the parameters.
+    Attributes:
+        layout: for each value whose strides are known, an array that has them, too.
+        head: what is done once: text, and the number of the buffer whose place stands in it.
+        start, lines: what each run does, before all else and then.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
-    def __init__(self, params: list[Tensor]):
-        self.params, like = params, params[0]
-        size = sum(param.numel() for param in params)
-        self.flat = zeros(size, dtype=like.dtype, device=like.device)
-        self.views, start = [], 0
-        for param in params:
-            part = self.flat.array[start : start + param.numel()]
-            self.views.append(wrap(part.reshape(param.shape), like.device))
-            start += param.numel()
-        self.missing = set(range(len(params)))  # whose gradients have not come
-        self.work: Any = None  # what waits for the message
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
+        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
+        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
+        self.lives = Lives(graph, self.steps, shared, self.can_hold)
+        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
+        arrays = [node for node in self.number if node.shape is not None]
+        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
+        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
+        self.layout: dict[Node, np.ndarray] = {}
+        self.head: list[tuple[str, int]] = []
+        self.start: list[str] = []
+        self.lines: list[str] = []
+        self.released: dict[int, list[int]] = defaultdict(list)
+        self.forgotten: dict[int, list[str]] = defaultdict(list)
+        self.write()
 
-    def send(self, group: Any, lane: int) -> None:
-        """Begin to add it up over all processes. An open profile shows how long it is on its way,
-        in a lane of its own beside that of the thread, which computes meanwhile."""
-        self.work = all_reduce(self.flat, group=group, async_op=True)
-        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
-        self.rows = [(mode, FunctionEvent("all_reduce", "communication", [])) for mode in profiles]
-        for _, row in self.rows:
-            row.thread = lane
+    def can_hold(self, node: Node) -> bool:
+        """Whether a value can be computed into memory that is there already."""
+        return node in self.by_kernels or self.text.writes_out(node)
 
-    def arrived(self) -> bool:
-        """Whether the sums are there. MPI works on a message while it is asked about."""
-        if self.work.is_completed():
-            for mode, row in self.rows:
-                row.stop()
-                row.self_cpu_time_total = 0.0  # the computing of this thread is counted already
-                mode.recorded.append(row)
-            self.rows = []
-        return self.work.done
+    def name_of(self, node: Node) -> str:
+        if node not in self.names:
+            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
+            if isinstance(node.args[0], np.ndarray):
+                self.layout[node] = node.args[0]
+        return self.names[node]
+
+    def result(self, node: Node) -> str:
+        """The name of an array that an operation is to write its result into."""
+        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
+        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
+        if node in self.lives.escaping:
+            name = f"o{self.number[node]}"
+            self.start.append(f"{name} = empty({kind})")
+        else:
+            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
+            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
+            self.released[self.lives.last[node]].append(buffer)
+        self.names[node] = name
+        return name
+
+    def temporary(self, node: Node) -> str:
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
+        name, roots = f"t{self.number[node]}", self.lives.roots[node]
+        if not any(root.op == "input" for root in roots):
+            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
+        self.names[node] = name
+        return name
+
+    def write(self) -> None:
+        for i, step in enumerate(self.steps):
+            if isinstance(step, Node):
+                line = self.statement(step)
+                made = ", ".join(x for x in (step.made_by, step.line) if x)
+            else:
+                line = self.kernel_call(step)
+                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
+            if line:
+                self.lines.append(f"{line}  # {made}" if made else line)
+            self.memory.free += self.released.pop(i, [])
+            if i in self.forgotten:
+                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
+        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
+        self.lines.append(f"return [{', '.join(outputs)}]")
+
+    def statement(self, node: Node) -> str:
+        """The text of one operation; none where it is done once, before all runs."""
+        if node.op == "check":
+            return self.text.expression(node)
+        if node.op == "put" and self.can_hold(node):
+            return self.put(node)
+        if node.op in VIEWS or node.op == "view_as":
+            return self.view(node)
+        if self.can_hold(node):
+            return self.text.expression(node, self.result(node))
+        text = self.text.expression(node)
+        return f"{self.temporary(node)} = {text}"
+
+    def view(self, node: Node) -> str:
+        base, text = node.args[0], self.text.expression(node)
+        like, shows = self.layout.get(base), True
+        if like is not None:
+            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
+            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
+        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
+            return f"{self.temporary(node)} = {text}"
+        self.names[node] = f"v{self.number[node]}"
+        self.head.append((f"{self.names[node]} = {text}", 0))
+        return ""
+
+    def put(self, node: Node) -> str:
+        target, value, (*views, (_, (key,))) = node.args
+        before = self.name_of(target)
+        if node in self.lives.in_place:
+            self.names[node], self.layout[node] = before, self.layout[target]
+        else:
+            self.lines.append(f"copyto({self.result(node)}, {before})")
+        part = self.names[node]
+        for op, args in views:
+            part = self.text.view(part, op, args)
+        if views and part[0] == "v":
+            self.head.append((f"p{self.number[node]} = {part}", 0))
+            part = f"p{self.number[node]}"
+        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
+
+    def kernel_call(self, kernel: Kernel) -> str:
+        arrays = [self.in_a_row(node) for node in kernel.inputs]
+        arrays += [self.result(node) for node in kernel.outputs]
+        return f"{kernel.name}(({', '.join(arrays)},), 1)"
+
+    def in_a_row(self, node: Node) -> str:
+        """The text of an array that has the elements of a value in a row, as kernels need it."""
+        name, like = self.name_of(node), self.layout.get(node)
+        known = like is not None and like.flags.c_contiguous
+        return name if known else f"contiguous({name})"
+
+    def output(self, number: int, node: Node) -> str:
+        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
+        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
+
+    def python_text(self) -> str:
+        """The text of a module: the arrays in the program's memory, and the function `run`."""
+        offsets = self.memory.offsets()
+        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
+        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
+        start = [f"{given}= arrays"] * bool(given) + self.start
+        return "\n".join(
+            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
+        )
 
 
-def divide_into_buckets(params: list[Tensor], first_mb: float, cap_mb: float) -> list[Bucket]:
-    """Buckets for parameters of one type each, in the given order. A bucket is full when it has
-    cap_mb MiB, and the first one of each type when it has first_mb."""
-    full, filling, limits = [], {}, {}
-    for param in params:
-        kind = param.dtype, param.device
-        bucket = filling.setdefault(kind, [])
-        bucket.append(param)
-        if sum(p.nbytes for p in bucket) >= limits.get(kind, first_mb) * 2**20:
-            full.append(filling.pop(kind))
-            limits[kind] = cap_mb
-    return [Bucket(bucket) for bucket in (*full, *filling.values())]
+def callers(kernels: Sequence[Kernel]) -> str:
+    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
+
+    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
+    takes a third of the time of one with ten.
+
+    Raises:
+        CompilerError: they keep them elsewhere, in this version.
+    """
+    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
+    at, pair = ctypes.c_void_p.from_address, (None, array)
+    item = at(id(pair) + tuple.__basicsize__ + word).value
+    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
+        raise CompilerError("the addresses of arrays are not where they are expected")
+    lines = [
+        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
+        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
+        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
+    ]
+    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
+        count = len(kernel.inputs) + len(kernel.outputs)
+        given = "".join(f"AT({i}), " for i in range(count))
+        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
+    return "\n".join([*lines, ""])
 
 
-class DistributedDataParallel(Module):
-    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
+def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
+    source = c_source(kernels) + callers(kernels)
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
+    for kernel in kernels:
+        function = functions[kernel.name] = library[f"call_{kernel.name}"]
+        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+    return source, functions
 
-    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
-    calls and as many backward passes. While backward computes gradients, those that are ready are
-    on their way, in buckets of bucket_cap_mb MiB.
 
-    If the shares of the batch are equally large and the loss is a mean, the processes compute what
-    one process computes with the whole batch. Source: Li et al., 2020.
+class Program:
+    """Computes what a graph computes: program(arrays) gives the list of its outputs.
+
+    Attributes:
+        schedule: the kernels and nodes that a run goes through.
+        python_source, c_source: the generated texts.
+        bytes: the memory that a run needs for what does not leave the program.
+        bytes_of_all: what it would need if no memory were used again.
+        idle: functions that run the program, each with memory of its own.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+        self.schedule, self.xp, self.idle = list(steps), xp, []
+        self.names: dict[str, Any] = {"array_at": array_at}
+        self.c_source = ""
+        if kernels := [step for step in steps if isinstance(step, Kernel)]:
+            self.c_source, functions = compiled_c(kernels)
+            self.names |= functions
+        writer = Writer(graph, steps, xp, shared)
+        self.python_source = writer.python_text()
+        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
+        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
+        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
+        self.code = compile(self.python_source, "<program>", "exec")
+
+    @property
+    def source(self) -> str:
+        """Both texts."""
+        return f"{self.python_source}\n{self.c_source}"
+
+    def prepared(self) -> Callable:
+        """A function that runs the program, with memory of its own."""
+        names = {**self.names, "memory": block(self.xp, self.bytes)}
+        exec(self.code, names)
+        return names.pop("run")  # no cycle: the memory goes with the program
+
+    def __call__(self, arrays: Sequence) -> list:
+        """The graph's outputs for these inputs, which are not changed. Threads may call it.
+
+        Raises:
+            CheckFailed: see Graph.run.
+        """
+        try:
+            run = self.idle.pop()
+        except IndexError:
+            run = self.prepared()
+        try:
+            return run(arrays)
+        finally:
+            self.idle.append(run)
+
+
+def compile_graph(
+    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
+) -> Program:
+    """A program that gives what the graph gives.
 
     Args:
-        broadcast_buffers: send the buffers of rank 0 before each call.
-        init_sync: compare the shapes of the parameters, and send those of rank 0.
-        process_group: the processes that take part; all of them, if it is not given.
-        find_unused_parameters: do not wait for the gradients of parameters that the result does not
-            depend on. A gradient that no process has computed stays as it is.
-        gradient_as_bucket_view: let .grad be a part of a bucket, which saves a copy.
-        device_ids, output_device, dim, check_reduction, static_graph: accepted; inputs are not
-            moved, and a graph that changes costs nothing.
+        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
+        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
+            because nothing writes into them. All others have memory of their own.
+
     Raises:
-        RuntimeError: no parameter requires a gradient, or the networks differ; in a call, there are
-            gradients that did not come in the last backward pass.
-        ValueError: there is no process group.
+        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-
-    def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-        broadcast_buffers: bool = True, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None, find_unused_parameters: bool = False,
-        check_reduction: bool = False, gradient_as_bucket_view: bool = False,
-        static_graph: bool = False,
-    ):  # fmt: skip
-        super().__init__()
-        self.world_size = get_world_size(process_group)
-        self.module, self.process_group = module, process_group
-        self.device_ids, self.output_device, self.dim = device_ids, output_device, dim
-        self.broadcast_buffers, self.static_graph = broadcast_buffers, static_graph
-        self.find_unused_parameters = find_unused_parameters
-        self.gradient_as_bucket_view = gradient_as_bucket_view
-        self.require_backward_grad_sync = True  # no_sync sets it to False for a while
-        self.require_forward_param_sync = True  # whether the buffers may have become different
-        self.params = [param for param in module.parameters() if param.requires_grad]
-        if not self.params:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
-            )
-        if init_sync:
-            self.check_shapes()
-            self.send([*module.parameters(), *module.buffers()])
-        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
-        # The last layer comes first: that is where backward begins.
-        self.buckets = divide_into_buckets(self.params[::-1], min(FIRST_BUCKET_MB, cap), cap)
-        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
-        self.started, self.launched = False, 0  # a gradient has come; buckets on their way
-        self.unused: set[Tensor] = set()  # parameters that the last result does not depend on
-        self.used: set[Tensor] = set()  # what got a gradient since the last message, in no_sync too
-        self.reducing = False  # whether the last call wants its gradients averaged
-        ref = weakref.ref(self)  # the parameters outlive this object
-
-        def hook(param: Tensor) -> None:
-            ddp = ref()
-            if ddp is not None:
-                ddp.accumulated(param)
-
-        for param in self.params:
-            param.register_post_accumulate_grad_hook(hook)
-
-    def check_shapes(self) -> None:
-        """Raises RuntimeError, in all processes, if the networks differ."""
-        found: list = [None] * self.world_size
-        mine = [tuple(param.shape) for param in self.module.parameters()]
-        all_gather_object(found, mine, group=self.process_group)
-        for rank, theirs in enumerate(found):
-            if len(theirs) != len(found[0]):
-                raise RuntimeError(
-                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
-                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
-                )
-            for i, shape in enumerate(theirs):
-                if shape != found[0][i]:
-                    raise RuntimeError(
-                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
-                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
-                    )
-
-    def send(self, tensors: list[Tensor]) -> None:
-        """Makes these tensors those of the first process."""
-        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
-        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
-            work.wait()
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        recorded = state.grad_enabled
-        if recorded and self.require_backward_grad_sync:
-            self.check_finished()
-        if self.broadcast_buffers and self.require_forward_param_sync:
-            self.send(list(self.module.buffers()))
-        output = self.module(*inputs, **kwargs)
-        self.require_forward_param_sync = recorded and self.require_backward_grad_sync
-        if recorded:
-            self.reducing = self.require_backward_grad_sync
-            if self.find_unused_parameters:
-                # Its keys are the leaves that the result depends on.
-                used = parts_to_come([edge_of(x) for x in tensors_in(output)], [])
-                self.unused = {param for param in self.params if param not in used}
-        return output
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Calls inside leave the gradients as they are: the first one after it averages the sums.
-
-        with ddp.no_sync():
-            loss(ddp(first)).backward()
-        loss(ddp(second)).backward()
-        """
-        before = self.require_backward_grad_sync
-        self.require_backward_grad_sync = False
-        try:
-            yield
-        finally:
-            self.require_backward_grad_sync = before
-
-    def __getstate__(self) -> None:
-        raise TypeError("what belongs to a process group is not copied or pickled: take .module")
-
-    def check_finished(self) -> None:
-        """Raises RuntimeError if the gradients of the last backward pass have not all come."""
-        missing = {id(b.params[i]) for b in self.buckets for i in b.missing}
-        if 0 < len(missing) < len(self.params):
-            numbers = [str(i) for i, p in enumerate(self.params) if id(p) in missing]
-            raise RuntimeError(
-                "Expected to have finished reduction in the prior iteration before starting a new "
-                "one. This error indicates that your module has parameters that were not used in "
-                "producing loss. You can enable unused parameter detection by passing the keyword "
-                "argument `find_unused_parameters=True` to "
-                "`torch.nn.parallel.DistributedDataParallel`, and by making sure all `forward` "
-                "function outputs participate in calculating loss.\n"
-                f"Parameter indices which did not receive grad for rank "
-                f"{get_rank(self.process_group)}: {' '.join(numbers)}"
-            )
-
-    def accumulated(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete."""
-        self.used.add(param)
-        if self.reducing:
-            self.gradient_ready(param)
-
-    def gradient_ready(self, param: Tensor) -> None:
-        """Put the gradient of `param` into its bucket, and send each bucket that is complete."""
-        if not self.started:
-            self.started = True
-            for unused in self.unused:
-                self.fill(unused)
-        self.fill(param)
-        for bucket in self.buckets[: self.launched]:
-            bucket.arrived()
-        # In one order in all processes: messages are told apart by their order only.
-        while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
-            bucket = self.buckets[self.launched]
-            bucket.send(self.process_group, self.launched)
-            self.launched += 1
-        if self.launched == len(self.buckets):
-            self.finish()
-
-    def fill(self, param: Tensor) -> None:
-        """Puts the gradient of `param`, divided by the number of processes, into its bucket."""
-        bucket, i = self.places[param]
-        if i not in bucket.missing:
-            raise RuntimeError(
-                "Expected to mark a variable ready only once. A parameter got a gradient twice in "
-                "one backward pass, for example in two checkpoints, or one that the result of the "
-                "last call does not depend on got a gradient."
-            )
-        bucket.missing.remove(i)
-        part, grad = bucket.views[i].array, param.grad
-        if grad is None:
-            part[...] = 0
-        else:
-            param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
-
-    def finish(self) -> None:
-        """Waits for the buckets, and makes their parts the gradients."""
-        for bucket in self.buckets:
-            bucket.work.wait()
-            bucket.arrived()
-        absent = self.unused_everywhere() if self.find_unused_parameters else set()
-        for bucket in self.buckets:
-            for param, view in zip(bucket.params, bucket.views, strict=True):
-                if param in absent:
-                    continue
-                if self.gradient_as_bucket_view:
-                    param.grad = view
-                elif param.grad is None:
-                    param.grad = view.clone()
-                else:
-                    param.grad.array[...] = view.array
-                    bump_version(param.grad.array)
-            bucket.missing = set(range(len(bucket.params)))
-        self.started, self.launched, self.used = False, 0, set()
-
-    def unused_everywhere(self) -> set[Tensor]:
-        """The parameters whose gradient no process has computed."""
-        used = tensor([p in self.used for p in self.params], device=self.params[0].device)
-        all_reduce(used, group=self.process_group)  # whether one of the processes has used it
-        return {p for p, one in zip(self.params, used.tolist(), strict=True) if not one}
+    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    return Program(graph, steps, xp, shared)
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.group import init_process_group
-    from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import ones
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.sgd import SGD
+    import importlib
+    import time
 
-    class Branches(Module):
-        """Two layers, of which a call uses one, and one that none uses."""
+    from tinytorch.compiler.capture import capture
+    from tinytorch.compiler.simplify import simplify
+    from tinytorch.ops.random import manual_seed, randn
 
-        def __init__(self):
-            super().__init__()
-            manual_seed(0)
-            self.a, self.b, self.never = Linear(2, 2), Linear(2, 2), Linear(2, 2)
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-        def forward(self, x, use_a):
-            return {"result": [(self.a if use_a else self.b)(x)]}
+    def f(x, w):
+        y = (x @ w).tanh() * 0.5 + 1
+        return (y * y).exp() / y
 
-    def silent():
-        """One step without the search; then the next call."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Branches())
-        ddp(ones(1, 2) * (get_rank() + 1), True)["result"][0].sum().backward()
-        SGD(ddp.parameters(), lr=0.1).step()
-        try:
-            ddp(ones(1, 2), True)
-        except RuntimeError as error:
-            return ddp.module.a.weight.tolist(), str(error)
+    manual_seed(0)
+    x, w = randn(64, 32), randn(32, 32)
+    graph = simplify(capture(f, (x, w), {}, [x, w]).graph)
+    program, plain = compile_graph(graph), compile_graph(graph, "numpy")
+    lines = program.python_source.split("\n    ")[3:]
+    print(*(line.partition("  # ")[0].strip() for line in lines), sep="; ")
+    # -> dot(x0, x1, out=v2); k0((v2, o8,), 1); return [o8]
+    print([type(step).__name__ for step in program.schedule])  # -> ['Node', 'Kernel']
+    print("void call_k0(char *arrays, int threads)" in program.source)  # -> True
 
-    (first, text), (second, _) = simulate(2, silent)
-    print("the same weights:", first == second)  # -> the same weights: False
-    print(text[:45], "...")  # -> Expected to have finished reduction in the pr ...
-    print(text.splitlines()[-1])
-    # -> Parameter indices which did not receive grad for rank 0: 2 3 4 5
+    arrays = [x.array, w.array]
+    for function in (program, plain):
+        print(abs(function(arrays)[0] - f(x, w).array).max() < 1e-4)  # -> True
+    across = x.array.copy(order="F")
+    print(abs(program([across, w.array])[0] - f(x, w).array).max() < 1e-4)  # -> True
 
-    def searched(branches):
-        """The gradients if each process takes the branch that is named for it."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Branches(), find_unused_parameters=True)
-        ddp(ones(1, 2) * (get_rank() + 1), branches[get_rank()] == "a")["result"][
-            0
-        ].sum().backward()
-        return [p.grad if p.grad is None else p.grad.tolist() for p in ddp.module.parameters()]
+    # An input that is not in a row, and a value that has no name before the kernel is called.
+    def g(x):
+        return x.t().tanh() + x[:, 0].exp()
 
-    for branches in ("ab", "aa"):
-        grads, others = simulate(2, searched, branches)
-        print(branches, "a:", grads[0], "b:", grads[2], "never:", grads[4], grads == others)
-    # -> ab a: [[0.5, 0.5], [0.5, 0.5]] b: [[1.0, 1.0], [1.0, 1.0]] never: None True
-    # -> aa a: [[1.5, 1.5], [1.5, 1.5]] b: None never: None True
+    x = randn(32, 32)
+    graph = simplify(capture(g, (x,), {}, [x]).graph)
+    print(abs(compile_graph(graph)([x.array.T])[0] - g(x.t()).array).max() < 1e-5)  # -> True
 
-    def behind_its_back():
-        """A parameter gets a gradient though the result of the call does not depend on it."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Branches(), find_unused_parameters=True)
-        y = ddp(ones(1, 2), True)["result"][0] + ddp.module.never(ones(1, 2))
-        try:
-            y.sum().backward()
-        except RuntimeError as error:
-            return str(error)
+    def seconds(function):
+        start = time.perf_counter()
+        for _ in range(300):
+            function()
+        return (time.perf_counter() - start) / 300
 
-    print(simulate(2, behind_its_back)[0][:52])
-    # -> Expected to mark a variable ready only once. A param
+    for name, function in {"numpy": plain, "c": program}.items():
+        time_of_one = seconds(lambda function=function: function(arrays))
+        print(f"{name}: {time_of_one * 1e6:.0f} us")  # -> ...

@@ -23,7 +23,7 @@ The result of a check is not used, and the check must stay in the graph neverthe
 effect. A check in the backward would come too late, when the forward has been run and its results
 were used. So that is a Break.
 
-The docstring of Node lists all operations now. One of them, "erf", is first used in step 97t.
+The docstring of Node lists all operations now. One of them, "erf", is first used in step 98a.
 
 (PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
 

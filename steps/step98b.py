@@ -1,155 +1,251 @@
-"""Step 98b: The types in which NumPy computes
+"""Step 98b: Normalisation, decomposed into sums and products
 
-Step 98a assumes that all operands have the type of the result. They need not:
+    y = (x - m) r w + b,   m = mean(x),   r = 1 / sqrt(mean((x - m)^2) + eps)
 
-    x / k           float32 and int64: NumPy computes in float64
-    x * 2           a Python number takes the type of x; np.float64(2) does not
-    k < 2.5         the result is bool, but the numbers are compared as float64
-    a + b           of int8: C computes in int, so 100 + 100 is 200; NumPy gives -56
+Eager computes this with matrix products: with ones to get sums, with [s, t] to get x s + t, and in
+parts that fit the cache (step 86). Each call of an array library goes over the whole array, so few
+calls, and calls of BLAS, are fast. The trace of a layer norm has 90 nodes, forward and backward. A
+compiler would have to leave most of them to BLAS, and would gain nothing.
 
-NumPy can tell us. A ufunc's resolve_dtypes takes the types of the operands (int or float stands for
-a Python number) and returns the types that it would compute in. `cast` converts each operand to its
-type inside the expression. A result type that is smaller than C's int gets a cast around the whole
-expression.
+A compiler works better from the formula itself. It makes one loop of it, which reads a row, sums
+it, sums its squares, and writes the result, while the row is in the cache. So the table of step 98a
+gets an entry with sums and products, forward and backward. One entry serves all kinds of
+normalisation: they differ in the dimensions over which the means are taken.
 
-Bools are bytes in C. GCC does not vectorize a loop that converts a bool to float with a cast, but
-it does vectorize `b ? 1.0f : 0.0f`.
+    dL/dx = r (e - mean(e) - h mean(e h)),   e = g w,   h = (x - m) r
 
-The trap: nan, infinity and the smallest int64 cannot be written as numbers in C. They have names:
-NAN, INFINITY and INT64_MIN.
+The formula is also numerically safer: it squares deviations from the mean, so a large mean does no
+harm. Eager's version tests for a large mean, which would be a check in each run (step 97r).
 
-(PyTorch's promotion rules differ from NumPy's. By the time a call reaches the graph, tinytorch has
-already applied PyTorch's rules (topic 41), so here only NumPy's matter.)
+The trap: backward uses values that forward has saved, such as r. For a second derivative, r would
+have to be a function of x, and here it is a constant. The result would be wrong, so a Formula
+refuses to be differentiated twice.
 
-Changed: C_TYPES, ON_ALL, literal, expression. New: BOOL, type_of, loop_types, types_of, cast.
-Try: compute np.int8(100) + np.int8(100) in Python. What is the value of the C expression u + v
-without its cast?
+(PyTorch: torch._decomp has native_layer_norm and native_batch_norm in this form.)
+
+New: Formula, like, PlainNormalization, PlainRmsNorm.
+Try: trace BatchNorm in training. Where do the running averages come in?
 """
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node
+from tinytorch.autograd.node import Function
+from tinytorch.compiler.graph import EFFECTS, Graph, Node, without_dead_code
+from tinytorch.compiler.tracer import Tracer, Untraceable, traced
+from tinytorch.core.version import bump_version
+from tinytorch.nn import normalization
+from tinytorch.nn.embedding import PickRows
+from tinytorch.nn.pooling import SpreadWindows
+from tinytorch.nn.rnn_loops import Loop
+from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.cumulative import Prod
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.extremes import PutAlong, TakeAlong
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut
+from tinytorch.ops.parts import Diagonal
+from tinytorch.ops.reduction import wide
 
-# What the element types are called in C.
-C_TYPES = {
-    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
-    "uint8": "uint8_t",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "uint16": "uint16_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "float32": "float",
-    "float64": "double",
-}
-BOOL = np.dtype(bool)
-ON_ALL = {
-    "add": "{a} + {b}",
-    "subtract": "{a} - {b}",
-    "multiply": "{a} * {b}",
-    "divide": "{a} / {b}",
-    "negative": "-{a}",
-    "less": "{a} < {b}",
-    "greater": "{a} > {b}",
-    "maximum": "{a} >= {b} ? {a} : {b}",
-}
+# What a trace calls in place of a Function.
+formulas: dict[type[Function], type[Function]] = {}
+
+# Functions that a trace takes as one node: their backward adds at indices, or reads values.
+WHOLE = frozenset(
+    (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
+)
 
 
-def type_of(value: Any) -> Any:
-    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
-    if hasattr(value, "dtype"):
-        return value.dtype
-    return BOOL if isinstance(value, bool) else type(value)
+def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
+    """Enters a formula into the table for these Functions."""
+
+    def enter(formula: type[Function]) -> type[Function]:
+        formulas.update(dict.fromkeys(functions, formula))
+        return formula
+
+    return enter
 
 
-@functools.lru_cache(maxsize=4096)
-def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
-    """The types in which NumPy computes: of the arguments, then of the result."""
-    ufunc = getattr(np, op)
-    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
-    return ufunc.resolve_dtypes((*types, None), **asked)
+@erf_of.register(Tracer)
+def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
+    """One operation: the compiler's own loops have the function of the C library."""
+    return traced("erf", (x,))
 
 
-def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
-    """The types in which a node's operands enter its expression, then that of its result."""
-    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
+class Formula(Function):
+    """A Function whose backward cannot be differentiated again, so it may save any value."""
+
+    def gradients(ctx, grads: list) -> Any:
+        raise Untraceable(f"the gradient of {type(ctx).__name__} as a Tensor")
 
 
-def literal(value: Any, dtype: np.dtype) -> str:
-    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
-    value = np.asarray(value).astype(dtype)[()]
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.kind in "iu":
-        if value == np.iinfo(np.int64).min:
-            return "INT64_MIN"
-        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    text = str(value)  # the shortest that reads back as the same number
-    text = text if any(sign in text for sign in ".e") else f"{text}.0"
-    text += "f" * (dtype == np.float32)
-    return f"({text})" if text.startswith("-") else text
+def like(y: Any, x: Any) -> Any:
+    """y in the shape and type of x."""
+    return y.reshape(x.shape).astype(x.dtype, copy=False)
 
 
-def cast(text: str, of: np.dtype, to: np.dtype) -> str:
-    """A variable's value in another type."""
-    if of == to:
-        return text
-    if to.kind == "b":
-        return f"({text} != 0)"
-    if of.kind == "b":  # GCC makes no vectors of (float)bool
-        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
-    return f"({C_TYPES[to.name]}){text}"
+@in_place_of(
+    normalization.NativeBatchNorm, normalization.NativeLayerNorm, normalization.NativeGroupNorm
+)
+class PlainNormalization(Formula):
+    """y = h w + b with h = (x - m) r;   dL/dx = r (e - mean(e) - h mean(e h)), e = g w.
 
+    The arguments are those of normalization.Normalization.
+    """
 
-def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
-    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
-    types = types_of(node, operands)
-    named = {}
-    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
-        if text is None:
-            named[letter] = literal(x, dtype)
+    centered = True
+
+    def forward(
+        ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+        shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
+    ) -> Any:  # fmt: skip
+        if len(shape) == 3 and x.ndim == 2:
+            shape = (*x.shape, 1)  # of a batch, too, the channels are dimension 1
+        ctx.shape, ctx.dims = shape, dims
+        ctx.inner = shape[1:] if len(shape) == 2 else (*shape[1:-1], 1)  # of weight and bias
+        ctx.count = math.prod(shape[dim] for dim in dims)
+        ctx.fixed = momentum is None and running_mean is not None
+        rows, m = wide(x).reshape(shape), 0
+        if ctx.fixed:
+            m, v = (wide(a).reshape(ctx.inner) for a in (running_mean, running_var))
         else:
-            named[letter] = cast(text, x.dtype, dtype)
-    text = ON_ALL[node.op].format_map(named)
-    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4
-    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
+            m = ctx.mean(rows) if ctx.centered else 0
+            v = ctx.mean(ctx.xp.square(rows - m))
+        if momentum is not None and ctx.count:
+            unbiased = v * (ctx.count / max(ctx.count - 1, 1))
+            for running, value in ((running_mean, m), (running_var, unbiased)):
+                if running is not None:
+                    running += like(momentum * (value.reshape(-1) - running), running)
+                    bump_version(running)
+        r = 1 / ctx.xp.sqrt(v + eps)
+        ctx.save_for_backward(x, weight, bias, m, r)
+        y = (rows - m) * r
+        y = y if weight is None else y * wide(weight).reshape(ctx.inner)
+        return like(y if bias is None else y + wide(bias).reshape(ctx.inner), x)
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        h, g = (wide(x).reshape(ctx.shape) - m) * r, wide(g).reshape(ctx.shape)
+        e = g if weight is None else g * wide(weight).reshape(ctx.inner)
+        gw, gb = (ctx.call(SumTo, a, ctx.inner) for a in (g * h, g))
+        if not ctx.fixed:
+            e = e - (ctx.mean(e) if ctx.centered else 0) - h * ctx.mean(e * h)
+        gw, gb = (a if b is None else like(a, b) for a, b in ((gw, weight), (gb, bias)))
+        return like(e * r, x), gw, gb
+
+    def mean(ctx, x: Any) -> Any:
+        return x.sum(axis=ctx.dims, keepdims=True) / ctx.count
+
+
+@in_place_of(normalization.RmsNorm)
+class PlainRmsNorm(PlainNormalization):
+    """As PlainNormalization, with 0 in the place of the mean."""
+
+    centered = False
+
+
+@in_place_of(Diagonal)
+class PlainDiagonal(Diagonal):
+    """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
+
+    def forward(ctx, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+        ctx.shape, ctx.place = x.shape, (offset, dim1, dim2)
+        x = ctx.xp.moveaxis(x, (dim1, dim2), (-2, -1))
+        first, second = max(-offset, 0), max(offset, 0)
+        places = ctx.xp.arange(max(0, min(x.shape[-2] - first, x.shape[-1] - second)))
+        ctx.key = (..., first + places, second + places)
+        return x.pick(ctx.key)
+
+    def backward(ctx, g: Any) -> Any:
+        gx = ctx.xp.zeros(ctx.shape, g.dtype)
+        ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
+        return gx
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 if __name__ == "__main__":
-    f, d, k = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
-    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
+    from tinytorch.autograd.engine import grad
+    from tinytorch.compiler import capture as tracing
+    from tinytorch.nn import functional as F
+    from tinytorch.ops.creation import ones, zeros
+    from tinytorch.ops.random import manual_seed, rand
 
-    def text(op, operands, to, **kwargs):
-        node = Node(op, tuple(operands), kwargs, (4,), np.dtype(to))
-        letters = iter("uv")
-        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
-        return expression(node, operands, texts)
+    def counts(function, *tensors):
+        captured = tracing.capture(function, tensors, {}, tensors)
+        return len(captured.graph.nodes) + len(captured.backward.nodes)
 
-    print(text("divide", (x, n), d))  # -> (double)u / (double)v
-    print(text("multiply", (x, 2), f), "|", text("multiply", (x, np.float64(2)), d))
-    # -> u * 2.0f | (double)u * 2.0
-    print(text("less", (n, 2.5), bool))  # -> (double)u < 2.5
-    print(text("multiply", (x, m), f), "|", text("add", (n, True), k))
-    # -> u * (v ? 1.0f : 0.0f) | u + 1
-    print(text("add", (x, x), d, dtype=d))  # -> (double)u + (double)v
-    byte = Node("input", (), {}, (4,), np.dtype("int8"))
-    print(text("add", (byte, byte), "int8"))  # -> (int8_t)(u + v)
-    print(cast("u", f, BOOL), type_of(True), type_of(2))  # -> (u != 0) bool <class 'int'>
-    print(types_of(Node("divide", (n, n)), (n, n))[-1])  # -> float64
+    def compared(function, *tensors):
+        """How many nodes there are with eager's formulas, and with those above, which give the
+        same values, writes and gradients."""
+        sizes = []
+        for table in ({}, formulas):
+            tracing.formulas.clear()
+            tracing.formulas.update(table)
+            sizes.append(counts(function, *tensors))
+        manual_seed(0)
+        captured = tracing.capture(function, tensors, {}, tensors)
+        arrays = [source.array.copy() for source in captured.sources]
+        value, *others = captured.graph.run(np, arrays)
+        written, saved = others[: len(captured.written)], others[len(captured.written) :]
+        gradients = captured.backward.run(np, [*saved, np.ones_like(value)])
+        manual_seed(0)
+        result = function(*tensors)
+        wanted = [captured.sources[number].tensor for number in captured.wanted]
+        expected = [x.array for x in grad(result, wanted, ones(result.shape))]
+        expected += [captured.sources[number].tensor.array for number in captured.written]
+        assert np.allclose(value, result.array, atol=1e-5)
+        for ours, theirs in zip([*gradients, *written], expected, strict=True):
+            assert np.allclose(ours, theirs, atol=1e-4)
+        return f"{sizes[0]} nodes, now {sizes[1]}"
 
-    values = np.nan, np.inf, -np.inf, -2.5
-    print(*(literal(value, f) for value in values))  # -> NAN INFINITY (-INFINITY) (-2.5f)
-    print(literal(-(2**63), k), literal(2**64 - 1, np.dtype("uint64")), literal(1, BOOL))
-    # -> INT64_MIN 18446744073709551615u true
-    print(literal(0, BOOL), C_TYPES["bool"])  # -> false uint8_t
+    manual_seed(1)
+    x, images = rand(6, 8, requires_grad=True), rand(2, 4, 6, 6, requires_grad=True)
+    w, b, w4, b4 = (rand(n, requires_grad=True) for n in (8, 8, 4, 4))
+    mean, var = zeros(4), ones(4)
+    print("layer norm", compared(lambda x, w, b: F.layer_norm(x, (8,), w, b), x, w, b))
+    # -> layer norm 90 nodes, now 32
+    print("RMS norm", compared(lambda x, w: F.rms_norm(x, (8,), w), x, w))
+    # -> RMS norm 76 nodes, now 22
+    print(
+        "batch norm", compared(lambda *args: F.batch_norm(*args, True), images, mean, var, w4, b4)
+    )
+    # -> batch norm 131 nodes, now 49
+    print("in use", compared(lambda *args: F.batch_norm(*args, False), images, mean, var, w4, b4))
+    # -> in use 64 nodes, now 29
+    print("of a batch", compared(lambda x: F.batch_norm(x, None, None, training=True), x))
+    # -> of a batch 104 nodes, now 31
+
+    # What a formula saves is not known as a function of its inputs.
+    def penalty(x):
+        (slope,) = grad(F.layer_norm(x, (8,)).exp().sum(), x, create_graph=True)
+        return (slope * slope).sum()
+
+    try:
+        tracing.capture(penalty, (x,), {}, [x])
+    except tracing.Break as error:
+        print(str(error).partition(": ")[2])  # -> the gradient of PlainNormalization as a Tensor

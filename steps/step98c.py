@@ -1,171 +1,398 @@
-"""Step 98c: An expression for each kind of number
+"""Step 98c: Catalogue: more decompositions
 
-The template for maximum(a, b) in step 98a is wrong where a is nan. Every comparison with nan is
-false, so the expression picks b; NumPy's answer is nan. The template for floats has to test for it:
+More entries in the table of step 98a, in the form of step 98b. Compare each with the one that it
+replaces, and skim the mathematics, which is in the lessons of the operations.
 
-    (a > b) | (a != a) ? a : b          only nan differs from itself
+    a linear layer   (W X^T)^T where rows are few        ->  only for 32 rows or fewer
+    losses           positions, and a kept softmax       ->  a comparison inside the loop
+    attention        blocks that fit the cache           ->  two products and a softmax
+    max pooling      parts of an image, written in turn  ->  windows as two more dimensions
+    unfold           a view with strides of its own      ->  elements by their indices
 
-So each kind of number (bools, integers, floats) has a table of its own. `template` looks there
-first, then in ON_ALL, which holds what is the same for all kinds. For example, + of bools is |.
-Functions of C's library end in f for float32 (tanhf); {f} in a template stands for that letter, and
-{t} for the name of the C type.
+PlainMaxPool raises Untraceable for windows that overlap, and where the positions of the maxima are
+wanted. Then the Function is one call (step 97p): 4 nodes, forward and backward.
 
-The trap: logical_and takes operands of any type and tests whether each is zero. So its operands
-are cast to bool, whatever type NumPy computes in. Its template uses & rather than &&: C evaluates
-the right side of && only if the left side is true, and GCC does not vectorize a loop with such a
-branch.
-
-(PyTorch: torch._inductor.codegen.cpp, class CppOverrides, has a method for each operation.)
-
-New: LIBRARY, ON_BOOLS, ON_INTS, ON_FLOATS, TABLES, template. Changed: ON_ALL, expression.
-Try: give ON_FLOATS the template that ON_ALL has for maximum, and look at the demo's first line.
+New: PlainAddmm, PlainNllLoss, PlainAttention, PlainUnfold, cells, PlainMaxPool.
+Try: which of the graphs has become larger, and why is it better nevertheless?
 """
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node
+from tinytorch.autograd.node import Function
+from tinytorch.compiler.graph import EFFECTS, Graph, Node, without_dead_code
+from tinytorch.compiler.tracer import Tracer, Untraceable, traced
+from tinytorch.core.version import bump_version
+from tinytorch.nn import normalization
+from tinytorch.nn.attention import Attention
+from tinytorch.nn.embedding import PickRows
+from tinytorch.nn.linear import Addmm
+from tinytorch.nn.pooling import MaxPool, SpreadWindows, Windows, join_dims, window_slices
+from tinytorch.nn.rnn_loops import Loop
+from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.cumulative import Prod
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.extremes import PutAlong, TakeAlong
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut
+from tinytorch.ops.matmul import matmul_arrays
+from tinytorch.ops.nll import NllLoss
+from tinytorch.ops.parts import Diagonal
+from tinytorch.ops.random import generator_for
+from tinytorch.ops.reduction import wide
+from tinytorch.ops.storage import Unfold, UnfoldToRead
 
-# What the element types are called in C.
-C_TYPES = {
-    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
-    "uint8": "uint8_t",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "uint16": "uint16_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "float32": "float",
-    "float64": "double",
-}
-BOOL = np.dtype(bool)
-# {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
+# What a trace calls in place of a Function.
+formulas: dict[type[Function], type[Function]] = {}
 
-ON_ALL = {
-    "add": "{a} + {b}",
-    "subtract": "{a} - {b}",
-    "multiply": "{a} * {b}",
-    "negative": "-{a}",
-    "less": "{a} < {b}",
-    "greater": "{a} > {b}",
-    "logical_and": "{a} & {b}",
-    "maximum": "{a} >= {b} ? {a} : {b}",
-}
-ON_BOOLS = {
-    "add": "{a} | {b}",
-    "multiply": "{a} & {b}",
-}
-ON_INTS = {
-    "absolute": "{a} < 0 ? -{a} : {a}",
-    "invert": "~{a}",
-}
-ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
-    "absolute": "fabs{f}({a})",
-    "divide": "{a} / {b}",
-    "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
-    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
-    "isnan": "{a} != {a}",
-}
-TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
+# Functions that a trace takes as one node: their backward adds at indices, or reads values.
+WHOLE = frozenset(
+    (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
+)
 
 
-def type_of(value: Any) -> Any:
-    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
-    if hasattr(value, "dtype"):
-        return value.dtype
-    return BOOL if isinstance(value, bool) else type(value)
+def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
+    """Enters a formula into the table for these Functions."""
+
+    def enter(formula: type[Function]) -> type[Function]:
+        formulas.update(dict.fromkeys(functions, formula))
+        return formula
+
+    return enter
 
 
-@functools.lru_cache(maxsize=4096)
-def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
-    """The types in which NumPy computes: of the arguments, then of the result."""
-    ufunc = getattr(np, op)
-    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
-    return ufunc.resolve_dtypes((*types, None), **asked)
+@erf_of.register(Tracer)
+def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
+    """One operation: the compiler's own loops have the function of the C library."""
+    return traced("erf", (x,))
 
 
-def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
-    """The types in which a node's operands enter its expression, then that of its result."""
-    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
+class Formula(Function):
+    """A Function whose backward cannot be differentiated again, so it may save any value."""
+
+    def gradients(ctx, grads: list) -> Any:
+        raise Untraceable(f"the gradient of {type(ctx).__name__} as a Tensor")
 
 
-def template(op: str, types: Sequence[np.dtype]) -> str | None:
-    """The C expression of an operation in these types, or None where there is none."""
-    if op.startswith("logical_"):
-        return ON_ALL[op]
-    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
+def like(y: Any, x: Any) -> Any:
+    """y in the shape and type of x."""
+    return y.reshape(x.shape).astype(x.dtype, copy=False)
 
 
-def literal(value: Any, dtype: np.dtype) -> str:
-    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
-    value = np.asarray(value).astype(dtype)[()]
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.kind in "iu":
-        if value == np.iinfo(np.int64).min:
-            return "INT64_MIN"
-        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    text = str(value)  # the shortest that reads back as the same number
-    text = text if any(sign in text for sign in ".e") else f"{text}.0"
-    text += "f" * (dtype == np.float32)
-    return f"({text})" if text.startswith("-") else text
+@in_place_of(
+    normalization.NativeBatchNorm, normalization.NativeLayerNorm, normalization.NativeGroupNorm
+)
+class PlainNormalization(Formula):
+    """y = h w + b with h = (x - m) r;   dL/dx = r (e - mean(e) - h mean(e h)), e = g w.
 
+    The arguments are those of normalization.Normalization.
+    """
 
-def cast(text: str, of: np.dtype, to: np.dtype) -> str:
-    """A variable's value in another type."""
-    if of == to:
-        return text
-    if to.kind == "b":
-        return f"({text} != 0)"
-    if of.kind == "b":  # GCC makes no vectors of (float)bool
-        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
-    return f"({C_TYPES[to.name]}){text}"
+    centered = True
 
-
-def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
-    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
-    types = types_of(node, operands)
-    named = {}
-    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
-        if node.op.startswith("logical_"):
-            dtype = BOOL
-        if text is None:
-            named[letter] = literal(x, dtype)
+    def forward(
+        ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+        shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
+    ) -> Any:  # fmt: skip
+        if len(shape) == 3 and x.ndim == 2:
+            shape = (*x.shape, 1)  # of a batch, too, the channels are dimension 1
+        ctx.shape, ctx.dims = shape, dims
+        ctx.inner = shape[1:] if len(shape) == 2 else (*shape[1:-1], 1)  # of weight and bias
+        ctx.count = math.prod(shape[dim] for dim in dims)
+        ctx.fixed = momentum is None and running_mean is not None
+        rows, m = wide(x).reshape(shape), 0
+        if ctx.fixed:
+            m, v = (wide(a).reshape(ctx.inner) for a in (running_mean, running_var))
         else:
-            named[letter] = cast(text, x.dtype, dtype)
-    name = types[0].name
-    named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
-    text = template(node.op, types).format_map(named)
-    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4
-    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
+            m = ctx.mean(rows) if ctx.centered else 0
+            v = ctx.mean(ctx.xp.square(rows - m))
+        if momentum is not None and ctx.count:
+            unbiased = v * (ctx.count / max(ctx.count - 1, 1))
+            for running, value in ((running_mean, m), (running_var, unbiased)):
+                if running is not None:
+                    running += like(momentum * (value.reshape(-1) - running), running)
+                    bump_version(running)
+        r = 1 / ctx.xp.sqrt(v + eps)
+        ctx.save_for_backward(x, weight, bias, m, r)
+        y = (rows - m) * r
+        y = y if weight is None else y * wide(weight).reshape(ctx.inner)
+        return like(y if bias is None else y + wide(bias).reshape(ctx.inner), x)
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        h, g = (wide(x).reshape(ctx.shape) - m) * r, wide(g).reshape(ctx.shape)
+        e = g if weight is None else g * wide(weight).reshape(ctx.inner)
+        gw, gb = (ctx.call(SumTo, a, ctx.inner) for a in (g * h, g))
+        if not ctx.fixed:
+            e = e - (ctx.mean(e) if ctx.centered else 0) - h * ctx.mean(e * h)
+        gw, gb = (a if b is None else like(a, b) for a, b in ((gw, weight), (gb, bias)))
+        return like(e * r, x), gw, gb
+
+    def mean(ctx, x: Any) -> Any:
+        return x.sum(axis=ctx.dims, keepdims=True) / ctx.count
+
+
+@in_place_of(normalization.RmsNorm)
+class PlainRmsNorm(PlainNormalization):
+    """As PlainNormalization, with 0 in the place of the mean."""
+
+    centered = False
+
+
+@in_place_of(Addmm)
+class PlainAddmm(Addmm):
+    """Y = X W^T + b. Only for very few rows is (W X^T)^T worth its transposed result: loops that
+    read that in the order of Y cannot be vectorised."""
+
+    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
+        n = math.prod(x.shape[:-1])
+        if n <= 32 and 2 * n < len(weight):
+            return super().forward(x, weight, bias)
+        ctx.save_for_backward(x, weight)
+        y = matmul_arrays(x.reshape(n, x.shape[-1]), weight.T)
+        y = y if bias is None else y + bias
+        return y.reshape((*x.shape[:-1], len(weight)))
+
+
+@in_place_of(NllLoss)
+class PlainNllLoss(Formula):
+    """l = log(sum of exp(x_i)) - x_t for each row, with the choice of x_t as a comparison of each
+    column's number with t, which runs in the same loop.
+
+    The arguments are those of NllLoss.
+    """
+
+    def forward(
+        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
+    ) -> Any:
+        xp, n, total, share = ctx.xp, len(x), 1, 1.0
+        z, m, sums = wide(x), 0, 1
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if not logs:
+            m = z.max(axis=1, keepdims=True)
+            sums = xp.exp(z - m).sum(axis=1, keepdims=True)
+        losses = -xp.where(chosen, z - m, 0).sum(axis=1)
+        losses = losses if logs else xp.log(sums).reshape(n) + losses
+        if reduction == "mean":
+            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
+        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
+            losses = xp.where(counts == 0, 0, losses * counts)
+            share = xp.where(counts == 0, counts, counts / total).astype(x.dtype, copy=False)
+            share = share.reshape(-1, 1)
+        ctx.save_for_backward(x, index, share, m, sums)
+        ctx.logs = logs
+        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
+        return losses.astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, index, share, m, sums = ctx.saved
+        xp, g = ctx.xp, g.reshape(-1, 1) * share
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if ctx.logs:
+            return xp.where(chosen, -g, 0).astype(x.dtype, copy=False)
+        p = xp.exp(wide(x) - m) / sums
+        return ((p - chosen) * g).astype(x.dtype, copy=False)
+
+
+@in_place_of(Attention)
+class PlainAttention(Formula):
+    """Y = P V, P = softmax(s Q K^T + mask), with two large products and all else between them.
+
+        dL/dV = P^T G,   dL/dP = G V^T,   dL/dS = P (dL/dP - sum of P dL/dP),
+        dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
+
+    A row in which nothing is allowed is 0. The arguments are those of Attention.
+    """
+
+    def forward(
+        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
+    ) -> Any:
+        xp, keep, ctx.scale = ctx.xp, 1, scale
+        scores = (q * scale) @ k.swapaxes(-1, -2)
+        scores = scores if mask is None else scores + mask
+        scores = scores if allowed is None else xp.where(allowed > 0, scores, -math.inf)
+        top = scores.max(axis=-1, keepdims=True) if scores.size else 0
+        some = mask is not None or (allowed is not None and not causal)  # may forbid all keys
+        top = xp.where(top == -math.inf, 0, top) if some else top  # -inf - -inf would be nan
+        e = xp.exp(scores - top)
+        z = e.sum(axis=-1, keepdims=True)
+        weights = e / (z + (z == 0) if some else z)
+        if p:
+            keep = generator_for(ctx.device, None).source.uniform(scores.shape, q.dtype) >= p
+            keep = keep * q.dtype.type(1 / (1 - p) if p < 1 else 0)
+        ctx.save_for_backward(q, k, v, weights, keep)
+        return (weights * keep) @ v
+
+    def backward(ctx, g: Any) -> Any:
+        q, k, v, weights, keep = ctx.saved
+        gp = (g @ v.swapaxes(-1, -2)) * keep * weights
+        gs = gp - weights * gp.sum(axis=-1, keepdims=True)
+        gv = (weights * keep).swapaxes(-1, -2) @ g
+        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
+
+
+@in_place_of(Diagonal)
+class PlainDiagonal(Diagonal):
+    """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
+
+    def forward(ctx, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+        ctx.shape, ctx.place = x.shape, (offset, dim1, dim2)
+        x = ctx.xp.moveaxis(x, (dim1, dim2), (-2, -1))
+        first, second = max(-offset, 0), max(offset, 0)
+        places = ctx.xp.arange(max(0, min(x.shape[-2] - first, x.shape[-1] - second)))
+        ctx.key = (..., first + places, second + places)
+        return x.pick(ctx.key)
+
+    def backward(ctx, g: Any) -> Any:
+        gx = ctx.xp.zeros(ctx.shape, g.dtype)
+        ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
+        return gx
+
+
+@in_place_of(Unfold, UnfoldToRead)
+class PlainUnfold(Unfold):
+    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
+        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
+        windows = x.pick((slice(None),) * dim + (places,))
+        return ctx.xp.moveaxis(windows, dim + 1, -1)
+
+
+def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:
+    """Of windows side by side: the shape of an input with windows and their elements as dimensions
+    of their own, [..., rows, size, columns, size]; that with sizes of 1; the places in a window.
+
+    Raises:
+        Untraceable: the windows overlap, or do not cover the input exactly.
+    """
+    lead, plane = shape[: -len(windows.sizes)], shape[-len(windows.sizes) :]
+    pairs = [(m, n // m) for n, m in zip(plane, windows.sizes, strict=True)]
+    spread, kept = (*lead, *sum(pairs, ())), (*lead, *(n for m, _ in pairs for n in (m, 1)))
+    parts = join_dims(window_slices(m * k, m, k, k, 0, 1) for m, k in pairs)
+    if windows.parts != parts or math.prod(spread) != math.prod(shape):
+        raise Untraceable("windows that are not side by side")
+    return spread, kept, list(np.ndindex(*(k for _, k in pairs)))
+
+
+@in_place_of(MaxPool)
+class PlainMaxPool(Formula):
+    """The maximum of windows that lie side by side, and the number of its place in the window."""
+
+    def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
+        ctx.cells, ctx.shape = cells(x.shape, windows), x.shape
+        spread, _, places = ctx.cells
+        if indices or len(places) > 255:
+            raise Untraceable("the places of maxima")
+        rows = x.reshape(spread)
+        parts = [rows[(..., *(i for n in place for i in (slice(None), n)))] for place in places]
+        y, choice = parts[0], ctx.xp.zeros(parts[0].shape, np.uint8)
+        for number, seen in enumerate(parts[1:], 1):
+            # No `where`: a processor that guesses which way to go is often wrong here.
+            choice = ctx.xp.maximum(choice, (seen > y).astype(np.uint8) * number)
+            y = ctx.xp.maximum(y, seen)
+        ctx.save_for_backward(choice)
+        return y
+
+    def backward(ctx, g: Any, _: Any = None) -> Any:
+        (choice,), (_, kept, places) = ctx.saved, ctx.cells
+        sizes = [n for last in places[-1] for n in (1, last + 1)]
+        numbers = ctx.xp.arange(len(places), dtype=np.uint8).reshape(sizes)
+        chosen = choice.reshape(kept) == numbers
+        return (g.reshape(kept) * chosen).reshape(ctx.shape)
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 if __name__ == "__main__":
-    f, k = np.dtype("float32"), np.dtype("int64")
-    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
+    from tinytorch.autograd.engine import grad
+    from tinytorch.compiler import capture as tracing
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn import functional as F
+    from tinytorch.ops.creation import ones
+    from tinytorch.ops.random import manual_seed, rand
 
-    def text(op, *operands, dtype=f):
-        node = Node(op, operands, {}, (4,), np.dtype(dtype))
-        letters = iter("uvw")
-        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
-        return expression(node, operands, texts)
+    def counts(function, *tensors):
+        captured = tracing.capture(function, tensors, {}, tensors)
+        return len(captured.graph.nodes) + len(captured.backward.nodes)
 
-    print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
-    print(text("maximum", n, 0, dtype=k))  # -> u >= 0 ? u : 0
-    print(text("add", m, m, dtype=bool), "|", text("absolute", n, dtype=k))
-    # -> u | v | u < 0 ? -u : u
-    print(text("tanh", x), text("arcsin", n, dtype=float), text("logical_and", m, x, dtype=bool))
-    # -> tanhf(u) asin((double)u) u & (v != 0)
-    print(text("sign", x))  # -> u != u ? u : (float)((u > 0) - (u < 0))
-    print(template("sort", (f, f)))  # -> None
+    def compared(function, *tensors):
+        """How many nodes there are with eager's formulas, and with those above, which give the
+        same values, writes and gradients."""
+        sizes = []
+        for table in ({}, formulas):
+            tracing.formulas.clear()
+            tracing.formulas.update(table)
+            sizes.append(counts(function, *tensors))
+        manual_seed(0)
+        captured = tracing.capture(function, tensors, {}, tensors)
+        arrays = [source.array.copy() for source in captured.sources]
+        value, *others = captured.graph.run(np, arrays)
+        written, saved = others[: len(captured.written)], others[len(captured.written) :]
+        gradients = captured.backward.run(np, [*saved, np.ones_like(value)])
+        manual_seed(0)
+        result = function(*tensors)
+        wanted = [captured.sources[number].tensor for number in captured.wanted]
+        expected = [x.array for x in grad(result, wanted, ones(result.shape))]
+        expected += [captured.sources[number].tensor.array for number in captured.written]
+        assert np.allclose(value, result.array, atol=1e-5)
+        for ours, theirs in zip([*gradients, *written], expected, strict=True):
+            assert np.allclose(ours, theirs, atol=1e-4)
+        return f"{sizes[0]} nodes, now {sizes[1]}"
+
+    manual_seed(1)
+    x, images = rand(6, 8, requires_grad=True), rand(2, 4, 6, 6, requires_grad=True)
+    wide_layer, layer = rand(80, 8, requires_grad=True), rand(5, 8, requires_grad=True)
+    print("linear", compared(F.linear, x, layer), "| few rows", compared(F.linear, x, wide_layer))
+    # -> linear 5 nodes, now 5 | few rows 6 nodes, now 6
+    rows, weight = rand(40, 8, requires_grad=True), rand(100, 8, requires_grad=True)
+    print("40 rows", compared(F.linear, rows, weight))  # -> 40 rows 6 nodes, now 5
+
+    target, weight = tensor([0, 7, 2, 2, 1, 3]), rand(8)
+    print("cross entropy", compared(lambda x: F.cross_entropy(x, target), x))
+    # -> cross entropy 20 nodes, now 19
+    print("weighted", compared(lambda x: F.cross_entropy(x, target, weight), x))
+    # -> weighted 29 nodes, now 28
+    print("of logarithms", compared(lambda x: F.nll_loss(x, target, reduction="none"), x))
+    # -> of logarithms 7 nodes, now 12
+
+    q, k, v = (rand(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
+    attend = F.scaled_dot_product_attention
+    allowed = tensor([[True, False, True, True, False]] * 3 + [[False] * 5])
+    print("attention", compared(lambda *args: attend(*args, None, 0.3, True), q, k, v))
+    # -> attention 51 nodes, now 29
+    print("masked", compared(lambda *args: attend(*args, allowed), q, k, v))
+    # -> masked 43 nodes, now 28
+
+    print("pooling", compared(lambda x: F.max_pool2d(x, 2), images))  # -> pooling 44 nodes, now 25
+    print("overlapping", compared(lambda x: F.max_pool2d(x, 3, 1), images))
+    # -> overlapping 139 nodes, now 4
+    print("with places", compared(lambda x: F.max_pool2d(x, 2, return_indices=True)[0], images))
+    # -> with places 44 nodes, now 5
+    print("windows", counts(lambda x: x.unfold(1, 3, 1) * 2.0, x))  # -> windows 22

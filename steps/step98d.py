@@ -1,234 +1,186 @@
-"""Step 98d: Fallback: what stays a call of NumPy
+"""Step 98d: Rewriting a graph: x * 1 is x
 
-A graph contains operations that have no C expression: gcd, a sort, exp of float16. They stay calls
-of NumPy. `has_expression` tells which nodes have an expression, and must be called before
-`expression`. It also rejects
+A trace records what the formulas do, and formulas are written for all cases. Here most nodes do
+nothing:
 
-    a keyword other than dtype         operands that are neither nodes nor numbers
-    types with different rules         C compares int64 with uint64 differently from NumPy
+    %1 = multiply(%0, 1)      %2 = subtract(%1, 0)      %3 = divide(%2, 1)      %4 = exp(%3)
 
-To move an operation from NumPy to C, one adds a line to a table.
+A compiler has passes: functions from a graph to a graph that computes the same. Most passes look at
+one node at a time. A rule is a function that takes a node, and returns a replacement or None:
 
-Four operations that are not ufuncs do get an expression: where, astype, copy, and erf, which NumPy
-does not have at all.
+    multiply(x, 1)  ->  x            subtract(x, 0)  ->  x            divide(x, 1)  ->  x
 
-The trap: -0.5 converted to an integer is 0, and converted back to a float it is 0.0. GCC merges the
-two conversions into one that keeps the sign: -0.0, and 1 / -0.0 is -inf instead of inf. So
-`converted` tests whether the integer is 0.
+`rewritten` goes through the nodes in order and applies the rule to each. A node's arguments come
+before it, so they are rewritten by then, and one walk turns all four nodes into exp(x). Another
+rule may apply to the replacement, so `rewritten` repeats until the rules return None. The time
+is proportional to the number of nodes.
 
-(PyTorch calls this a fallback: compiled code calls the eager kernel.)
+The trap: x + 0 is not x. For x = -0.0 the sum is 0.0, and 1 / 0.0 is not 1 / -0.0. But x + -0.0 is
+x, and so is x - 0.0. Floating-point numbers have other rules than real numbers, and a pass must not
+change the result.
 
-New: KNOWN, NO_UFUNC, known, has_expression, converted. Changed: types_of, template, expression.
-Try: print text("log1p", x). Which word in which table gives it an expression?
+(PyTorch: the passes of torch.fx and of Inductor, "pattern matching".)
+
+New: Rule, simplify, rewritten, dead_code, algebra, RULES, rule_for, is_number, neutral.
+Try: enter a rule for x * 0 -> 0. For which x is it wrong?
 """
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node
+from tinytorch.compiler.capture import capture
+from tinytorch.compiler.graph import (
+    EFFECTS,
+    Graph,
+    Node,
+    without_dead_code,
+)
+from tinytorch.core.tensor import tensor
 
-# What the element types are called in C.
-C_TYPES = {
-    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
-    "uint8": "uint8_t",
-    "int8": "int8_t",
-    "int16": "int16_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "uint16": "uint16_t",
-    "uint32": "uint32_t",
-    "uint64": "uint64_t",
-    "float32": "float",
-    "float64": "double",
-}
-BOOL = np.dtype(bool)
-KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
-
-# {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
-
-ON_ALL = {
-    "add": "{a} + {b}",
-    "subtract": "{a} - {b}",
-    "multiply": "{a} * {b}",
-    "negative": "-{a}",
-    "less": "{a} < {b}",
-    "greater": "{a} > {b}",
-    "logical_and": "{a} & {b}",
-    "maximum": "{a} >= {b} ? {a} : {b}",
-}
-ON_BOOLS = {
-    "add": "{a} | {b}",
-    "multiply": "{a} & {b}",
-}
-ON_INTS = {
-    "absolute": "{a} < 0 ? -{a} : {a}",
-    "invert": "~{a}",
-}
-ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
-    "absolute": "fabs{f}({a})",
-    "divide": "{a} / {b}",
-    "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
-    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
-    "isnan": "{a} != {a}",
-    "erf": "erf_{t}({a})",
-}
-TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
-NO_UFUNC = frozenset("where astype copy erf erfc".split())
+Rule = Callable[[Node], Node | None]
 
 
-def type_of(value: Any) -> Any:
-    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
-    if hasattr(value, "dtype"):
-        return value.dtype
-    return BOOL if isinstance(value, bool) else type(value)
+def simplify(graph: Graph) -> Graph:
+    """The graph after all passes."""
+    for one_pass in (algebra, dead_code):
+        graph = one_pass(graph)
+    return graph
 
 
-@functools.lru_cache(maxsize=4096)
-def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
-    """The types in which NumPy computes: of the arguments, then of the result."""
-    ufunc = getattr(np, op)
-    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
-    return ufunc.resolve_dtypes((*types, None), **asked)
+def rewritten(graph: Graph, rule: Rule) -> Graph:
+    """The graph with rule(node) in place of each node, again and again, until it gives None.
+
+    A rule gets a node whose arguments are rewritten already. It returns a node of the graph or a
+    new one, which may have new nodes among its arguments.
+    """
+    done: dict[Node, Node] = {node: node for node in graph.inputs}
+    known, nodes = set(graph.inputs), []
+
+    def add(node: Node) -> None:
+        if node not in known:
+            for used in node.inputs():
+                add(used)
+            known.add(node)
+            nodes.append(node)
+
+    for node in graph.nodes:
+        new = node
+        if any(done[used] is not used for used in node.inputs()):
+            new = node.replaced(done.__getitem__)
+        while (better := rule(new)) is not None:
+            new = better
+        add(new)
+        done[node] = new
+    return Graph(graph.inputs, nodes, [done[node] for node in graph.outputs])
 
 
-def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
-    """The types in which a node's operands enter its expression, then that of its result."""
-    if node.op == "where":
-        return (BOOL, node.dtype, node.dtype, node.dtype)
-    if node.op in ("astype", "copy"):
-        return (operands[0].dtype, node.dtype)
-    if node.op in NO_UFUNC:
-        return (node.dtype, node.dtype)
-    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
+def dead_code(graph: Graph) -> Graph:
+    """Without the nodes on which no output depends; what has an effect stays."""
+    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
 
 
-def template(op: str, types: Sequence[np.dtype]) -> str | None:
-    """The C expression of an operation in these types, or None where there is none."""
-    if op in ("astype", "copy"):
-        return "{a}"
-    if op == "where":
-        return "{a} ? {b} : {c}"
-    if op.startswith("logical_"):
-        return ON_ALL[op]
-    if len({dtype for dtype in types[:-1]}) > 1:
+def algebra(graph: Graph) -> Graph:
+    """Applies the rules of RULES."""
+
+    def rule(node: Node) -> Node | None:
+        for of_op in RULES.get(node.op, ()):
+            if (better := of_op(node)) is not None and better is not node:
+                return better
         return None
-    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
+
+    return rewritten(graph, rule)
 
 
-@functools.lru_cache(maxsize=4096)
-def known(op: str, types: tuple) -> bool:
-    return all(t.name in C_TYPES for t in types) and template(op, types) is not None
+RULES: dict[str, list[Rule]] = {}
 
 
-def has_expression(node: Node, operands: Sequence[Any]) -> bool:
-    """Whether C has an expression for a node; else it stays a call of the array library."""
-    if node.op not in NO_UFUNC and not isinstance(getattr(np, node.op, None), np.ufunc):
+def rule_for(*ops: str) -> Callable[[Rule], Rule]:
+    """Enters a rule for these operations into the table."""
+
+    def enter(rule: Rule) -> Rule:
+        for op in ops:
+            RULES.setdefault(op, []).append(rule)
+        return rule
+
+    return enter
+
+
+def is_number(value: Any, *numbers: Any) -> bool:
+    """Whether a value is one of these numbers; a zero with its sign."""
+    if isinstance(value, Node) or not isinstance(value, (int, float, np.generic)):
         return False
-    if any(name != "dtype" for name in node.kwargs):
-        return False
-    if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
-        return False
-    if not all(type_of(x) in KNOWN for x in operands):
-        return False
-    try:
-        types = types_of(node, operands)
-    except TypeError:  # NumPy has no loop for these types, or takes another number of arguments
-        return False
-    return types[-1] == node.dtype and known(node.op, types)
+    return any(value == n and math.copysign(1, value) == math.copysign(1, n) for n in numbers)
 
 
-def literal(value: Any, dtype: np.dtype) -> str:
-    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
-    value = np.asarray(value).astype(dtype)[()]
-    if dtype.kind == "b":
-        return "true" if value else "false"
-    if dtype.kind in "iu":
-        if value == np.iinfo(np.int64).min:
-            return "INT64_MIN"
-        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    text = str(value)  # the shortest that reads back as the same number
-    text = text if any(sign in text for sign in ".e") else f"{text}.0"
-    text += "f" * (dtype == np.float32)
-    return f"({text})" if text.startswith("-") else text
+@rule_for("multiply", "divide", "add", "subtract", "power")
+def neutral(node: Node) -> Node | None:
+    """x * 1, x / 1, x ** 1, x - 0, x + -0."""
+    a, b = node.args
+    if node.op in ("multiply", "add") and not isinstance(a, Node):
+        a, b = b, a
+    neutral_numbers = {"add": (-0.0,), "subtract": (0.0,)}.get(node.op, (1,))
+    same = isinstance(a, Node) and (a.shape, a.dtype) == (node.shape, node.dtype)
+    return a if same and is_number(b, *neutral_numbers) else None
 
 
-def cast(text: str, of: np.dtype, to: np.dtype) -> str:
-    """A variable's value in another type."""
-    if of == to:
-        return text
-    if to.kind == "b":
-        return f"({text} != 0)"
-    if of.kind == "b":  # GCC makes no vectors of (float)bool
-        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
-    return f"({C_TYPES[to.name]}){text}"
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
 
-
-def converted(text: str, x: Node, to: np.dtype) -> str:
-    """An operand's value in another type. GCC merges the casts from float to integer and back into
-    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
-    value = cast(text, x.dtype, to)
-    if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
-        return f"({text} == 0 ? 0 : {value})"
-    return value
-
-
-def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
-    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
-    types = types_of(node, operands)
-    named = {}
-    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
-        if node.op.startswith("logical_"):
-            dtype = BOOL
-        if text is None:
-            named[letter] = literal(x, dtype)
-        else:
-            named[letter] = converted(text, x, dtype)
-    name = types[0].name
-    named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
-    text = template(node.op, types).format_map(named)
-    if node.op in ("astype", "copy"):
-        return converted(texts[0], operands[0], node.dtype)
-    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4 and node.op != "where"
-    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
 
 
 if __name__ == "__main__":
-    f, k = np.dtype("float32"), np.dtype("int64")
-    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
+    x = tensor([0.0, -0.0, 1.5, -2.0])
 
-    def text(op, *operands, dtype=f):
-        node = Node(op, operands, {}, (4,), np.dtype(dtype))
-        operands = [v for v in operands if not isinstance(v, np.dtype)]
-        letters = iter("uvw")
-        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
-        return expression(node, operands, texts) if has_expression(node, operands) else None
+    def shown(function):
+        graph = capture(function, (x,), {}, [x]).graph
+        simple = simplify(graph)
+        before, after = (g.run(np, [x.numpy()])[0] for g in (graph, simple))
+        assert np.array_equal(before, after) and np.array_equal(1 / before, 1 / after)
+        return [node.op for node in graph.nodes], [node.op for node in simple.nodes]
 
-    print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
+    np.seterr(divide="ignore")
+    print(shown(lambda x: ((x * 1 - 0) / 1).exp()))
+    # -> (['multiply', 'subtract', 'divide', 'exp'], ['exp'])
+    print(shown(lambda x: 1 * x + -0.0 + x.exp()))
+    # -> (['multiply', 'add', 'exp', 'add'], ['exp', 'add'])
+    print(shown(lambda x: 2 * x))  # -> (['multiply'], ['multiply'])
 
-    # Operations that are not ufuncs.
-    print(
-        text("where", m, x, 0), "|", text("astype", x, k, dtype=k)
-    )  # -> u ? v : 0.0f | (int64_t)u
-    print(text("erf", x))  # -> erf_float(u)
-    cut = Node("astype", (x, k), {}, (4,), k)
-    print(text("multiply", cut, 0.5, dtype=float))  # -> (u == 0 ? 0 : (double)u) * 0.5
+    # These stay: x + 0 changes the sign of -0.0, and an array of one element has a type.
+    print(shown(lambda x: (x + 0).exp()))  # -> (['add', 'exp'], ['add', 'exp'])
+    print(shown(lambda x: x * tensor(1)))
+    # -> (['constant', 'astype', 'multiply'], ['constant', 'astype', 'multiply'])
 
-    # What stays a call of NumPy.
-    half = Node("input", (), {}, (4,), np.dtype("float16"))
-    print(text("gcd", n, n, dtype=k), text("sort", x), text("log", half, dtype="float16"))
-    # -> None None None
-    print(text("invert", x), text("subtract", m, m, dtype=bool), text("add", x, (1, 2)))
-    # -> None None None
-    other = Node("add", (x, x), {"where": m}, (4,), f)
-    print(has_expression(other, [x, x]), text("add", x, x, dtype=float))  # -> False None
-    unsigned = Node("input", (), {}, (4,), np.dtype("uint64"))
-    print(text("less", n, unsigned, dtype=bool))  # -> None
+    # A rule that finds another case for itself: exp(exp(x)) is exp(x) here.
+    @rule_for("exp")
+    def wrong(node):
+        return node.args[0] if node.args[0].op == "exp" else None
+
+    graph = simplify(capture(lambda x: x.exp().exp().exp() * 1, (x,), {}, [x]).graph)
+    print([node.op for node in graph.nodes])  # -> ['exp']
+
+    # A node whose number comes first.
+    number = Node("input", (), {}, (), np.dtype("float32"))
+    product = Node("multiply", (1, number), {}, (), np.dtype("float32"))
+    print(simplify(Graph([number], [product], [product])).nodes)  # -> []

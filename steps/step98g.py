@@ -1,183 +1,169 @@
-"""Step 98g: Fusion: which operations may share a loop
+"""Step 98g: What the backward recomputes instead of keeping
 
-To fuse operations is to compute them in one loop. A chain can be fused, and so can two chains that
-meet. But equal shapes are not enough:
+Step 97k keeps all that the backward needs of the forward. In a CNN that is the output of each
+convolution, relu of its normalised form, and the parts of the pooling. Most of it follows from the
+convolution's output by a few additions. To keep a float32 number means to write it and to read it
+again, 8 bytes of traffic; an addition takes a fraction of that time. So the backward recomputes it.
 
-    a = exp(x)          a and y have the same shape, but y needs the product p, and p needs all of
-    p = a @ a           a. A loop for a and y would need p before a is complete: a cycle.
-    y = p + a
+Each value has two prices, in bytes of traffic:
 
-Searching for a cycle for each pair of operations takes too long. Levels make it simple. An
-operation joins the groups of those operands that have the highest level, and takes that level. If
-it cannot join, it starts a group one level higher:
+    keep           write it and read it; only read it, where the forward makes it an array anyway
+    compute again  the computation itself, and the prices of its arguments
 
-    x: 0      exp: 1      matmul: 2      add: 3
+The lower one counts. The nodes are in order, so one walk finds all prices. Then the nodes are
+visited in reverse: a value that the backward needs is kept, or computed from arguments that it then
+needs too. A value that the backward has already costs nothing to use, which makes others cheaper.
+So the whole is done three times.
 
-So an edge between two groups always leads to a higher level. Groups of the same level never depend
-on each other, directly or indirectly, and may be merged when an operation uses values of both. Each
-node is visited once, so the time grows with the number of nodes, not with its square.
+A sum, a product, random numbers and whole Functions are never computed twice. A mask of dropout is
+kept, one byte per number, rather than computed from its random numbers, four bytes each.
 
-The trap: when groups are merged, nodes still point to the group that was absorbed. `now` follows
-`inside` to the group that is left.
+Forward and backward are simplified as one graph, before it is cut, so that what both compute is one
+node.
 
-(PyTorch's scheduler scores pairs of nodes and fuses the best pair, again and again, and searches
-for cycles each time.)
+(PyTorch: AOTAutograd's min-cut partitioner finds the minimum. By hand: checkpointing, step 95k.)
 
-New: Group, Fuser, agreed.
-Try: add a line "matmul": "{a} * {b}" to ON_ALL of expressions.py. The demo's first line then shows
-one group that no loop can compute.
+New: SLOW, REDUCTIONS, in_memory, cheaper_again. Changed: divided.
+Try: set SLOW["sin"] and SLOW["erf"] to 0. What is kept of erf(x) * sin(x) then?
 """
 
-import time
+import math
+from collections.abc import Iterable, Sequence
 
-import numpy as np
+from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
+from tinytorch.compiler.simplify import is_elementwise, memory_of, simplify
 
-from tinytorch.compiler.expressions import has_expression
-from tinytorch.compiler.graph import Graph, Node
+# What it costs to compute one element again, in bytes; of other operations one byte.
+SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
+    "expm1 log1p log2 tanh erf sin cos tan power sinh cosh arctan2 remainder".split(), 10
+)
 
-
-class Group:
-    """Nodes that become one kernel.
-
-    Attributes:
-        level: how many nodes outside of it stand one after the other on the way to it, at least.
-            Groups of one level never depend on each other.
-        shape: of its results.
-    """
-
-    def __init__(self, level: int, shape: tuple[int, ...]):
-        self.level, self.shape = level, shape
-        self.nodes: list[Node] = []
-        self.inside: Group | None = None  # the group that has swallowed it
-
-    def now(self) -> "Group":
-        group = self
-        while group.inside is not None:
-            group = group.inside
-        return group
+REDUCTIONS = frozenset("sum prod mean max min any all".split())
 
 
-class Fuser:
-    """Sorts the nodes of one graph into groups.
-
-    Attributes:
-        groups: of each node; None for one that stays as it is.
-        levels: of each node.
-    """
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self.groups: dict[Node, Group] = {}
-        self.levels: dict[Node, int] = {}
-
-    def group(self, node: Node) -> Group | None:
-        found = self.groups.get(node)
-        return None if found is None else found.now()
-
-    def operands(self, node: Node) -> list:
-        """A node's operands: nodes, and the numbers among them."""
-        return [*(node.args[:1] if node.op == "astype" else node.args)]
-
-    def fits(self, node: Node) -> bool:
-        """Whether a node can be in a kernel."""
-        if node.shape is None or 0 in node.shape:
-            return False
-        operands = self.operands(node)
-        return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
-
-    def join(self, node: Node, into: list[Group], level: int) -> Group | None:
-        """Puts a node into one group made of the groups `into`, or where there are none into a new
-        one; None where they do not fit."""
-        group = agreed(into, node.shape, level)
-        if group is not None:
-            group.nodes.append(node)
-            self.groups[node] = group
-        return group
-
-    # Which node goes where.
-
-    def sort(self) -> None:
-        """Gives each node that fits a group: that of its operands, or one of its own."""
-        for node in self.graph.inputs:
-            self.levels[node] = 0
-        for node in self.graph.nodes:
-            bases = self.bases(node)
-            level = max((self.levels[x] for x in bases), default=0)
-            if not self.fits(node):
-                self.levels[node] = level + 1
-            else:
-                into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
-                group = None
-                if into and None not in into:
-                    group = self.join(node, [*into], level)
-                group = group or self.join(node, [], level + 1)
-                self.levels[node] = group.level
-
-    def bases(self, node: Node) -> list[Node]:
-        """The nodes that a node depends on."""
-        return [*dict.fromkeys(node.inputs())]
+def in_memory(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes whose results become arrays anyway: those outside of loops, and their operands."""
+    found: set[Node] = set()
+    for node in nodes:
+        in_loop = is_elementwise(node.op) or node.op in VIEWS or node.op == "astype"
+        if not in_loop or node.op == "view_at":  # a loop does not compute a part of something
+            operands = () if node.op in REDUCTIONS else node.inputs()
+            found.update(memory_of(x) for x in (node, *operands))
+    return found
 
 
-def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
-    """One group of several, where all results have one shape; else None.
+def cheaper_again(
+    nodes: Iterable[Node], forward: set[Node], stored: set[Node], at_hand: set[Node]
+) -> dict[Node, bool]:
+    """For each node before the border, whether the backward computes it rather than gets it.
 
     Args:
-        shape: of a further result.
-        level: of a new group, where there is none yet.
+        forward: those that the forward computes for itself.
+        stored: what has to become an array in the backward.
+        at_hand: what the backward has already, so that others can use it for nothing.
     """
-    if any(group.shape != shape for group in into):
-        return None
-    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level, shape)
-    for group in into:
-        if group is not first:
-            first.nodes += group.nodes
-            group.inside = first
-    return first
+    written, price, again = in_memory(forward), {}, {}
+    for node in nodes:
+        count = math.prod(node.shape or ())
+        size = count * node.dtype.itemsize if node.dtype is not None else 0
+        keep = size if node in written or node.op == "input" else 2 * size
+        compute = 0 if node.op == "constant" else math.inf
+        if node.op in VIEWS:
+            compute = price[node.args[0]]
+        elif is_elementwise(node.op) or node.op == "astype":
+            compute = sum(price[x] for x in {*node.inputs()}) + 2 * size * (node in stored)
+            compute += SLOW.get(node.op, 1) * count * (node in forward)  # else it is done only once
+        again[node] = compute <= keep and compute < math.inf
+        price[node] = 0 if node in at_hand else min(keep, compute)
+    return again
+
+
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph, simplified, as two. The forward gives its first `count` outputs, and then what the
+    backward needs; from that and `grads` the backward computes the others.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    graph, behind = simplify(graph), set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    before = [node for node in graph.nodes if node not in behind]
+    effects = [node for node in before if node.op in EFFECTS]
+    in_forward = set(without_dead_code(before, [*outputs, *effects]))
+    nodes = without_dead_code([node for node in graph.nodes if node in behind], gradients)
+    stored, kept, computed = in_memory(nodes), [], []
+    for _ in range(3):  # what is there for one node makes others cheaper
+        again = cheaper_again((*inputs, *before), in_forward, stored, {*kept, *computed})
+        wanted, kept, computed = {*gradients, *(x for n in nodes for x in n.inputs())}, [], []
+        for node in reversed((*inputs, *before)):
+            if node in wanted:
+                (computed if again[node] else kept).append(node)
+                wanted.update(node.inputs() if again[node] else ())
+    forward = without_dead_code(before, [*outputs, *effects, *kept])
+    # What comes from the forward is an input here, whatever operation computed it there.
+    new = {x: Node("input", (), {}, x.shape, x.dtype, x.made_by, x.line) for x in kept}
+    new |= {x: x for x in grads}
+    nodes = [*computed[::-1], *nodes]
+    for node in nodes:
+        new[node] = node.replaced(new.__getitem__)
+    backward = [[new[x] for x in part] for part in ((*kept, *grads), nodes, gradients)]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph(*backward)
 
 
 if __name__ == "__main__":
-    f = np.dtype("float32")
-    nodes = []
+    import numpy as np
 
-    def new(op, *args, shape=None, **kwargs):
-        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
-        return nodes[-1]
+    from tinytorch.autograd.engine import grad
+    from tinytorch.compiler.capture import capture
+    from tinytorch.nn import functional as F
+    from tinytorch.ops.creation import arange, ones
+    from tinytorch.ops.random import manual_seed, rand
 
-    def groups(*inputs):
-        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
-        fuser.sort()
-        found = dict.fromkeys(group.now() for group in fuser.groups.values())
-        return [" ".join(node.op for node in group.nodes) for group in found]
+    manual_seed(0)
+    x, slope = rand(8, 8, requires_grad=True), ones(8, 8)
 
-    def leaf(*shape):
-        nodes.clear()
-        return Node("input", (), {}, shape, f)
+    def cut(function):
+        """Both directions of a function as one graph, cut in two."""
 
-    x = leaf(8, 8)
-    e = new("exp", x)
-    new("add", new("matmul", e, e), e)
-    print(groups(x))  # -> ['exp', 'add']
+        def both(x, slope):
+            y = function(x)
+            (gradient,) = grad(y, x, slope)
+            return y.detach(), gradient
 
-    # Two chains that meet become one group; so does what comes after.
-    x, y = leaf(8, 8), leaf(8, 8)
-    a, b = new("exp", x), new("multiply", new("tanh", y), 2.0)
-    new("negative", new("add", a, b))
-    print(groups(x, y))  # -> ['tanh multiply exp add negative']
+        whole = capture(both, (x, slope), {}, [x, slope]).graph
+        forward, backward = divided(whole, 1, whole.inputs[1:])
+        manual_seed(1)
+        y, *kept = forward.run(np, [x.array])
+        (gradient,) = backward.run(np, [*kept, slope.array])
+        manual_seed(1)
+        result = function(x)
+        assert np.allclose(y, result.array, atol=1e-6)
+        assert np.allclose(gradient, grad(result, x, slope)[0].array, atol=1e-5)
+        return forward, backward
 
-    # Shapes differ; an operation that C does not know; an empty array.
-    x, w = leaf(8, 8), leaf(8)
-    new("add", new("exp", x), new("tanh", w))
-    new("sort", new("astype", x, f))
-    new("exp", Node("input", (), {}, (0, 3), f))
-    print(groups(x, w, nodes[-1].args[0]))  # -> ['exp', 'tanh', 'add', 'astype']
+    def kept(function):
+        forward, _ = cut(function)
+        return [f"{n.op} {n.dtype}{list(n.shape)}" for n in forward.outputs[1:] if n.op != "input"]
 
-    # Ten times as many nodes take ten times as long, not a hundred times.
-    seconds = []
-    for count in (300, 3000):
-        x = last = leaf(4)
-        for _ in range(count):
-            last = new("add", last, x)
-        start = time.process_time()
-        groups(x)
-        seconds.append(time.process_time() - start)
-    print(seconds[1] < 40 * seconds[0])  # -> True
+    # A chain of products is computed again from x: nothing is kept but the input.
+    def chain(x):
+        for number in range(10):
+            x = x * x * 0.1 + number
+        return x
+
+    print(kept(chain), len(cut(chain)[1].nodes))  # -> [] 57
+    print(kept(lambda x: x * arange(8.0)))  # -> []
+
+    # Slow functions are kept, and so is what the forward makes an array anyway.
+    print(kept(lambda x: x.erf() * x.sin()))  # -> ['sin float32[8, 8]', 'erf float32[8, 8]']
+    print(kept(lambda x: (x @ x).relu() @ x.T))  # -> ['maximum float32[8, 8]']
+
+    # Of dropout one byte for each number; a whole Function is not called again.
+    print(kept(lambda x: F.dropout(x * 2, 0.5)))  # -> ['greater_equal bool[8, 8]']
+    print(kept(lambda x: x.detach().cumsum(1) * x))  # -> ['part float32[8, 8]']
+
+    # Of a softmax the result: it needs a sum, which is never computed twice.
+    print(kept(lambda x: (x * 2 - 1).softmax(1)))  # -> ['divide float32[8, 8]']

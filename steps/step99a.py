@@ -1,163 +1,114 @@
-"""Step 99a: Compiling C and calling it from Python
+"""Step 99a: A chain of operations as one loop
 
-The kernels of topic 98 are text. A C compiler turns the text into a library of machine code, and
-ctypes, a module of Python, loads the library and calls its functions:
+relu(x * 2 + y) is three calls of NumPy. Each one goes over the whole array, and writes an array
+that only the next call reads. For a million float32 numbers, 4 MB go to memory and come back,
+twice. A loop in C needs no arrays in between. It reads x and y once, and writes the result once:
 
-    text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
+    for (long i = 0; i < n; i++) {
+        const float multiply_0 = x[i] * 2.0f;
+        const float add_1 = multiply_0 + y[i];
+        out[i] = add_1 >= 0.0f ? add_1 : 0.0f;
+    }
 
-Most machines have a compiler: `cc`, or the command in the environment variable CC. For the others,
-`pip install ziglang` provides one.
+This topic turns a graph (topic 97) into such loops. It begins with a single line of the loop body:
+the C expression for one node. A table holds a template for each operation. The operands are the
+names of variables, or numbers, which `literal` writes out.
 
-Compiling takes 0.1 s or more, and a program would pay that at each start. But the same text always
-gives the same library. So the library is kept in a cache folder, and its file name is a hash of all
-that it depends on: the text, the flags and the command. If the file exists, `build` loads it.
+A number must have the value that NumPy computes with: 0.1 in float32 is a different number from
+0.1 in float64. `literal` writes the shortest decimal that reads back as the same float32, and adds
+an f. (Without the f, C would compute in double.)
 
-When the compiler fails, it describes the error on its standard error. The first lines of that text
-become the message of a CompilerError. The caller can catch it and go on without C.
+The trap: -x with x = -1 would become --1, which is the decrement operator in C. So negative numbers
+get parentheses.
 
-The trap: ctypes does not know the types of a C function. It takes the result for an int, and
-refuses a Python float as an argument. So set argtypes and restype before the first call.
+(PyTorch's compiler, Inductor, also writes C++ loops for a CPU, and Triton for a GPU.)
 
-New: CompilerError, find_compiler, run_compiler, cache_folder, digest_of, ENDING, build.
-Try: leave the line with argtypes and restype out of the demo, and call library.square(3).
+New: C_TYPES, ON_ALL, literal, expression.
+Try: remove the line of `literal` that adds the f. Which of the printed expressions change?
 """
 
 import ctypes
-import hashlib
-import importlib.util
-import os
-import shlex
 import shutil
 import subprocess
-import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Node
+
+C_TYPES = {"int64": "int64_t", "float32": "float", "float64": "double"}
+ON_ALL = {
+    "add": "{a} + {b}",
+    "multiply": "{a} * {b}",
+    "negative": "-{a}",
+    "maximum": "{a} >= {b} ? {a} : {b}",
+}
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+def literal(value: Any, dtype: np.dtype) -> str:
+    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
+    value = np.asarray(value).astype(dtype)[()]
+    if dtype.kind in "iu":
+        return f"{value}"
+    text = str(value)  # the shortest that reads back as the same number
+    text = text if any(sign in text for sign in ".e") else f"{text}.0"
+    text += "f" * (dtype == np.float32)
+    return f"({text})" if text.startswith("-") else text
 
 
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
-    """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
-
-
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
-
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
-
-
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
-
-
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-
-
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
-
-    Raises:
-        CompilerError: there is no compiler, or it fails.
-    """
-    compiler = find_compiler()
-    name = digest_of("\0".join((source, *flags, *compiler)).encode())[:32]
-    path = cache_folder() / (name + ENDING)
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        text = path.with_suffix(".c")
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        # The libraries that are linked (-lm) have to stand behind the source.
-        run_compiler([*compiler, "-shared", *position, "-o", str(path), str(text), *flags])
-    return ctypes.CDLL(str(path))
+def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
+    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
+    named = {}
+    for letter, x, text in zip("abc", operands, texts, strict=False):
+        named[letter] = literal(x, node.dtype) if text is None else text
+    return ON_ALL[node.op].format_map(named)
 
 
 if __name__ == "__main__":
-    import tempfile
-    import time
-    import types
+    f = np.dtype("float32")
+    x, y = (Node("input", (), {}, (4,), f) for _ in range(2))
+    twice = Node("multiply", (x, 2), {}, (4,), f)
+    total = Node("add", (twice, y), {}, (4,), f)
+    positive = Node("maximum", (total, 0.0), {}, (4,), f)
+    lines = [
+        f"multiply_0 = {expression(twice, (x, 2), ('x[i]', None))}",
+        f"add_1 = {expression(total, (twice, y), ('multiply_0', 'y[i]'))}",
+        f"maximum_2 = {expression(positive, (total, 0.0), ('add_1', None))}",
+    ]
+    body = "\n".join(f"        const {C_TYPES[f.name]} {line};" for line in lines)
+    print(body)
+    # ->         const float multiply_0 = x[i] * 2.0f;
+    # ->         const float add_1 = multiply_0 + y[i];
+    # ->         const float maximum_2 = add_1 >= 0.0f ? add_1 : 0.0f;
 
-    folder = tempfile.TemporaryDirectory()
-    os.environ.pop("CC", None)
-    os.environ["XDG_CACHE_HOME"] = folder.name
-    os.environ.pop("TINYTORCH_CACHE", None)
-    print(cache_folder() == Path(folder.name, "tinytorch"))  # -> True
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder.name, "mine"))
-    print(cache_folder().name)  # -> mine
+    # Numbers: rounded as NumPy rounds, of the right type, with brackets where they are negative.
+    print(literal(0.1, f), literal(0.1, np.dtype(float)), literal(1e30, f))  # -> 0.1f 0.1 1e+30f
+    print(literal(3, np.dtype("int64")), literal(3, f))  # -> 3 3.0f
+    print(expression(Node("negative", (-1,), {}, (), f), (-1,), (None,)))  # -> -(-1.0f)
 
-    def messages(function):
-        try:
-            function()
-        except CompilerError as error:
-            print(str(error)[:64])
-
-    # Which compiler: the one of CC, the system's, the one of ziglang, none.
-    paths, os.environ["PATH"] = os.environ["PATH"], ""
-    sys.modules["ziglang"] = None
-    messages(find_compiler)
-    # -> there is no C compiler: neither $CC, nor 'cc', nor the Python pa
-    sys.modules["ziglang"] = types.ModuleType("ziglang")
-    sys.modules["ziglang"].__spec__ = importlib.util.spec_from_loader("ziglang", None)
-    print(find_compiler()[1:])  # -> ['-m', 'ziglang', 'cc']
-    del sys.modules["ziglang"]
-    os.environ["PATH"], os.environ["CC"] = paths, "/nowhere/cc -pipe"
-    print(find_compiler())  # -> ['/nowhere/cc', '-pipe']
-    messages(lambda: build("int one;"))
-    # -> the C compiler '/nowhere/cc' does not run: [Errno 2] No such fil
-    del os.environ["CC"]
-    if shutil.which("cc"):
-        print(find_compiler())  # -> ...
-
-        source = "float square(float x) { return x * x; }\n"
-        for _ in range(2):
-            start = time.perf_counter()
-            library = build(source, ["-O3", "-lm"])
-            print(f"{time.perf_counter() - start:.4f} s")  # -> ...
-        library.square.argtypes, library.square.restype = [ctypes.c_float], ctypes.c_float
-        print(library.square(3))  # -> 9.0
-        print(sorted(path.suffix for path in cache_folder().iterdir()))  # -> ...
-        try:
-            build("float square(float x) { return y * y; }\n")
-        except CompilerError as error:
-            print("error" in str(error))  # -> True
-    folder.cleanup()
+    # The loop, compiled where there is a C compiler: as NumPy, to the last bit.
+    source = f"""void chain(const float *x, const float *y, float *out, long n) {{
+        for (long i = 0; i < n; i++) {{
+    {body}
+            out[i] = maximum_2;
+        }}
+    }}"""
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=1000).astype(f) for _ in range(2))
+    want, got = np.maximum(a * 2 + b, 0), np.empty_like(a)
+    compiler = shutil.which("cc")
+    if compiler is None:
+        got = want
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "chain.c")
+            path.write_text(source)
+            library = path.with_suffix(".so")
+            flags = ["-O2", "-ffp-contract=off", "-shared", "-fPIC"]
+            subprocess.run([compiler, *flags, path, "-o", library], check=True)
+            pointers = [ctypes.c_void_p(array.ctypes.data) for array in (a, b, got)]
+            ctypes.CDLL(str(library)).chain(*pointers, ctypes.c_long(a.size))
+    print((got == want).all())  # -> True

@@ -1,187 +1,155 @@
-"""Step 99b: A safe cache for compiled libraries
+"""Step 99b: The types in which NumPy computes
 
-The cache of step 99a works as long as nothing goes wrong. These things do go wrong:
+Step 99a assumes that all operands have the type of the result. They need not:
 
-    two processes compile the same text at once      one loads a file that is half written
-    the process is killed while it writes            half a library stays under the right name
-    the disk is damaged, or a file is truncated      the library is broken or empty
-    the compiler is updated                          the old library is still used
-    the home folder is shared by several machines    a processor loads code that it cannot run
+    x / k           float32 and int64: NumPy computes in float64
+    x * 2           a Python number takes the type of x; np.float64(2) does not
+    k < 2.5         the result is bool, but the numbers are compared as float64
+    a + b           of int8: C computes in int, so 100 + 100 is 200; NumPy gives -56
 
-Loading half a library is not an error that Python can catch: the process crashes.
+NumPy can tell us. A ufunc's resolve_dtypes takes the types of the operands (int or float stands for
+a Python number) and returns the types that it would compute in. `cast` converts each operand to its
+type inside the expression. A result type that is smaller than C's int gets a cast around the whole
+expression.
 
-So `compile_to` writes the library in a temporary folder on the same disk, and moves it with
-os.replace. The move is atomic: other processes see no file or a complete one. A checksum is stored
-beside the library. If library and checksum do not match, the library is compiled again. And the
-name now also depends on the version of the compiler and on the features of the processor.
+Bools are bytes in C. GCC does not vectorize a loop that converts a bool to float with a cast, but
+it does vectorize `b ? 1.0f : 0.0f`.
 
-The trap: library and checksum are two files, and the process may be killed between the two moves.
-Then they do not match, and the next process compiles again: slow once, never wrong.
+The trap: nan, infinity and the smallest int64 cannot be written as numbers in C. They have names:
+NAN, INFINITY and INT64_MIN.
 
-New: version_of, cached, compile_to. Changed: build.
-Try: truncate the library to half its size, and load it without asking `cached`. Python crashes.
+(PyTorch's promotion rules differ from NumPy's. By the time a call reaches the graph, tinytorch has
+already applied PyTorch's rules (topic 41), so here only NumPy's matter.)
+
+Changed: C_TYPES, ON_ALL, literal, expression. New: BOOL, type_of, loop_types, types_of, cast.
+Try: compute np.int8(100) + np.int8(100) in Python. What is the value of the C expression u + v
+without its cast?
 """
 
-import ctypes
 import functools
-import hashlib
-import importlib.util
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
+import math
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Node
+
+# What the element types are called in C.
+C_TYPES = {
+    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+}
+BOOL = np.dtype(bool)
+ON_ALL = {
+    "add": "{a} + {b}",
+    "subtract": "{a} - {b}",
+    "multiply": "{a} * {b}",
+    "divide": "{a} / {b}",
+    "negative": "-{a}",
+    "less": "{a} < {b}",
+    "greater": "{a} > {b}",
+    "maximum": "{a} >= {b} ? {a} : {b}",
+}
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+def type_of(value: Any) -> Any:
+    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
+    if hasattr(value, "dtype"):
+        return value.dtype
+    return BOOL if isinstance(value, bool) else type(value)
 
 
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
-    """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
+@functools.lru_cache(maxsize=4096)
+def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+    """The types in which NumPy computes: of the arguments, then of the result."""
+    ufunc = getattr(np, op)
+    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
+    return ufunc.resolve_dtypes((*types, None), **asked)
 
 
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
-
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
+def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
+    """The types in which a node's operands enter its expression, then that of its result."""
+    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
 
 
-@functools.cache
-def version_of(compiler: tuple[str, ...]) -> str:
-    """The compiler's version, and the processor: with -march=native, a library is for this one."""
-    about = Path("/proc/cpuinfo")  # of Linux
-    lines = about.read_text().splitlines() if about.exists() else []
-    features = (line for line in lines if line.startswith(("flags", "Features")))
-    processor = next(features, platform.processor())
-    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
+def literal(value: Any, dtype: np.dtype) -> str:
+    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
+    value = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if dtype.kind in "iu":
+        if value == np.iinfo(np.int64).min:
+            return "INT64_MIN"
+        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    text = str(value)  # the shortest that reads back as the same number
+    text = text if any(sign in text for sign in ".e") else f"{text}.0"
+    text += "f" * (dtype == np.float32)
+    return f"({text})" if text.startswith("-") else text
 
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
+def cast(text: str, of: np.dtype, to: np.dtype) -> str:
+    """A variable's value in another type."""
+    if of == to:
+        return text
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
 
 
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def cached(path: Path) -> bool:
-    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
-    try:
-        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-
-
-def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
-    """Compiles `source` to a library at `path`; source and checksum are put beside it.
-
-    All is written in a folder of its own and then moved. Another process, which may be doing the
-    same, sees no file or a whole one, also when this process is killed between.
-
-    Raises:
-        OSError: the folder cannot be written into.
-        CompilerError: the compiler fails.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
-        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
-        # The libraries that are linked (-lm) have to stand behind the source.
-        run_compiler([*command, *flags])
-        checksum = Path(folder, "checksum")
-        checksum.write_text(digest_of(library.read_bytes()))
-        os.replace(text, path.with_suffix(".c"))
-        os.replace(library, path)
-        os.replace(checksum, path.with_suffix(".sha256"))
-
-
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
-
-    Raises:
-        CompilerError: there is no compiler, or it fails.
-    """
-    compiler = find_compiler()
-    version = version_of(tuple(compiler))
-    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
-    path = cache_folder() / (name + ENDING)
-    if not cached(path):
-        compile_to(path, compiler, flags, source)
-    return ctypes.CDLL(str(path))
+def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
+    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
+    types = types_of(node, operands)
+    named = {}
+    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
+        if text is None:
+            named[letter] = literal(x, dtype)
+        else:
+            named[letter] = cast(text, x.dtype, dtype)
+    text = ON_ALL[node.op].format_map(named)
+    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4
+    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
 
 
 if __name__ == "__main__":
-    folder = tempfile.TemporaryDirectory()
-    os.environ["TINYTORCH_CACHE"] = folder.name
-    source = "int answer(void) { return 42; }\n"
-    print(len(version_of(tuple(find_compiler()))) > 20)  # -> True
-    print(build(source).answer())  # -> 42
-    (library,) = Path(folder.name).glob(f"*{ENDING}")
-    print(cached(library), len(list(Path(folder.name).iterdir())))  # -> True 3
+    f, d, k = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
+    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
 
-    # Half a library, and no library. (In new processes, since this one has loaded the library.)
-    def in_a_new_process():
-        script = f"from steps.step99b import build; print(build({source!r}).answer())"
-        root = Path(__file__).parent.parent
-        command = [sys.executable, "-c", script]
-        return subprocess.run(command, capture_output=True, text=True, cwd=root).stdout.strip()
+    def text(op, operands, to, **kwargs):
+        node = Node(op, tuple(operands), kwargs, (4,), np.dtype(to))
+        letters = iter("uv")
+        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
+        return expression(node, operands, texts)
 
-    data = library.read_bytes()
-    library.unlink()
-    library.write_bytes(data[: len(data) // 2])
-    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
-    library.unlink()
-    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
+    print(text("divide", (x, n), d))  # -> (double)u / (double)v
+    print(text("multiply", (x, 2), f), "|", text("multiply", (x, np.float64(2)), d))
+    # -> u * 2.0f | (double)u * 2.0
+    print(text("less", (n, 2.5), bool))  # -> (double)u < 2.5
+    print(text("multiply", (x, m), f), "|", text("add", (n, True), k))
+    # -> u * (v ? 1.0f : 0.0f) | u + 1
+    print(text("add", (x, x), d, dtype=d))  # -> (double)u + (double)v
+    byte = Node("input", (), {}, (4,), np.dtype("int8"))
+    print(text("add", (byte, byte), "int8"))  # -> (int8_t)(u + v)
+    print(cast("u", f, BOOL), type_of(True), type_of(2))  # -> (u != 0) bool <class 'int'>
+    print(types_of(Node("divide", (n, n)), (n, n))[-1])  # -> float64
 
-    # Three processes at once.
-    shutil.rmtree(folder.name)
-    command = [sys.executable, "-c", f"from steps.step99b import build; build({source!r})"]
-    root = Path(__file__).parent.parent
-    running = [subprocess.Popen(command, cwd=root) for _ in range(3)]
-    print([process.wait() for process in running], cached(library))  # -> [0, 0, 0] True
-    print(len(list(Path(folder.name).iterdir())))  # -> 3
-    folder.cleanup()
+    values = np.nan, np.inf, -np.inf, -2.5
+    print(*(literal(value, f) for value in values))  # -> NAN INFINITY (-INFINITY) (-2.5f)
+    print(literal(-(2**63), k), literal(2**64 - 1, np.dtype("uint64")), literal(1, BOOL))
+    # -> INT64_MIN 18446744073709551615u true
+    print(literal(0, BOOL), C_TYPES["bool"])  # -> false uint8_t

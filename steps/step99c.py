@@ -1,238 +1,171 @@
-"""Step 99c: Fallbacks when compiling fails
+"""Step 99c: An expression for each kind of number
 
-Three failures still end a program that could go on:
+The template for maximum(a, b) in step 99a is wrong where a is nan. Every comparison with nan is
+false, so the expression picks b; NumPy's answer is nan. The template for floats has to test for it:
 
-    the cache is read-only, or the disk is full         another folder can be used
-    the compiler lacks -fopenmp (Apple's clang, zig)    the code is right without it, and slower
-    the compiler fails for another reason               the program can run without C
+    (a > b) | (a != a) ? a : b          only nan differs from itself
 
-1. A folder that cannot be written is replaced by a temporary one, deleted when the process ends.
-2. `LEFT_OUT` lists flags to leave out, attempt by attempt. `first_try` remembers which attempt
-   succeeded with a compiler, so that later texts begin there.
-3. Every other failure becomes a CompilerError.
+So each kind of number (bools, integers, floats) has a table of its own. `template` looks there
+first, then in ON_ALL, which holds what is the same for all kinds. For example, + of bools is |.
+Functions of C's library end in f for float32 (tanhf); {f} in a template stands for that letter, and
+{t} for the name of the C type.
 
-The trap: a full disk looks like a failing compiler, because the compiler reports in its own words
-that it cannot write its output. So after each failure `compile_to` writes a file itself. If that
-fails too, the disk was the problem. And when several attempts fail, the first message is reported:
-the last one may only speak of missing flags.
+The trap: logical_and takes operands of any type and tests whether each is zero. So its operands
+are cast to bool, whatever type NumPy computes in. Its template uses & rather than &&: C evaluates
+the right side of && only if the left side is true, and GCC does not vectorize a loop with such a
+branch.
 
-PyTorch's compiler raises an error when there is no C compiler.
+(PyTorch: torch._inductor.codegen.cpp, class CppOverrides, has a method for each operation.)
 
-New: temporary_folder, LEFT_OUT, first_try. Changed: compile_to, build.
-Try: make the cache folder read-only (chmod 500), and compile. Where is the library?
+New: LIBRARY, ON_BOOLS, ON_INTS, ON_FLOATS, TABLES, template. Changed: ON_ALL, expression.
+Try: give ON_FLOATS the template that ON_ALL has for maximum, and look at the demo's first line.
 """
 
-import atexit
-import ctypes
 import functools
-import hashlib
-import importlib.util
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
+import math
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Node
+
+# What the element types are called in C.
+C_TYPES = {
+    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+}
+BOOL = np.dtype(bool)
+# {f} is "f" in float32 and nothing in float64: expf and exp.
+LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
+
+ON_ALL = {
+    "add": "{a} + {b}",
+    "subtract": "{a} - {b}",
+    "multiply": "{a} * {b}",
+    "negative": "-{a}",
+    "less": "{a} < {b}",
+    "greater": "{a} > {b}",
+    "logical_and": "{a} & {b}",
+    "maximum": "{a} >= {b} ? {a} : {b}",
+}
+ON_BOOLS = {
+    "add": "{a} | {b}",
+    "multiply": "{a} & {b}",
+}
+ON_INTS = {
+    "absolute": "{a} < 0 ? -{a} : {a}",
+    "invert": "~{a}",
+}
+ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
+    "absolute": "fabs{f}({a})",
+    "divide": "{a} / {b}",
+    "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
+    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
+    "isnan": "{a} != {a}",
+}
+TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+def type_of(value: Any) -> Any:
+    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
+    if hasattr(value, "dtype"):
+        return value.dtype
+    return BOOL if isinstance(value, bool) else type(value)
 
 
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
-    """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
+@functools.lru_cache(maxsize=4096)
+def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+    """The types in which NumPy computes: of the arguments, then of the result."""
+    ufunc = getattr(np, op)
+    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
+    return ufunc.resolve_dtypes((*types, None), **asked)
 
 
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
-
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
+def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
+    """The types in which a node's operands enter its expression, then that of its result."""
+    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
 
 
-@functools.cache
-def version_of(compiler: tuple[str, ...]) -> str:
-    """The compiler's version, and the processor: with -march=native, a library is for this one."""
-    about = Path("/proc/cpuinfo")  # of Linux
-    lines = about.read_text().splitlines() if about.exists() else []
-    features = (line for line in lines if line.startswith(("flags", "Features")))
-    processor = next(features, platform.processor())
-    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
+def template(op: str, types: Sequence[np.dtype]) -> str | None:
+    """The C expression of an operation in these types, or None where there is none."""
+    if op.startswith("logical_"):
+        return ON_ALL[op]
+    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
 
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
+def literal(value: Any, dtype: np.dtype) -> str:
+    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
+    value = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if dtype.kind in "iu":
+        if value == np.iinfo(np.int64).min:
+            return "INT64_MIN"
+        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    text = str(value)  # the shortest that reads back as the same number
+    text = text if any(sign in text for sign in ".e") else f"{text}.0"
+    text += "f" * (dtype == np.float32)
+    return f"({text})" if text.startswith("-") else text
 
 
-@functools.cache
-def temporary_folder() -> Path:
-    """In place of the cache where that cannot be used. It goes when the process ends."""
-    folder = tempfile.mkdtemp(prefix="tinytorch-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+def cast(text: str, of: np.dtype, to: np.dtype) -> str:
+    """A variable's value in another type."""
+    if of == to:
+        return text
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
 
 
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def cached(path: Path) -> bool:
-    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
-    try:
-        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-# Flags that a compiler may lack: the code is right without them, and slower. Which of the tuples a
-# compiler needs is known once it has compiled something.
-LEFT_OUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native"))
-first_try: dict[tuple[str, ...], int] = {}
-
-
-def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
-    """Compiles `source` to a library at `path`; source and checksum are put beside it.
-
-    All is written in a folder of its own and then moved. Another process, which may be doing the
-    same, sees no file or a whole one, also when this process is killed between.
-
-    Raises:
-        OSError: the folder cannot be written into.
-        CompilerError: the compiler fails.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
-        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
-        problem = None
-        attempts = range(first_try.get(tuple(compiler), 0), len(LEFT_OUT))
-        for attempt in attempts:
-            try:
-                # The libraries that are linked (-lm) have to stand behind the source.
-                run_compiler([*command, *(x for x in flags if x not in LEFT_OUT[attempt])])
-                first_try[tuple(compiler)] = attempt
-                break
-            except CompilerError as error:
-                # Is it the disk? Then this raises an OSError. Is it the source? Then the first
-                # message says more than the last.
-                Path(folder, "space").write_bytes(bytes(2**20))
-                problem = problem or error
+def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
+    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
+    types = types_of(node, operands)
+    named = {}
+    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
+        if node.op.startswith("logical_"):
+            dtype = BOOL
+        if text is None:
+            named[letter] = literal(x, dtype)
         else:
-            raise problem
-        checksum = Path(folder, "checksum")
-        checksum.write_text(digest_of(library.read_bytes()))
-        os.replace(text, path.with_suffix(".c"))
-        os.replace(library, path)
-        os.replace(checksum, path.with_suffix(".sha256"))
-
-
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
-
-    Raises:
-        CompilerError: there is no compiler, or it fails, or there is no place to write to.
-    """
-    compiler = find_compiler()
-    version = version_of(tuple(compiler))
-    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
-    try:
-        path = cache_folder() / (name + ENDING)
-        if not cached(path):
-            compile_to(path, compiler, flags, source)
-    except OSError:  # the folder is read-only, or full
-        try:
-            path = temporary_folder() / (name + ENDING)
-            if not cached(path):
-                compile_to(path, compiler, flags, source)
-        except OSError as error:
-            raise CompilerError(f"no place for a compiled library: {error}") from error
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompilerError(f"the compiled library cannot be loaded: {error}") from error
+            named[letter] = cast(text, x.dtype, dtype)
+    name = types[0].name
+    named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
+    text = template(node.op, types).format_map(named)
+    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4
+    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
 
 
 if __name__ == "__main__":
-    folder = tempfile.mkdtemp()
-    REAL = find_compiler()
-    source = "int answer(void) { return 42; }\n"
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "cache"))
+    f, k = np.dtype("float32"), np.dtype("int64")
+    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
 
-    def pretend(name, body):
-        """Replaces the compiler: runs `body`, then the real compiler."""
-        path = Path(folder, name)
-        real = shlex.join(REAL)
-        path.write_text(f'#!/bin/sh\n{body}\nexec {real} "$@"\n')
-        path.chmod(0o700)
-        return str(path)
+    def text(op, *operands, dtype=f):
+        node = Node(op, operands, {}, (4,), np.dtype(dtype))
+        letters = iter("uvw")
+        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
+        return expression(node, operands, texts)
 
-    # A compiler without -fopenmp: the second attempt succeeds, and later texts begin with it.
-    no_openmp = 'case "$*" in *-fopenmp*) echo "no omp.h" >&2; exit 1;; esac'
-    os.environ["CC"] = pretend("mycc", no_openmp)
-    print(build(source, ["-fopenmp"]).answer(), list(first_try.values()))  # -> 42 [1]
-    try:
-        build("int answer(void) { return forty_two; }\n", ["-fopenmp"])
-    except CompilerError as error:
-        print("forty_two" in str(error))  # -> True
-
-    # The cache "folder" is a file: the library goes to the temporary folder.
-    Path(folder, "file").write_text("")
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "file"))
-    print(build(source).answer(), len(list(temporary_folder().iterdir())))  # -> 42 3
-
-    def message():
-        try:
-            build(source)
-        except CompilerError as error:
-            text = str(error).replace(str(temporary_folder()), "TEMPORARY")
-            print(text.replace(folder, "FOLDER").splitlines()[0][:70])
-
-    shutil.rmtree(temporary_folder())
-    temporary_folder().write_text("")  # this folder fails, too
-    message()  # -> no place for a compiled library: [Errno 17] File exists: 'TEMPORARY'
-    temporary_folder().unlink()
-
-    # A compiler whose output is not a library.
-    nonsense = 'while [ "$1" ]; do [ "$1" = -o ] && echo no > "$2"; shift; done; exit 0'
-    os.environ["CC"] = pretend("othercc", nonsense)
-    message()  # -> the compiled library cannot be loaded: TEMPORARY...
-    shutil.rmtree(folder)
+    print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
+    print(text("maximum", n, 0, dtype=k))  # -> u >= 0 ? u : 0
+    print(text("add", m, m, dtype=bool), "|", text("absolute", n, dtype=k))
+    # -> u | v | u < 0 ? -u : u
+    print(text("tanh", x), text("arcsin", n, dtype=float), text("logical_and", m, x, dtype=bool))
+    # -> tanhf(u) asin((double)u) u & (v != 0)
+    print(text("sign", x))  # -> u != u ? u : (float)((u > 0) - (u < 0))
+    print(template("sort", (f, f)))  # -> None

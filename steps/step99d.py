@@ -1,149 +1,234 @@
-"""Step 99d: Code generation: a graph as Python text
+"""Step 99d: Fallback: what stays a call of NumPy
 
-Graph.run decides again in each run what each node has to do: it looks values up in a dict, compares
-the name of the operation, calls getattr. None of these answers changes between runs. A code
-generator does this work once, and writes the calls that are left as text:
+A graph contains operations that have no C expression: gcd, a sort, exp of float16. They stay calls
+of NumPy. `has_expression` tells which nodes have an expression, and must be called before
+`expression`. It also rejects
 
-    node of the graph                                text
-    %3 = multiply(%0, 2.0)                           a3 = multiply(a0, 2.0)
-    %4 = sum(%3, axis=(0,), keepdims=False)          a4 = sum(a3, axis=(0,), keepdims=False)
+    a keyword other than dtype         operands that are neither nodes nor numbers
+    types with different rules         C compares int64 with uint64 differently from NumPy
 
-`Text.of` writes an argument. Numbers, strings and tuples can be written as Python literals. Other
-values (a dtype, a function, a random generator) get a name, and the dict `names` maps the name to
-the value. exec() runs the text with `names` as its global variables.
+To move an operation from NumPy to C, one adds a line to a table.
 
-The traps: two values may want the same name, such as the function exp and a Function called Exp.
-Then `named` adds a number to the second one. And repr(float("inf")) is "inf", which Python does not
-know as a number, so `names` contains inf and nan.
+Four operations that are not ufuncs do get an expression: where, astype, copy, and erf, which NumPy
+does not have at all.
 
-PyTorch calls this codegen. torch.compile generates Python too, around its kernels.
+The trap: -0.5 converted to an integer is 0, and converted back to a float it is 0.0. GCC merges the
+two conversions into one that keeps the sign: -0.0, and 1 / -0.0 is -inf instead of inf. So
+`converted` tests whether the integer is 0.
 
-New: Text.
-Try: print(text.names) in the demo. Which names did you not expect?
+(PyTorch calls this a fallback: compiled code calls the eager kernel.)
+
+New: KNOWN, NO_UFUNC, known, has_expression, converted. Changed: types_of, template, expression.
+Try: print text("log1p", x). Which word in which table gives it an expression?
 """
 
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
-from tinytorch.ops.erf import erf_of
+from tinytorch.compiler.graph import Node
+
+# What the element types are called in C.
+C_TYPES = {
+    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+}
+BOOL = np.dtype(bool)
+KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
+
+# {f} is "f" in float32 and nothing in float64: expf and exp.
+LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
+
+ON_ALL = {
+    "add": "{a} + {b}",
+    "subtract": "{a} - {b}",
+    "multiply": "{a} * {b}",
+    "negative": "-{a}",
+    "less": "{a} < {b}",
+    "greater": "{a} > {b}",
+    "logical_and": "{a} & {b}",
+    "maximum": "{a} >= {b} ? {a} : {b}",
+}
+ON_BOOLS = {
+    "add": "{a} | {b}",
+    "multiply": "{a} & {b}",
+}
+ON_INTS = {
+    "absolute": "{a} < 0 ? -{a} : {a}",
+    "invert": "~{a}",
+}
+ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
+    "absolute": "fabs{f}({a})",
+    "divide": "{a} / {b}",
+    "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
+    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
+    "isnan": "{a} != {a}",
+    "erf": "erf_{t}({a})",
+}
+TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
+NO_UFUNC = frozenset("where astype copy erf erfc".split())
 
 
-class Text:
-    """Writes values as Python text.
+def type_of(value: Any) -> Any:
+    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
+    if hasattr(value, "dtype"):
+        return value.dtype
+    return BOOL if isinstance(value, bool) else type(value)
 
-    Attributes:
-        xp: the array library.
-        name_of: the name of a node's result in the text.
-        names: what the text means by its other names.
-        special: operations that are no functions of the array library.
-    """
 
-    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
-        self.xp, self.name_of = xp, name_of
-        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+@functools.lru_cache(maxsize=4096)
+def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+    """The types in which NumPy computes: of the arguments, then of the result."""
+    ufunc = getattr(np, op)
+    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
+    return ufunc.resolve_dtypes((*types, None), **asked)
 
-    def named(self, name: str, value: Any) -> str:
-        """A name for `value`: `name`, with a number behind it where that means another value."""
-        free, number = name, 1
-        while self.names.setdefault(free, value) is not value:
-            free, number = f"{name}_{number}", number + 1
-        return free
 
-    def of(self, value: Any) -> str:
-        """The text of an argument."""
-        if isinstance(value, Node):
-            return self.name_of(value)
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, np.floating):
-            return f"{self.of(value.dtype)}.type({value.item()!r})"
-        if isinstance(value, np.dtype):
-            return self.named(value.name, value)
-        if value is None or type(value) in (bool, int, float, str):
-            return repr(value)
-        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
+def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
+    """The types in which a node's operands enter its expression, then that of its result."""
+    if node.op == "where":
+        return (BOOL, node.dtype, node.dtype, node.dtype)
+    if node.op in ("astype", "copy"):
+        return (operands[0].dtype, node.dtype)
+    if node.op in NO_UFUNC:
+        return (node.dtype, node.dtype)
+    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
 
-    def call(self, function: Any, node: Node) -> str:
-        given = [self.of(value) for value in node.args]
-        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
-        return f"{function}({', '.join(given)})"
 
-    def expression(self, node: Node) -> str:
-        """The text that computes `node`. Everything but "constant"."""
-        op, args = node.op, node.args
-        if op == "random":
-            numbers = ", ".join(map(self.of, args[2:]))
-            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        function = self.special.get(op) or getattr(self.xp, op)
-        return self.call(self.named(op, function), node)
+def template(op: str, types: Sequence[np.dtype]) -> str | None:
+    """The C expression of an operation in these types, or None where there is none."""
+    if op in ("astype", "copy"):
+        return "{a}"
+    if op == "where":
+        return "{a} ? {b} : {c}"
+    if op.startswith("logical_"):
+        return ON_ALL[op]
+    if len({dtype for dtype in types[:-1]}) > 1:
+        return None
+    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
+
+
+@functools.lru_cache(maxsize=4096)
+def known(op: str, types: tuple) -> bool:
+    return all(t.name in C_TYPES for t in types) and template(op, types) is not None
+
+
+def has_expression(node: Node, operands: Sequence[Any]) -> bool:
+    """Whether C has an expression for a node; else it stays a call of the array library."""
+    if node.op not in NO_UFUNC and not isinstance(getattr(np, node.op, None), np.ufunc):
+        return False
+    if any(name != "dtype" for name in node.kwargs):
+        return False
+    if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
+        return False
+    if not all(type_of(x) in KNOWN for x in operands):
+        return False
+    try:
+        types = types_of(node, operands)
+    except TypeError:  # NumPy has no loop for these types, or takes another number of arguments
+        return False
+    return types[-1] == node.dtype and known(node.op, types)
+
+
+def literal(value: Any, dtype: np.dtype) -> str:
+    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
+    value = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if dtype.kind in "iu":
+        if value == np.iinfo(np.int64).min:
+            return "INT64_MIN"
+        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    text = str(value)  # the shortest that reads back as the same number
+    text = text if any(sign in text for sign in ".e") else f"{text}.0"
+    text += "f" * (dtype == np.float32)
+    return f"({text})" if text.startswith("-") else text
+
+
+def cast(text: str, of: np.dtype, to: np.dtype) -> str:
+    """A variable's value in another type."""
+    if of == to:
+        return text
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
+
+
+def converted(text: str, x: Node, to: np.dtype) -> str:
+    """An operand's value in another type. GCC merges the casts from float to integer and back into
+    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
+    value = cast(text, x.dtype, to)
+    if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
+        return f"({text} == 0 ? 0 : {value})"
+    return value
+
+
+def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
+    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
+    types = types_of(node, operands)
+    named = {}
+    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
+        if node.op.startswith("logical_"):
+            dtype = BOOL
+        if text is None:
+            named[letter] = literal(x, dtype)
+        else:
+            named[letter] = converted(text, x, dtype)
+    name = types[0].name
+    named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
+    text = template(node.op, types).format_map(named)
+    if node.op in ("astype", "copy"):
+        return converted(texts[0], operands[0], node.dtype)
+    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4 and node.op != "where"
+    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
 
 
 if __name__ == "__main__":
-    import importlib
-    import time
+    f, k = np.dtype("float32"), np.dtype("int64")
+    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, rand_like
+    def text(op, *operands, dtype=f):
+        node = Node(op, operands, {}, (4,), np.dtype(dtype))
+        operands = [v for v in operands if not isinstance(v, np.dtype)]
+        letters = iter("uvw")
+        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
+        return expression(node, operands, texts) if has_expression(node, operands) else None
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
 
-    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
-        """The text of a function that does what the graph does, and the function."""
-        every = [*graph.inputs, *graph.nodes]
-        names = {node: f"a{number}" for number, node in enumerate(every)}
-        text = Text(xp, names.__getitem__)
-        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
-        for node in graph.nodes:
-            if node.op == "constant":
-                text.names[names[node]] = node.args[0]
-            else:
-                lines.append(f"    {names[node]} = {text.expression(node)}")
-        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
-        exec("\n".join(lines), text.names)
-        return "\n".join(lines), text.names["run"]
+    # Operations that are not ufuncs.
+    print(
+        text("where", m, x, 0), "|", text("astype", x, k, dtype=k)
+    )  # -> u ? v : 0.0f | (int64_t)u
+    print(text("erf", x))  # -> erf_float(u)
+    cut = Node("astype", (x, k), {}, (4,), k)
+    print(text("multiply", cut, 0.5, dtype=float))  # -> (u == 0 ? 0 : (double)u) * 0.5
 
-    def f(x, w):
-        return ((x @ w).tanh() * 2).sum(0)
-
-    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
-    graph = capture(f, (x, w), {}, [x, w]).graph
-    text, run = generated(graph)
-    print(text)
-    # -> def run(a0, a1):
-    # ->     a2 = matmul(a0, a1)
-    # ->     a3 = tanh(a2)
-    # ->     a4 = multiply(a3, 2.0)
-    # ->     a5 = sum(a4, axis=(0,), keepdims=False)
-    # ->     return a5
-    print(run(x.array, w.array), graph.run(np, [x.array, w.array])[0])
-    # -> [ 3.9731617 -1.5231884] [ 3.9731617 -1.5231884]
-
-    def seconds(function):
-        start = time.perf_counter()
-        for _ in range(2000):
-            function()
-        return time.perf_counter() - start
-
-    arrays = [x.array, w.array]
-    ratio = seconds(lambda: graph.run(np, arrays)) / seconds(lambda: run(*arrays))
-    print(f"Graph.run takes {ratio:.1f} times as long as the text")  # -> ...
-
-    # A value that is not a literal gets a name. A second value with the same name gets a number.
-    t = Text(np, str)
-    print(t.of((1, float("inf"), None, np.dtype("int8"), np.float32(0.5))))
-    # -> (1, inf, None, int8, float32.type(0.5))
-    print(t.of(np.exp), t.of(type("Exp", (), {})), t.of(np.exp))  # -> exp exp_1 exp
-
-    manual_seed(0)  # random numbers are drawn again in each run
-    graph = capture(rand_like, (x,), {}, [x]).graph
-    text, run = generated(graph)
-    print(text.splitlines()[1].strip())  # -> a1 = generator.source.uniform((2, 2), float32)
-    print((run(x.array) != run(x.array)).all())  # -> True
-    print(t.names is not None and t.special["erf"](np.float64(1)))  # -> 0.8427007929497149
+    # What stays a call of NumPy.
+    half = Node("input", (), {}, (4,), np.dtype("float16"))
+    print(text("gcd", n, n, dtype=k), text("sort", x), text("log", half, dtype="float16"))
+    # -> None None None
+    print(text("invert", x), text("subtract", m, m, dtype=bool), text("add", x, (1, 2)))
+    # -> None None None
+    other = Node("add", (x, x), {"where": m}, (4,), f)
+    print(has_expression(other, [x, x]), text("add", x, x, dtype=float))  # -> False None
+    unsigned = Node("input", (), {}, (4,), np.dtype("uint64"))
+    print(text("less", n, unsigned, dtype=bool))  # -> None

@@ -1,166 +1,310 @@
-"""Step 99e: Code generation for views
+"""Step 99e: Catalogue: the other expressions
 
-Step 99d writes a node as a call. A view is often an index, and a graph stores the index as a tuple:
+The remaining lines of the tables of steps 99c and 99d: functions of C's library, NumPy functions
+that C can write in one expression, and integer operations. Skim them; three are worth a look.
 
-    (slice(None), slice(None, None, 2), ...)      a[:, ::2, ...]
-    (0,)                                          a[0,]
-    ()                                            a[()]
+Division. // and % in NumPy follow Python: -7 // 2 is -4, and -7 % 2 is 1. C gives -3 and -1. Two C
+functions (DIVISIONS) correct that, written for each type that needs them. NumPy's integers give
+1 // 0 = 0 with a warning; in C this division would end the process.
 
-`key` writes the part in the brackets. A view is written as an index, as a method of the array
-(transpose, reshape, view), or as a call (broadcast_to, which is not a method). `view` makes this
-choice. Its argument is the name of an array instead of a node, because a write may go through a
-chain of views (step 99n), and only the first array of the chain has a node.
+logaddexp of two equal infinities: inf - inf is nan, so equal operands have a case of their own.
 
-One more kind of node is not a call: "part", one of the results of a node with several results. With
-it, every graph can be written as Python. The demo compares the forward and backward of a network.
+COSTS estimates the time of an operation, measured in additions. If two passes need a value, step
+99o uses the costs to decide between computing it twice and storing it.
 
-The trap: a[1] and a[1, ...] differ. For an array with one dimension, a[1] is a NumPy scalar, a
-copy. a[1, ...] is an array with no dimensions that shows the memory of `a`.
-
-New: Text.key, Text.view. Changed: Text.of, Text.expression.
-Try: print the text of the backward pass. Which lines belong to tanh?
+New: DIVISIONS, COSTS, REDUCTIONS, and lines of the tables.
+Try: print -7 / 2 and -7 % 2 from a C program, and compare with Python's -7 // 2 and -7 % 2.
 """
 
-from collections.abc import Callable
-from types import EllipsisType
+import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
-from tinytorch.ops.erf import erf_of
+from tinytorch.compiler.graph import Node
+
+# What the element types are called in C.
+C_TYPES = {
+    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+}
+BOOL = np.dtype(bool)
+REDUCTIONS = frozenset("sum prod mean max min any all".split())
+KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
+
+# {f} is "f" in float32 and nothing in float64: expf and exp.
+LIBRARY = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt hypot sqrt
+    floor ceil trunc rint copysign""".split()
+LIBRARY = {name: name for name in LIBRARY} | {
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "arctan2": "atan2",
+    "power": "pow",
+    "float_power": "pow",
+    "fabs": "fabs",
+}
+# These take long: their result is kept rather than computed twice.
+COSTS = {
+    **dict.fromkeys((*LIBRARY, "remainder", "floor_divide", "fmod"), 20),
+    **dict.fromkeys(("floor", "ceil", "trunc", "rint", "fabs"), 1),
+    **dict.fromkeys(("sqrt", "divide", "reciprocal"), 4),
+    "logaddexp": 40,
+}
+
+ON_ALL = {
+    "add": "{a} + {b}",
+    "subtract": "{a} - {b}",
+    "multiply": "{a} * {b}",
+    "negative": "-{a}",
+    "positive": "{a}",
+    "square": "{a} * {a}",
+    "equal": "{a} == {b}",
+    "not_equal": "{a} != {b}",
+    "less": "{a} < {b}",
+    "less_equal": "{a} <= {b}",
+    "greater": "{a} > {b}",
+    "greater_equal": "{a} >= {b}",
+    "logical_and": "{a} & {b}",
+    "logical_or": "{a} | {b}",
+    "logical_xor": "{a} != {b}",
+    "logical_not": "!{a}",
+    "maximum": "{a} >= {b} ? {a} : {b}",
+    "minimum": "{a} <= {b} ? {a} : {b}",
+}
+ON_BOOLS = {
+    "add": "{a} | {b}",
+    "multiply": "{a} & {b}",
+    "invert": "!{a}",
+    "bitwise_and": "{a} & {b}",
+    "bitwise_or": "{a} | {b}",
+    "bitwise_xor": "{a} ^ {b}",
+    "absolute": "{a}",
+}
+ON_INTS = {
+    "absolute": "{a} < 0 ? -{a} : {a}",
+    "sign": "({a} > 0) - ({a} < 0)",
+    "invert": "~{a}",
+    "bitwise_and": "{a} & {b}",
+    "bitwise_or": "{a} | {b}",
+    "bitwise_xor": "{a} ^ {b}",
+    "floor_divide": "floor_divide_{t}({a}, {b})",
+    "remainder": "remainder_{t}({a}, {b})",
+}
+ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
+    **{name: f"{LIBRARY[name]}{{f}}({{a}}, {{b}})" for name in ("arctan2", "hypot", "copysign")},
+    **dict.fromkeys(("power", "float_power"), "pow{f}({a}, {b})"),
+    "erf": "erf_{t}({a})",
+    "exp": "exp_{t}({a})",
+    "absolute": "fabs{f}({a})",
+    "divide": "{a} / {b}",
+    "reciprocal": "1 / {a}",
+    "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
+    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
+    "minimum": "({a} < {b}) | ({a} != {a}) ? {a} : {b}",
+    "fmax": "({a} > {b}) | ({b} != {b}) ? {a} : {b}",
+    "fmin": "({a} < {b}) | ({b} != {b}) ? {a} : {b}",
+    "isnan": "{a} != {a}",
+    "isinf": "fabs{f}({a}) == INFINITY",
+    "isfinite": "fabs{f}({a}) < INFINITY",
+    "signbit": "copysign{f}(1, {a}) < 0",
+    "fmod": "fmod{f}({a}, {b})",
+    "floor_divide": "floor_divide_{t}({a}, {b})",
+    "remainder": "remainder_{t}({a}, {b})",
+    "logaddexp": "{a} == {b} ? {a} + ({t})0.6931471805599453"
+    " : ({a} > {b} ? {a} : {b}) + log1p{f}(exp{f}(-fabs{f}({a} - {b})))",
+}
+TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
+NO_UFUNC = frozenset("where astype copy erf erfc".split())
+
+# Division as Python does it: the remainder has the sign of the divisor. What NumPy gives for a
+# division of integers by zero is 0.
+DIVISIONS = {
+    "int": """
+static inline {t} floor_divide_{t}({t} a, {t} b) {{
+    if (b == 0) return 0;
+    if (b == ({t})-1) return ({t})-1 < 0 ? -a : a / b;
+    {t} quotient = a / b;
+    return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}}
+static inline {t} remainder_{t}({t} a, {t} b) {{
+    if (b == 0 || (({t})-1 < 0 && b == ({t})-1)) return 0;
+    {t} rest = a % b;
+    return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
+}}
+""",
+    "float": """
+static inline {t} remainder_{t}({t} a, {t} b) {{
+    {t} rest = fmod{f}(a, b);
+    if (b == 0) return rest;
+    if (rest == 0) return copysign{f}(0, b);
+    return (b < 0) != (rest < 0) ? rest + b : rest;
+}}
+static inline {t} floor_divide_{t}({t} a, {t} b) {{
+    if (b == 0) return a / b;
+    {t} rest = fmod{f}(a, b), quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysign{f}(0, a / b);
+    {t} whole = floor{f}(quotient);
+    return quotient - whole > ({t})0.5 ? whole + 1 : whole;
+}}
+""",
+}
 
 
-class Text:
-    """Writes values as Python text.
+def type_of(value: Any) -> Any:
+    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
+    if hasattr(value, "dtype"):
+        return value.dtype
+    return BOOL if isinstance(value, bool) else type(value)
 
-    Attributes:
-        xp: the array library.
-        name_of: the name of a node's result in the text.
-        names: what the text means by its other names.
-        special: operations that are no functions of the array library.
-    """
 
-    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
-        self.xp, self.name_of = xp, name_of
-        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+@functools.lru_cache(maxsize=4096)
+def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+    """The types in which NumPy computes: of the arguments, then of the result."""
+    ufunc = getattr(np, op)
+    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
+    return ufunc.resolve_dtypes((*types, None), **asked)
 
-    def named(self, name: str, value: Any) -> str:
-        """A name for `value`: `name`, with a number behind it where that means another value."""
-        free, number = name, 1
-        while self.names.setdefault(free, value) is not value:
-            free, number = f"{name}_{number}", number + 1
-        return free
 
-    def of(self, value: Any) -> str:
-        """The text of an argument."""
-        if isinstance(value, Node):
-            return self.name_of(value)
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, slice):
-            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
-        if isinstance(value, np.floating):
-            return f"{self.of(value.dtype)}.type({value.item()!r})"
-        if isinstance(value, np.dtype):
-            return self.named(value.name, value)
-        if isinstance(value, EllipsisType):
-            return "..."
-        if value is None or type(value) in (bool, int, float, str):
-            return repr(value)
-        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
+def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
+    """The types in which a node's operands enter its expression, then that of its result."""
+    if node.op == "where":
+        return (BOOL, node.dtype, node.dtype, node.dtype)
+    if node.op in ("astype", "copy"):
+        return (operands[0].dtype, node.dtype)
+    if node.op in NO_UFUNC:
+        return (node.dtype, node.dtype)
+    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
 
-    def key(self, key: Any) -> str:
-        """The text of an index: `0, 2:5, ...`."""
 
-        def part(value: Any) -> str:
-            if not isinstance(value, slice):
-                return self.of(value)
-            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
-            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
+def template(op: str, types: Sequence[np.dtype]) -> str | None:
+    """The C expression of an operation in these types, or None where there is none."""
+    if op in ("astype", "copy"):
+        return "{a}"
+    if op == "where":
+        return "{a} ? {b} : {c}"
+    if op.startswith("logical_"):
+        return ON_ALL[op]
+    if len({dtype for dtype in types[:-1]}) > 1:
+        return None
+    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
 
-        if not isinstance(key, tuple):
-            return part(key)
-        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
 
-    def call(self, function: Any, node: Node) -> str:
-        given = [self.of(value) for value in node.args]
-        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
-        return f"{function}({', '.join(given)})"
+@functools.lru_cache(maxsize=4096)
+def known(op: str, types: tuple) -> bool:
+    return all(t.name in C_TYPES for t in types) and template(op, types) is not None
 
-    def view(self, array: str, op: str, args: tuple) -> str:
-        """The text of a view of `array`."""
-        if op in ("view_at", "getitem"):
-            return f"{array}[{self.key(args[0])}]"
-        if op == "broadcast_to":
-            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
-        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
 
-    def expression(self, node: Node) -> str:
-        """The text that computes `node`. Everything but "constant"."""
-        op, args = node.op, node.args
-        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
-            return self.view(self.of(args[0]), op, args[1:])
-        if op == "part":
-            return f"{self.of(args[0])}[{args[1]}]"
-        if op == "random":
-            numbers = ", ".join(map(self.of, args[2:]))
-            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        function = self.special.get(op) or getattr(self.xp, op)
-        return self.call(self.named(op, function), node)
+def has_expression(node: Node, operands: Sequence[Any]) -> bool:
+    """Whether C has an expression for a node; else it stays a call of the array library."""
+    if node.op not in NO_UFUNC and not isinstance(getattr(np, node.op, None), np.ufunc):
+        return False
+    if any(name != "dtype" for name in node.kwargs):
+        return False
+    if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
+        return False
+    if not all(type_of(x) in KNOWN for x in operands):
+        return False
+    try:
+        types = types_of(node, operands)
+    except TypeError:  # NumPy has no loop for these types, or takes another number of arguments
+        return False
+    return types[-1] == node.dtype and known(node.op, types)
+
+
+def literal(value: Any, dtype: np.dtype) -> str:
+    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
+    value = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if dtype.kind in "iu":
+        if value == np.iinfo(np.int64).min:
+            return "INT64_MIN"
+        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    text = str(value)  # the shortest that reads back as the same number
+    text = text if any(sign in text for sign in ".e") else f"{text}.0"
+    text += "f" * (dtype == np.float32)
+    return f"({text})" if text.startswith("-") else text
+
+
+def cast(text: str, of: np.dtype, to: np.dtype) -> str:
+    """A variable's value in another type."""
+    if of == to:
+        return text
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
+
+
+def converted(text: str, x: Node, to: np.dtype) -> str:
+    """An operand's value in another type. GCC merges the casts from float to integer and back into
+    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
+    value = cast(text, x.dtype, to)
+    if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
+        return f"({text} == 0 ? 0 : {value})"
+    return value
+
+
+def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
+    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
+    types = types_of(node, operands)
+    named = {}
+    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
+        if node.op.startswith("logical_"):
+            dtype = BOOL
+        if text is None:
+            named[letter] = literal(x, dtype)
+        else:
+            named[letter] = converted(text, x, dtype)
+    name = types[0].name
+    named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
+    text = template(node.op, types).format_map(named)
+    if node.op in ("astype", "copy"):
+        return converted(texts[0], operands[0], node.dtype)
+    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4 and node.op != "where"
+    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
 
 
 if __name__ == "__main__":
-    import importlib
+    f, k = np.dtype("float32"), np.dtype("int64")
+    x, n = (Node("input", (), {}, (4,), t) for t in (f, k))
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.core.tensor import tensor
+    def text(op, *operands, dtype=f):
+        node = Node(op, operands, {}, (4,), np.dtype(dtype))
+        known = has_expression(node, operands)
+        return expression(node, operands, "uv"[: len(operands)]) if known else None
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-
-    t = Text(np, str)
-    print(t.key((slice(None), slice(None, None, 2), ...)), "|", t.key((0,)), "|", t.key(()))
-    # -> :, ::2, ... | 0, | ()
-    print(t.key(slice(1, 9)), "|", t.of((slice(1, None),)))  # -> 1:9 | (slice(1, None, None),)
-    print(t.view("a", "broadcast_to", ((2, 3),)))  # -> broadcast_to(a, (2, 3))
-    print(t.view("a", "view_as", (np.dtype("int32"),)))  # -> a.view(int32)
-
-    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
-        """The text of a function that does what the graph does, and the function."""
-        every = [*graph.inputs, *graph.nodes]
-        names = {node: f"a{number}" for number, node in enumerate(every)}
-        text = Text(xp, names.__getitem__)
-        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
-        for node in graph.nodes:
-            if node.op == "constant":
-                text.names[names[node]] = node.args[0]
-            else:
-                lines.append(f"    {names[node]} = {text.expression(node)}")
-        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
-        exec("\n".join(lines), text.names)
-        return "\n".join(lines), text.names["run"]
-
-    def f(x, w):
-        y = (x @ w.t()).tanh()
-        return (y[:, ::2] * y[:, 1:2]).sum()
-
-    x = tensor([[1.0, 2.0], [3.0, 4.0]])
-    w = tensor([[0.5, -1.0], [1.0, 0.5], [0.25, 0.0]], requires_grad=True)
-    captured = capture(f, (x, w), {}, [x, w])
-    text, forward = generated(captured.graph)
-    print(text.splitlines()[1])  # ->     a2 = a1.transpose((1, 0))
-    print([line.strip() for line in text.splitlines() if "[" in line])
-    # -> ['a5 = a4[:, ::2, ...]', 'a6 = a4[:, 1:2, ...]']
-
-    result, *saved = forward(x.array, w.array)
-    _, backward = generated(captured.backward)
-    f(x, w).backward()
-    print(result, f(x, w).item())  # -> -0.98791283 -0.98791283
-    print(abs(backward(*saved, np.float32(1)) - w.grad.array).max() < 1e-6)  # -> True
-
-    a = Node("input", shape=(3,))
-    called = Node("call_backward", (a, a))  # a whole Function has several results
-    print(t.expression(Node("part", (called, 1))) == f"{called}[1]")  # -> True
+    print(text("remainder", n, n, dtype=k), text("floor_divide", x, x))
+    # -> remainder_int64_t(u, v) floor_divide_float(u, v)
+    print(
+        text("arctan2", x, x), text("power", x, x), text("exp", x), text("isfinite", x, dtype=bool)
+    )
+    # -> atan2f(u, v) powf(u, v) exp_float(u) fabsf(u) < INFINITY
+    names = [*ON_ALL, *ON_FLOATS]
+    ones = [name for name in names if "{b}" not in (ON_FLOATS.get(name) or ON_ALL[name])]
+    print(len(set(names)), all(text(name, x) or text(name, x, dtype=bool) for name in ones))
+    # -> 65 True
+    division = DIVISIONS["int"].format(t="int64_t", f="")
+    print(division.count("static inline int64_t"))  # -> 2
+    print(COSTS["tanh"], COSTS["sqrt"], COSTS.get("add", 1), "sum" in REDUCTIONS)  # -> 20 4 1 True

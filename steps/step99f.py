@@ -1,197 +1,111 @@
-"""Step 99f: Results in existing memory: out=
+"""Step 99f: Unification: the axes of two arrays become one list
 
-Each line of the text in step 99e creates an array, and most of these arrays are thrown away soon
-after. Allocating memory takes time, and new memory is not in the cache. NumPy can write a result
-into an existing array instead:
+Two operations can share a loop if they go over the same elements. Comparing shapes is not enough to
+find out. Suppose a bias is added to [6, 4], the result is reshaped to [2, 12], and gelu follows.
+Both operations go over 24 elements in the same order; only the boundaries differ:
 
-    a3 = add(a1, a2)             becomes      add(a1, a2, out=v3)
+    6 x 4      boundaries after 4, 8, 12, 16, 20        both:   2 x 3 x 4
+    2 x 12     a boundary after 12
 
-`writes_out` says which operations support that. A copy or a change of type is written as
-copyto(v3, a1). Operations without out= (where, a random number) still create an array.
+So each dimension is an object, an Axis. `unify` walks along two lists of axes. Where a longer axis
+meets a shorter one, the longer one is split: 6 becomes 2 x 3, and 12 becomes 3 x 4. Where both have
+the same length, they become one axis. A value keeps its Axis objects, so it sees every later split;
+`leaves` returns the parts.
 
-Two calls are replaced by faster ones. np.sum is a Python function that ends in np.add.reduce, so
-the text calls np.add.reduce. And np.dot of two matrices runs the same BLAS routine as np.matmul,
-with less work before it.
+unify can fail: 4 does not divide 6. The list `trail` collects the axes that were changed, so `undo`
+can restore them, and the caller goes on as if nothing had happened.
 
-The trap: a "put" writes into a part of an array that a path of views leads to. A reshape of a
-transposed array is a copy, not a view, and a value written into a copy is lost. `writes_out` is
-False for such a path, and `put` looks up the positions of the part (places_of) as before.
+The trap: a matrix and its transpose. unify([a, b], [b, a]) makes a and b one axis, as if the loop
+ran along the diagonal, and returns True. The caller must reject a list that contains an axis twice.
 
-PyTorch's operations have out= too, and its compiler plans memory for them.
+(PyTorch's compiler does this with symbols: sympy expressions for the ranges of loops.)
 
-New: REDUCTIONS, WITH_OUT, Text.writes_out. Changed: Text.call, Text.expression.
-Try: let `size` in the demo be 100, then a million. Where is the gain larger, and why?
+New: Axis, leaves, unify, undo.
+Try: unify the axes of [4, 6] with those of [8, 3]. Which sizes do the leaves have?
 """
 
-from collections.abc import Callable
-from types import EllipsisType
-from typing import Any
-
-import numpy as np
-
-from tinytorch.compiler.graph import Node, call, call_backward, check, places_of, put
-from tinytorch.ops.erf import erf_of
-
-# NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
-REDUCTIONS = {
-    "sum": np.add.reduce,
-    "prod": np.multiply.reduce,
-    "max": np.maximum.reduce,
-    "min": np.minimum.reduce,
-    "all": np.logical_and.reduce,
-    "any": np.logical_or.reduce,
-}
-# Functions that write into `out`, beside the element-wise ones and the reductions.
-WITH_OUT = frozenset("matmul dot mean concatenate stack astype copy".split())
+from collections.abc import Iterable
 
 
-class Text:
-    """Writes values as Python text.
+class Axis:
+    """A dimension of a kernel's loops.
 
-    Attributes:
-        xp: the array library.
-        name_of: the name of a node's result in the text.
-        names: what the text means by its other names.
-        special: operations that are no functions of the array library.
+    parts: the axis that it was unified with, or the two axes that it was split into, as 6 is 2 x 3.
     """
 
-    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
-        self.xp, self.name_of = xp, name_of
-        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+    __slots__ = ("parts", "size")
 
-    def named(self, name: str, value: Any) -> str:
-        """A name for `value`: `name`, with a number behind it where that means another value."""
-        free, number = name, 1
-        while self.names.setdefault(free, value) is not value:
-            free, number = f"{name}_{number}", number + 1
-        return free
+    def __init__(self, size: int):
+        self.size, self.parts = size, ()
 
-    def of(self, value: Any) -> str:
-        """The text of an argument."""
-        if isinstance(value, Node):
-            return self.name_of(value)
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, slice):
-            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
-        if isinstance(value, np.floating):
-            return f"{self.of(value.dtype)}.type({value.item()!r})"
-        if isinstance(value, np.dtype):
-            return self.named(value.name, value)
-        if isinstance(value, EllipsisType):
-            return "..."
-        if value is None or type(value) in (bool, int, float, str):
-            return repr(value)
-        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
 
-    def key(self, key: Any) -> str:
-        """The text of an index: `0, 2:5, ...`."""
+def leaves(axes: Iterable[Axis]) -> list[Axis]:
+    """The axes, each one that has parts replaced by its parts."""
+    found, stack = [], [*axes][::-1]
+    while stack:
+        axis = stack.pop()
+        if axis.parts:
+            stack.extend(axis.parts[::-1])
+        else:
+            found.append(axis)
+    return found
 
-        def part(value: Any) -> str:
-            if not isinstance(value, slice):
-                return self.of(value)
-            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
-            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
 
-        if not isinstance(key, tuple):
-            return part(key)
-        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
+def unify(a: Iterable[Axis], b: Iterable[Axis], trail: list[Axis]) -> bool:
+    """Makes two lists of axes equal: (6, 4) and (2, 12) are both (2, 3, 4). Returns False if they
+    cannot be made equal; then some axes may be changed already.
 
-    def call(self, function: Any, node: Node, out: str | None) -> str:
-        given = [self.of(value) for value in node.args]
-        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
-        given += [f"out={out}"] * (out is not None)
-        return f"{function}({', '.join(given)})"
+    trail: collects the axes that were changed, for undo().
+    """
+    a, b = leaves(a)[::-1], leaves(b)[::-1]
+    while a and b:
+        x, y = a.pop(), b.pop()
+        if x.parts or y.parts:  # an axis that has changed since
+            a.extend(leaves([x])[::-1])
+            b.extend(leaves([y])[::-1])
+            continue
+        if x is y:
+            continue
+        if x.size < y.size:
+            x, y, a, b = y, x, b, a
+        if x.size % y.size:
+            return False
+        trail.append(x)
+        if x.size == y.size:
+            x.parts = (y,)
+        else:
+            x.parts = (y, Axis(x.size // y.size))
+            a.append(x.parts[1])
+    return not a and not b
 
-    def view(self, array: str, op: str, args: tuple) -> str:
-        """The text of a view of `array`."""
-        if op in ("view_at", "getitem"):
-            return f"{array}[{self.key(args[0])}]"
-        if op == "broadcast_to":
-            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
-        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
 
-    def writes_out(self, node: Node) -> bool:
-        """Whether the operation can write its result into an array that is there."""
-        if node.op == "put":
-            return places_of(node.shape, node.args[2][:-1]) is None
-        function = getattr(np, node.op, None)
-        return isinstance(function, np.ufunc) or node.op in WITH_OUT or node.op in REDUCTIONS
-
-    def expression(self, node: Node, out: str | None = None) -> str:
-        """The text that computes `node`, and writes it into the array named `out` if there is one.
-        Everything but "put" with out, and "constant"."""
-        op, args, xp = node.op, node.args, self.xp
-        if op in ("astype", "copy"):
-            return f"{self.named('copyto', xp.copyto)}({out}, {self.of(args[0])}, casting='unsafe')"
-        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
-            return self.view(self.of(args[0]), op, args[1:])
-        if op == "part":
-            return f"{self.of(args[0])}[{args[1]}]"
-        if op == "random":
-            numbers = ", ".join(map(self.of, args[2:]))
-            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        if op in REDUCTIONS and xp is np:
-            return self.call(self.named(f"{op}_of", REDUCTIONS[op]), node, out)
-        if op == "matmul" and xp is np and len(args[0].shape) == len(args[1].shape) == 2:
-            op = "dot" if node.dtype.char in "fd" else op  # the same of BLAS, called faster
-        function = self.special.get(op) or getattr(xp, op)
-        return self.call(self.named(op, function), node, out)
+def undo(trail: list[Axis]) -> None:
+    for axis in trail:
+        axis.parts = ()
 
 
 if __name__ == "__main__":
-    import time
+    six, four, two, twelve = map(Axis, (6, 4, 2, 12))
+    trail = []
+    print(unify([six, four], [two, twelve], trail))  # -> True
+    print([axis.size for axis in leaves([six, four])])  # -> [2, 3, 4]
+    print(leaves([six, four]) == leaves([two, twelve]))  # -> True
+    undo(trail)
+    print(leaves([six, four]) == [six, four])  # -> True
 
-    def node(op, *args, shape=(2, 2), dtype="float32", **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype(dtype))
+    # Four does not divide six; what was changed can be undone.
+    print(unify([four, six], [Axis(6), Axis(4)], trail := []))  # -> False
+    undo(trail)
 
-    names: dict[Node, str] = {}
-    text = Text(np, names.__getitem__)
-    a, b = node("input"), node("input")
-    names |= {a: "a", b: "b"}
-    for made in (
-        node("add", a, b),
-        node("matmul", a, b),
-        node("sum", a, axis=(0,), shape=(2,)),
-        node("mean", a, axis=(0,), shape=(2,)),
-        node("astype", a, np.dtype("float64"), dtype="float64"),
-        node("concatenate", (a, b), 0, shape=(4, 2)),
-        node("put", a, 1.0, (("getitem", ((0,),)),)),
-        node("where", a, a, b),
-    ):
-        can = text.writes_out(made)
-        print(can, text.expression(made, "v2" if can and made.op != "put" else None))
-    # -> True add(a, b, out=v2)
-    # -> True dot(a, b, out=v2)
-    # -> True sum_of(a, axis=(0,), out=v2)
-    # -> True mean(a, axis=(0,), out=v2)
-    # -> True copyto(v2, a, casting='unsafe')
-    # -> True concatenate((a, b), 0, out=v2)
-    # -> True put(a, 1.0, (('getitem', ((0,),)),))
-    # -> False where(a, a, b)
-    print(text.expression(node("exp", a)))  # -> exp(a)
+    # Of one length: one axis, which is the same in other lists.
+    n, m = Axis(5), Axis(5)
+    print(
+        unify([n], [m], []), leaves([n, six]) == [m, six], unify([n], [m], [])
+    )  # -> True True True
 
-    # A reshape of a transposed array is a copy: a put along such a path is not one assignment.
-    path = (("transpose", ((1, 0),)), ("reshape", ((4,),)), ("getitem", ((slice(0, 2),),)))
-    print(text.writes_out(node("put", a, 1.0, path)))  # -> False
+    # Another size in all.
+    print(unify([Axis(3)], [], []))  # -> False
 
-    # The gain: three operations into new arrays, and into arrays that exist.
-    size = 100_000
-    x = np.linspace(0, 1, size, dtype=np.float32)
-    fresh = {"x": x, "tanh": np.tanh, "multiply": np.multiply, "add": np.add}
-    again = {**fresh, "v": np.empty_like(x), "w": np.empty_like(x)}
-
-    def seconds(lines, names):
-        code, best = compile("\n".join(lines), "text", "exec"), 1.0
-        for _ in range(50):
-            start = time.perf_counter()
-            exec(code, names)
-            best = min(best, time.perf_counter() - start)
-        return best
-
-    one = seconds(["a = multiply(x, 2)", "b = add(a, x)", "c = multiply(b, b)"], fresh)
-    lines = ["multiply(x, 2, out=v)", "add(v, x, out=w)", "multiply(w, w, out=v)"]
-    print(f"new arrays / existing arrays: {one / seconds(lines, again):.2f}")  # -> ...
-    print((fresh["c"] == again["v"]).all())  # -> True
+    # A matrix and its transpose: one axis where two were.
+    a, b = Axis(3), Axis(3)
+    print(unify([a, b], [b, a], []), len(set(leaves([a, b]))))  # -> True 1

@@ -1,120 +1,183 @@
-"""Step 99g: Memory planning: buffers that are reused
+"""Step 99g: Fusion: which operations may share a loop
 
-With an `out` array of its own for each value, a graph of 40 operations on a million float32 numbers
-needs 40 arrays of 4 MB at once. But in a chain
+To fuse operations is to compute them in one loop. A chain can be fused, and so can two chains that
+meet. But equal shapes are not enough:
 
-    v1 = tanh(x);   v2 = v1 * 2;   v3 = v2 + x;   v4 = exp(v3);   ...
+    a = exp(x)          a and y have the same shape, but y needs the product p, and p needs all of
+    p = a @ a           a. A loop for a and y would need p before a is complete: a cycle.
+    y = p + a
 
-only two values are needed at any time. Once v2 is computed, v1 is not read again, and v3 can use
-its memory. Compilers do the same with registers (register allocation); here it is buffers.
+Searching for a cycle for each pair of operations takes too long. Levels make it simple. An
+operation joins the groups of those operands that have the highest level, and takes that level. If
+it cannot join, it starts a group one level higher:
 
-All sizes, and the last use of each value, are known before the first run. So `Memory` plans without
-allocating. take(size) gives the number of a buffer, and the caller adds the number to `free` when
-the value is dead. A free buffer that is too small grows, which costs nothing during planning. At
-the end, all buffers lie side by side in one block, and each value is an array that shows a part of
-the block. These arrays are created once, for all runs.
+    x: 0      exp: 1      matmul: 2      add: 3
 
-    take(400) -> 0    take(400) -> 1    free 0    take(300) -> 0    take(900) -> 2
+So an edge between two groups always leads to a higher level. Groups of the same level never depend
+on each other, directly or indirectly, and may be merged when an operation uses values of both. Each
+node is visited once, so the time grows with the number of nodes, not with its square.
 
-The trap: if a small value gets a free buffer of 4 MB, the next large value needs another 4 MB. So
-take() accepts a free buffer only if it is at most about twice as large as needed.
+The trap: when groups are merged, nodes still point to the group that was absorbed. `now` follows
+`inside` to the group that is left.
 
-New: ALIGNMENT, Memory, block, array_at.
-Try: let `take` accept any free buffer that is large enough. Which promise of the demo breaks?
+(PyTorch's scheduler scores pairs of nodes and fuses the best pair, again and again, and searches
+for cycles each time.)
+
+New: Group, Fuser, agreed.
+Try: add a line "matmul": "{a} * {b}" to ON_ALL of expressions.py. The demo's first line then shows
+one group that no loop can compute.
 """
 
-import itertools
-import math
-from typing import Any
+import time
 
 import numpy as np
 
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
+from tinytorch.compiler.expressions import has_expression
+from tinytorch.compiler.graph import Graph, Node
 
 
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
+class Group:
+    """Nodes that become one kernel.
 
     Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
+        level: how many nodes outside of it stand one after the other on the way to it, at least.
+            Groups of one level never depend on each other.
+        shape: of its results.
     """
 
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
+    def __init__(self, level: int, shape: tuple[int, ...]):
+        self.level, self.shape = level, shape
+        self.nodes: list[Node] = []
+        self.inside: Group | None = None  # the group that has swallowed it
 
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
+    def now(self) -> "Group":
+        group = self
+        while group.inside is not None:
+            group = group.inside
+        return group
 
 
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
+class Fuser:
+    """Sorts the nodes of one graph into groups.
+
+    Attributes:
+        groups: of each node; None for one that stays as it is.
+        levels: of each node.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.groups: dict[Node, Group] = {}
+        self.levels: dict[Node, int] = {}
+
+    def group(self, node: Node) -> Group | None:
+        found = self.groups.get(node)
+        return None if found is None else found.now()
+
+    def operands(self, node: Node) -> list:
+        """A node's operands: nodes, and the numbers among them."""
+        return [*(node.args[:1] if node.op == "astype" else node.args)]
+
+    def fits(self, node: Node) -> bool:
+        """Whether a node can be in a kernel."""
+        if node.shape is None or 0 in node.shape:
+            return False
+        operands = self.operands(node)
+        return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
+
+    def join(self, node: Node, into: list[Group], level: int) -> Group | None:
+        """Puts a node into one group made of the groups `into`, or where there are none into a new
+        one; None where they do not fit."""
+        group = agreed(into, node.shape, level)
+        if group is not None:
+            group.nodes.append(node)
+            self.groups[node] = group
+        return group
+
+    # Which node goes where.
+
+    def sort(self) -> None:
+        """Gives each node that fits a group: that of its operands, or one of its own."""
+        for node in self.graph.inputs:
+            self.levels[node] = 0
+        for node in self.graph.nodes:
+            bases = self.bases(node)
+            level = max((self.levels[x] for x in bases), default=0)
+            if not self.fits(node):
+                self.levels[node] = level + 1
+            else:
+                into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
+                group = None
+                if into and None not in into:
+                    group = self.join(node, [*into], level)
+                group = group or self.join(node, [], level + 1)
+                self.levels[node] = group.level
+
+    def bases(self, node: Node) -> list[Node]:
+        """The nodes that a node depends on."""
+        return [*dict.fromkeys(node.inputs())]
 
 
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
+def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
+    """One group of several, where all results have one shape; else None.
+
+    Args:
+        shape: of a further result.
+        level: of a new group, where there is none yet.
+    """
+    if any(group.shape != shape for group in into):
+        return None
+    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level, shape)
+    for group in into:
+        if group is not first:
+            first.nodes += group.nodes
+            group.inside = first
+    return first
 
 
 if __name__ == "__main__":
-    # A chain of 40 values: each buffer is free as soon as the next value is computed.
-    memory = Memory()
-    before = memory.take(4_000_000)
-    for _ in range(39):
-        after = memory.take(4_000_000)
-        memory.free.append(before)
-        before = after
-    print(memory.sizes, memory.offsets())  # -> [4000000, 4000000] [0, 4000000, 8000000]
-    print(memory.asked // 10**6, "MB in", memory.offsets()[-1] // 10**6)  # -> 160 MB in 8
+    f = np.dtype("float32")
+    nodes = []
 
-    # A free buffer that is too small grows. One that is far too large is left for a large value.
-    memory = Memory()
-    small, large = memory.take(1000), memory.take(1_000_000)
-    memory.free += [small, large]
-    print(memory.take(4), memory.take(60), memory.take(2_000_000))  # -> 0 2 1
-    print(memory.sizes)  # -> [1024, 2000000, 64]
+    def new(op, *args, shape=None, **kwargs):
+        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
+        return nodes[-1]
 
-    # The arrays in the block. Two values that are never needed at the same time share memory.
-    memory = Memory()
-    first, second = memory.take(24), memory.take(24)
-    memory.free.append(first)
-    third = memory.take(12)
-    offsets = memory.offsets()
-    place = block(np, offsets[-1])
-    print(place.ctypes.data % ALIGNMENT, place.size)  # -> 0 128
-    v1 = array_at(place, offsets[first], (2, 3), np.dtype("float32"))
-    v2 = array_at(place, offsets[second], (2, 3), np.dtype("float32"))
-    v3 = array_at(place, offsets[third], (3,), np.dtype("float32"))
-    for x in (1.0, 2.0):  # two runs, and no new memory
-        np.add([[x, x, x], [0, 0, 0]], 1, out=v1)
-        np.multiply(v1, v1, out=v2)
-        np.add.reduce(v2, axis=0, out=v3)
-        print(v3, np.may_share_memory(v1, v3), np.may_share_memory(v1, v2))
-    # -> [5. 5. 5.] True False
-    # -> [10. 10. 10.] True False
+    def groups(*inputs):
+        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
+        fuser.sort()
+        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        return [" ".join(node.op for node in group.nodes) for group in found]
+
+    def leaf(*shape):
+        nodes.clear()
+        return Node("input", (), {}, shape, f)
+
+    x = leaf(8, 8)
+    e = new("exp", x)
+    new("add", new("matmul", e, e), e)
+    print(groups(x))  # -> ['exp', 'add']
+
+    # Two chains that meet become one group; so does what comes after.
+    x, y = leaf(8, 8), leaf(8, 8)
+    a, b = new("exp", x), new("multiply", new("tanh", y), 2.0)
+    new("negative", new("add", a, b))
+    print(groups(x, y))  # -> ['tanh multiply exp add negative']
+
+    # Shapes differ; an operation that C does not know; an empty array.
+    x, w = leaf(8, 8), leaf(8)
+    new("add", new("exp", x), new("tanh", w))
+    new("sort", new("astype", x, f))
+    new("exp", Node("input", (), {}, (0, 3), f))
+    print(groups(x, w, nodes[-1].args[0]))  # -> ['exp', 'tanh', 'add', 'astype']
+
+    # Ten times as many nodes take ten times as long, not a hundred times.
+    seconds = []
+    for count in (300, 3000):
+        x = last = leaf(4)
+        for _ in range(count):
+            last = new("add", last, x)
+        start = time.process_time()
+        groups(x)
+        seconds.append(time.process_time() - start)
+    print(seconds[1] < 40 * seconds[0])  # -> True

@@ -1,180 +1,218 @@
-"""Step 99h: Lifetimes of values that share memory
+"""Step 99h: Views inside a loop: bases and strides
 
-When may a buffer be reused? "After the last step that reads its value" is wrong with views:
+A transpose, a slice or a reshape between two operations computes nothing; it is a view (step 66b).
+But step 99g treats it as an operation that C does not have, so it ends a group. A loop does not
+need the view as an array: it can read the memory of the original array with the view's strides.
 
-    0  v1 = multiply(x, 2)
-    1  v2 = transpose(v1)       # the last step that names v1
-    2  v3 = exp(x)              # v3 gets the buffer of v1 ...
-    3  v4 = add(v2, 1)          # ... and v2, a view of that buffer, shows v3: wrong
+NumPy can compute these strides. `show` applies the view to an array with one byte per element. The
+bytes are never read or written. Since an element is one byte, the array's strides count elements.
+The same works for a view of a view, for a slice and for a broadcast. So each view has a base, the
+node whose memory it shows, and a group depends on bases only.
 
-A view has no memory of its own. The value whose memory it shows is its root, and the root must stay
-alive. `Lives` finds the roots of each value, and for each root the last step that reads its memory
-under any name.
+A constant with one element becomes a number, and the loop contains it as a literal.
 
-A value can have several roots. A whole Function in the graph ("call") may return its argument, or a
-view of it, or keep it for its backward. So the result of a call has all arguments as roots, and
-itself. That may keep memory longer than needed, but it is never wrong. The memory of an output is
-needed until the end of the run.
+The trap: a reshape of a transpose has to copy. Then NumPy's result shares no memory with its
+argument, and the node counts as an ordinary operation. Another limit: a view of a value that the
+group itself computes cannot be read yet, because its elements come in another order. Step 99i finds
+out which of these views can be read.
 
-The trap: counting only arguments. A result counts as well: even a value that no step reads needs
-its buffer during the step that writes it.
+(PyTorch's compiler calls such views ReinterpretView.)
 
-In compilers this is liveness analysis with alias analysis.
-
-New: HOLDS, SHOWS, reads, makes, Lives.
-Try: let `shown_by` always return [], and look at the plan in the demo.
+New: Fuser.show, .number, .is_view. Changed: Fuser.__init__, .operands, .bases, .join, .sort.
+Try: which strides does `show` find for y[::2], a view_at of y with (slice(0, None, 2), ...)?
 """
 
-import itertools
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node
-from tinytorch.compiler.kernel import Kernel
-
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
+from tinytorch.compiler.expressions import has_expression
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
 
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
+class Group:
+    """Nodes that become one kernel.
 
     Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
+        level: how many nodes outside of it stand one after the other on the way to it, at least.
+            Groups of one level never depend on each other.
+        shape: of its results.
     """
 
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
+    def __init__(self, level: int, shape: tuple[int, ...]):
+        self.level, self.shape = level, shape
+        self.nodes: list[Node] = []
+        self.inside: Group | None = None  # the group that has swallowed it
 
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
+    def now(self) -> "Group":
+        group = self
+        while group.inside is not None:
+            group = group.inside
+        return group
 
 
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
+class Fuser:
+    """Sorts the nodes of one graph into groups.
 
     Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
+        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        known: the operands of each node.
+        groups: of each node; None for one that stays as it is.
+        levels: of each node.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence):
-        self.graph, self.steps = graph, steps
-        self.find()
+    def __init__(self, graph: Graph):
+        self.graph, self.inputs = graph, set(graph.inputs)
+        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.known: dict[Node, list] = {}
+        self.groups: dict[Node, Group] = {}
+        self.levels: dict[Node, int] = {}
 
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
+    def show(self, node: Node) -> tuple[Node, np.ndarray]:
+        """The node whose memory a node's result shows, and its layout in it.
 
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
+        The array has one byte for each element, so that its strides count elements.
+        """
+        if node not in self.shown:
+            base, array = node, None
+            if node.op in VIEWS and node not in self.inputs:
+                base, memory = self.show(node.args[0])
+                array = perform(np, node.op, (memory, *node.args[1:]), {})
+                if not np.may_share_memory(array, memory):
+                    base, array = node, None  # NumPy has to make a copy
+            if array is None:
+                array = np.empty(node.shape, np.int8)
+            self.shown[node] = base, array
+        return self.shown[node]
 
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS else []
+    def group(self, node: Node) -> Group | None:
+        found = self.groups.get(node)
+        return None if found is None else found.now()
+
+    def operands(self, node: Node) -> list:
+        """A node's operands: nodes, and the numbers among them."""
+        if node not in self.known:
+            args = node.args[:1] if node.op == "astype" else node.args
+            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
+        return self.known[node]
+
+    def number(self, node: Node) -> Any:
+        """The number that a constant of one element is, or the node."""
+        base = self.show(node)[0] if node.shape is not None else node
+        if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
+            value = base.args[0]
+            return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
+        return node
+
+    def fits(self, node: Node) -> bool:
+        """Whether a node can be in a kernel."""
+        if node.shape is None or 0 in node.shape:
+            return False
+        operands = self.operands(node)
+        return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
+
+    def join(self, node: Node, into: list[Group], level: int) -> Group | None:
+        """Puts a node into one group made of the groups `into`, or where there are none into a new
+        one; None where they do not fit."""
+        nodes = [x for x in self.operands(node) if isinstance(x, Node)]
+        shown = (x for x in nodes if self.is_view(x) and self.group(self.show(x)[0]) in into)
+        if any(shown):
+            return None  # another order of the elements of a value that the group computes
+        group = agreed(into, node.shape, level)
+        if group is not None:
+            group.nodes.append(node)
+            self.groups[node] = group
+        return group
+
+    # Which node goes where.
+
+    def sort(self) -> None:
+        """Gives each node that fits a group: that of its operands, or one of its own."""
+        for node in self.graph.inputs:
+            self.levels[node] = 0
+        for node in self.graph.nodes:
+            bases = self.bases(node)
+            level = max((self.levels[x] for x in bases), default=0)
+            if self.is_view(node):
+                self.levels[node] = level
+            elif not self.fits(node):
+                self.levels[node] = level + 1
+            else:
+                into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
+                group = None
+                if into and None not in into:
+                    group = self.join(node, [*into], level)
+                group = group or self.join(node, [], level + 1)
+                self.levels[node] = group.level
+
+    def is_view(self, node: Node) -> bool:
+        return node.op in VIEWS and self.show(node)[0] is not node
+
+    def bases(self, node: Node) -> list[Node]:
+        """The nodes that a node depends on, without the views between."""
+        used = dict.fromkeys(node.inputs())
+        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
 
 
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
+def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
+    """One group of several, where all results have one shape; else None.
 
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
+    Args:
+        shape: of a further result.
+        level: of a new group, where there is none yet.
+    """
+    if any(group.shape != shape for group in into):
+        return None
+    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level, shape)
+    for group in into:
+        if group is not first:
+            first.nodes += group.nodes
+            group.inside = first
+    return first
 
 
 if __name__ == "__main__":
+    f = np.dtype("float32")
+    nodes = []
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    def new(op, *args, shape=None, **kwargs):
+        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
+        return nodes[-1]
 
-    x = node("input")
-    v1 = node("multiply", x, 2.0)
-    v2 = node("transpose", v1, (1, 0), shape=(3, 2))
-    v3 = node("exp", x)
-    v4 = node("add", v2, 1.0, shape=(3, 2))
-    v5 = node("matmul", v3, v4, shape=(2, 2))
-    graph = Graph([x], [v1, v2, v3, v4, v5], [v5])
-    names = {x: "x", v1: "v1", v2: "v2", v3: "v3", v4: "v4", v5: "v5"}
-    lives = Lives(graph, graph.nodes)
-    print({names[n]: [names[r] for r in lives.roots[n]] for n in names})
-    # -> {'x': ['x'], 'v1': ['v1'], 'v2': ['v1'], 'v3': ['v3'], 'v4': ['v4'], 'v5': ['v5']}
-    print({names[root]: last for root, last in lives.last.items()})
-    # -> {'x': 2, 'v1': 3, 'v3': 4, 'v4': 4, 'v5': 5}
+    def groups(*inputs):
+        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
+        fuser.sort()
+        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        return [" ".join(node.op for node in group.nodes) for group in found]
 
-    # The plan: v1 is free after step 3, although no step names it after step 1.
-    memory, buffers = Memory(), {}
-    for i, step in enumerate(graph.nodes):
-        if step in lives.last:
-            buffers[step] = memory.take(24)
-        memory.free += [buffers[root] for root in buffers if lives.last[root] == i]
-    print({names[n]: buffer for n, buffer in buffers.items()})
-    # -> {'v1': 0, 'v3': 1, 'v4': 2, 'v5': 0}
-    place, offsets = block(np, memory.offsets()[-1]), memory.offsets()
-    arrays = {
-        n: array_at(place, offsets[buffer], n.shape, n.dtype) for n, buffer in buffers.items()
-    }
-    given = np.array([[0.0, 1, 2], [2, 1, 0]], np.float32)
-    np.multiply(given, 2, out=arrays[v1])
-    np.exp(given, out=arrays[v3])
-    np.add(arrays[v1].T, 1, out=arrays[v4])
-    np.matmul(arrays[v3], arrays[v4], out=arrays[v5])
-    print((arrays[v5] == graph.run(np, [given])[0]).all())  # -> True
+    def leaf(*shape):
+        nodes.clear()
+        return Node("input", (), {}, shape, f)
 
-    # A whole Function may return or keep what it was given.
-    called = Node("call", (object, (), (), v1))
-    part = node("part", called, 0)
-    both = Lives(Graph([x], [v1, called, part], [part]), [v1, called, part])
-    print(both.roots[part] == {v1, called}, both.last[v1])  # -> True 3
+    x, y = leaf(6, 8), leaf(8, 6)
+    flipped = new("transpose", y, (1, 0), shape=(6, 8))
+    new("add", new("exp", x), flipped)
+    print(groups(x, y))  # -> ['exp add']
+    fuser = Fuser(Graph([x, y], nodes, nodes[-1:]))
+    base, array = fuser.show(flipped)
+    print(base is y, array.shape, array.strides)  # -> True (6, 8) (1, 6)
+
+    # A view of a view; and one that has to be a copy.
+    half = new("view_at", flipped, (slice(0, 3), ...), shape=(3, 8))
+    flat = new("reshape", flipped, (48,), shape=(48,))
+    print(fuser.show(half)[0] is y, fuser.show(half)[1].strides)  # -> True (1, 6)
+    print(fuser.is_view(half), fuser.is_view(flat))  # -> True False
+
+    # A value of the group itself, transposed.
+    x = leaf(5, 5)
+    e = new("exp", x)
+    new("add", e, new("transpose", e, (1, 0), shape=(5, 5)))
+    print(groups(x))  # -> ['exp', 'add']
+
+    # A constant of one element is a number, one of several is read.
+    x = leaf(3)
+    one, three = (new("constant", np.full(n, 0.5, f), shape=(n,)) for n in (1, 3))
+    new("multiply", new("add", x, one), three)
+    fuser = Fuser(Graph([x], nodes, nodes[-1:]))
+    print(fuser.operands(nodes[-2])[1], fuser.operands(nodes[-1])[1] is three)  # -> 0.5 True
+    print(groups(x), fuser.number(Node("call", (), {})).op)  # -> ['add multiply'] call

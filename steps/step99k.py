@@ -1,319 +1,374 @@
-"""Step 99k: One program, several threads
+"""Step 99k: Moving a group into the group that uses it
 
-The arrays of a program are created once. If two threads run the program at the same time, they
-write into the same arrays, and both results are wrong. A lock would make one thread wait.
+Dropout makes its mask from random numbers, which depend on nothing. So the mask has level 1, while
+the layer that uses it may have level 30. The two operations that make the mask become a kernel of
+their own, and the mask is written to memory and read back for nothing.
 
-`Program` holds the text and the values of its names. `prepared` executes the text with a new block
-of memory, and returns the function `run` that uses this block. Functions that are not running are
-kept in the list `idle`. A call takes one from the list, or prepares one, and puts it back:
+So `sink` takes a second look after the sorting. If all users of a group are in one other group, it
+moves into that group. This cannot create a cycle, since every path out of the group leads there.
 
-    idle: [run, run]   --pop-->   run(arrays)   --append-->   idle: [run, run]
+    random -> [maximum, multiply] -> ... -> [matmul] -> [add, multiply by the mask]
+                     `-----------------------------------------------^
 
-list.pop and list.append are atomic in CPython, so no lock is needed. There are as many blocks as
-there were calls at the same time: in most programs, one. A program that calls itself is safe too.
+`connect` unifies the axes of the two groups wherever one uses values of the other, as in step 99i.
+`agreed` decides whether they fit.
 
-The trap is a reference cycle: the function `run` refers to its global names, and one of them is
-`run`. The block, perhaps 100 MB, would wait for the garbage collector. So `prepared` removes the
-name.
+Some groups should not be merged. The gradient of 2 x 2 pooling has one value per window. Together
+with rows of 784 elements, the loops would be 14 x 2 x 14 x 2, and a vector cannot help an innermost
+loop of two iterations. `narrow` refuses to split a row into pieces of fewer than SHORT elements.
 
-New: Program, compile_graph.
-Try: print len(program.idle) after the threads of the demo. Is it always the same number?
+(PyTorch's scheduler finds such pairs by the memory that they share.)
+
+New: Fuser.sink, .connect, .narrow. Changed: Fuser.__init__, .join, agreed.
+Try: set SHORT to 1. The demo's last line then shows one group instead of two.
 """
 
-import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
-from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.numpy_code import Text
+from tinytorch.compiler.axes import Axis, leaves, undo, unify
+from tinytorch.compiler.expressions import REDUCTIONS, has_expression
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
+SHORT = 8  # elements of a loop that vectors do not help
 
 
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
+class Group:
+    """Nodes that become one kernel.
 
     Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
+        level: how many nodes outside of it stand one after the other on the way to it, at least.
+            Groups of one level never depend on each other.
+        full: the axes of its loops.
+        outer: where it has reductions: the axes that they leave, over which the outer loops run.
+        reduces: whether one of its nodes is a reduction.
     """
 
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
+    def __init__(self, level: int):
+        self.level, self.reduces = level, False
+        self.full: list[Axis] = []
+        self.outer: list[Axis] | None = None
+        self.nodes: list[Node] = []
+        self.inside: Group | None = None  # the group that has swallowed it
 
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
+    def now(self) -> "Group":
+        group = self
+        while group.inside is not None:
+            group = group.inside
+        return group
 
 
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
+class Fuser:
+    """Sorts the nodes of one graph into groups.
 
     Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
+        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        known: the operands of each node.
+        places: for each node of a group, the axes of each dimension of what it loops over.
+        groups: of each node; None for one that stays as it is.
+        levels: of each node.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
+    def __init__(self, graph: Graph):
+        self.graph, self.inputs = graph, set(graph.inputs)
+        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.known: dict[Node, list] = {}
+        self.places: dict[Node, list[list[Axis]]] = {}
+        self.groups: dict[Node, Group] = {}
+        self.levels: dict[Node, int] = {}
+        self.position = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
 
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
+    def show(self, node: Node) -> tuple[Node, np.ndarray]:
+        """The node whose memory a node's result shows, and its layout in it.
 
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nothing reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
-
-
-class Writer:
-    """Writes the text of a program. A value's name says where it is:
-
-        x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, made once for all runs
-        t7  whatever else an operation gives in a run
-
-    The number is that of the node in str(graph).
-
-    Attributes:
-        head: what is done once: text, and the number of the buffer whose place stands in it.
-        lines: what each run does.
-        released: the buffers that are not needed after a step.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
-        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, self.can_hold)
-        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        self.head: list[tuple[str, int]] = []
-        self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
-        self.write()
-
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
-
-    def name_of(self, node: Node) -> str:
-        if node not in self.names:
-            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-        return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        buffer = self.memory.take(math.prod(node.shape) * node.dtype.itemsize)
-        name = self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-        self.released[self.lives.last[node]].append(buffer)
-        return name
-
-    def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run."""
-        name = self.names[node] = f"t{self.number[node]}"
-        return name
-
-    def write(self) -> None:
-        for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
-            self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-        outputs = [self.output(node) for node in self.graph.outputs]
-        self.lines.append(f"return [{', '.join(outputs)}]")
-
-    def statement(self, node: Node) -> str:
-        """The text of one operation."""
-        if node.op == "check":
-            return self.text.expression(node)
-        if self.can_hold(node) and node.op != "put":
-            return self.text.expression(node, self.result(node))
-        text = self.text.expression(node)
-        return f"{self.temporary(node)} = {text}"
-
-    def output(self, node: Node) -> str:
-        name = self.name_of(node)
-        return name if node.shape is None else f"array({name})"
-
-    def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
-        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given)
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
-
-
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
-
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
-
-
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
-
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at, "array": xp.array}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
+        The array has one byte for each element, so that its strides count elements.
         """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
+        if node not in self.shown:
+            base, array = node, None
+            if node.op in VIEWS and node not in self.inputs:
+                base, memory = self.show(node.args[0])
+                array = perform(np, node.op, (memory, *node.args[1:]), {})
+                if not np.may_share_memory(array, memory):
+                    base, array = node, None  # NumPy has to make a copy
+            if array is None:
+                array = np.empty(node.shape, np.int8)
+            self.shown[node] = base, array
+        return self.shown[node]
+
+    def group(self, node: Node) -> Group | None:
+        found = self.groups.get(node)
+        return None if found is None else found.now()
+
+    def operands(self, node: Node) -> list:
+        """A node's operands: nodes, and the numbers among them."""
+        if node not in self.known:
+            args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
+            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
+        return self.known[node]
+
+    def number(self, node: Node) -> Any:
+        """The number that a constant of one element is, or the node."""
+        base = self.show(node)[0] if node.shape is not None else node
+        if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
+            value = base.args[0]
+            return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
+        return node
+
+    def fits(self, node: Node) -> bool:
+        """Whether a node can be in a kernel."""
+        if node.shape is None or 0 in node.shape:
+            return False
+        operands = self.operands(node)
+        if node.op in REDUCTIONS:
+            of = operands[0]
+            axis = node.kwargs.get("axis")
+            return (
+                isinstance(of, Node)
+                and isinstance(axis, tuple)
+                and math.prod(of.shape) > math.prod(node.shape)
+                and has_expression(Node("astype", (), {}, of.shape, node.dtype), [of])
+            )
+        return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
+
+    # How a node's dimensions lie on the axes of its operands' groups.
+
+    def axes_of(self, value: Node, trail: list[Axis]) -> list[Axis | None] | None:
+        """An axis for each dimension of an operand, None for one of size 1 or repeated; None in all
+        where the operand does not show each element of its group's value once."""
+        base, array = self.show(value)
+        dims = [
+            None if n == 1 or not s else Axis(n)
+            for n, s in zip(array.shape, array.strides, strict=True)
+        ]
+        order = sorted((s, d) for d, s in enumerate(array.strides) if dims[d] is not None)[::-1]
+        expected = math.prod(base.shape)
+        for stride, d in order:
+            if stride * array.shape[d] != expected:
+                return None
+            expected = stride
+        if expected != 1 or not unify([dims[d] for _, d in order], self.sequence(base), trail):
+            return None
+        return dims
+
+    def sequence(self, node: Node) -> list[Axis]:
+        """The axes of a result, from the slowest to the fastest."""
+        gone = node.kwargs["axis"] if node.op in REDUCTIONS else ()
+        return [x for d, axes in enumerate(self.places[node]) if d not in gone for x in axes]
+
+    def place(self, node: Node, into: list[Group], trail: list[Axis]) -> bool:
+        """Finds the axes of a node's dimensions from its operands that are in the groups `into`."""
+        operands = [x for x in self.operands(node) if isinstance(x, Node)]
+        shape = operands[0].shape if node.op in REDUCTIONS else node.shape
+        place: list[list[Axis]] = [[] for _ in shape]
+        for x in operands:
+            if self.group(self.show(x)[0]) not in into:
+                continue
+            dims = self.axes_of(x, trail)
+            if dims is None:
+                return False
+            for d, axis in enumerate(dims, len(shape) - len(dims)):
+                if axis is not None and not place[d]:
+                    place[d] = [axis]
+                elif axis is not None and not unify(place[d], [axis], trail):
+                    return False
+        free = [d for d, axes in enumerate(place) if not axes and shape[d] > 1]
+        for d in free:
+            place[d] = [Axis(shape[d])]
+        self.places[node] = [leaves(axes) for axes in place]
+        known = {x for d, axes in enumerate(place) if d not in free for x in leaves(axes)}
+        fresh = [x for d in free for x in place[d]]
+        for group in into:  # what the node repeats a value over is what the group loops over
+            missing = [x for x in leaves(group.full) if x not in known]
+            if fresh and missing and not unify(fresh, missing, trail):
+                return False
+            fresh = fresh or missing
+        return True
+
+    def join(self, node: Node, into: list[Group], level: int) -> Group | None:
+        """Puts a node into one group made of the groups `into`, or where there are none into a new
+        one; None where they do not fit."""
+        trail: list[Axis] = []
+        group = None
+        if self.place(node, into, trail) and not self.narrow([node, *(x.nodes[-1] for x in into)]):
+            looped = [x for axes in self.places[node] for x in axes]
+            reduces = node.op in REDUCTIONS
+            lists = [looped, self.sequence(node)] if reduces else [looped]
+            group = agreed(into, lists, reduces, level)
+        if group is None:
+            undo(trail)
+            return None
+        group.nodes.append(node)
+        self.groups[node] = group
+        return group
+
+    def narrow(self, nodes: list[Node]) -> bool:
+        """Whether the last dimension of a node has been cut into pieces that are too short for a
+        loop: one value for each 2 x 2 window beside one for each element of a long row."""
+        rows = [leaves(self.places[node][-1]) for node in nodes if self.places[node]]
+        return any(len(row) > 1 and row[-1].size < SHORT for row in rows)
+
+    # Which node goes where.
+
+    def sort(self) -> None:
+        """Gives each node that fits a group: that of its operands, or one of its own."""
+        for node in self.graph.inputs:
+            self.levels[node] = 0
+        for node in self.graph.nodes:
+            bases = self.bases(node)
+            level = max((self.levels[x] for x in bases), default=0)
+            if self.is_view(node):
+                self.levels[node] = level
+            elif not self.fits(node):
+                self.levels[node] = level + 1
+            else:
+                into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
+                group = None
+                if into and None not in into:
+                    group = self.join(node, [*into], level)
+                group = group or self.join(node, [], level + 1)
+                self.levels[node] = group.level
+
+    def is_view(self, node: Node) -> bool:
+        return node.op in VIEWS and self.show(node)[0] is not node
+
+    def bases(self, node: Node) -> list[Node]:
+        """The nodes that a node depends on, without the views between."""
+        used = dict.fromkeys(node.inputs())
+        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+
+    def sink(self) -> None:
+        """Moves a group into the one that uses it where there is only one: a mask that is made
+        early and used late."""
+        users: dict[Node, list[Node]] = {node: [] for node in self.position}
+        for node in self.graph.nodes:
+            if not self.is_view(node):
+                for base in self.bases(node):
+                    users[base].append(node)
+        groups = dict.fromkeys(self.groups.values())
+        for group in sorted(groups, key=lambda group: -group.level):
+            if group.inside is not None:
+                continue
+            outside = {
+                self.group(user)
+                for node in group.nodes
+                for user in users[node]
+                if self.group(user) is not group
+            }
+            if len(outside) == 1 and None not in outside:
+                (into,) = outside
+                trail: list[Axis] = []
+                fits = self.connect(group, into, trail)
+                fits = fits and not self.narrow([group.nodes[-1], into.nodes[-1]])
+                if not fits or not agreed([into, group], [], False, 0):
+                    undo(trail)
+
+    def connect(self, group: Group, into: Group, trail: list[Axis]) -> bool:
+        """Makes the axes of two groups one where the second uses values of the first."""
+        for node in into.nodes:
+            for x in self.operands(node):
+                if isinstance(x, Node) and self.group(self.show(x)[0]) is group:
+                    dims, place = self.axes_of(x, trail), self.places[node]
+                    if dims is None:
+                        return False
+                    for axis, axes in zip(dims, place[len(place) - len(dims) :], strict=True):
+                        if axis is not None and not unify(axes, [axis], trail):
+                            return False
+        a, b = leaves(group.full), leaves(into.full)
+        only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
+        return not (only_a and only_b) or unify(only_a, only_b, trail)
 
 
-def compile_graph(graph: Graph, xp: Any = np) -> Program:
-    """A program that gives what the graph gives."""
-    return Program(graph, graph.nodes, xp)
+def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
+    """One group of several, where all values loop over the same axes, or over all but those that
+    are reduced; else None.
+
+    Args:
+        more: the axes of further values.
+        reduces: whether a reduction is among these.
+        level: of a new group, where there is none yet.
+    """
+    lists = [x for group in into for x in (group.full, group.outer) if x is not None]
+    lists = sorted(map(leaves, lists + more), key=len, reverse=True)
+    full, outer = lists[0], None
+    for axes in lists:
+        if len(set(axes)) < len(axes) or not set(full).issuperset(axes):
+            return None
+        if len(axes) < len(full):
+            outer = axes if outer is None else outer
+            if set(axes) != set(outer):
+                return None
+    reduces = reduces or any(group.reduces for group in into)
+    if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
+        return None  # a value that each row would compute again
+    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level)
+    first.level = into[0].level if into else level
+    for group in into:
+        if group is not first:
+            first.nodes += group.nodes
+            group.inside = first
+    first.full, first.outer, first.reduces = full, outer, reduces
+    return first
 
 
 if __name__ == "__main__":
-    import importlib
-    import threading
-    import weakref
+    f = np.dtype("float32")
+    nodes = []
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.core.tensor import tensor
+    def new(op, *args, shape=None, **kwargs):
+        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
+        return nodes[-1]
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    def groups(*inputs):
+        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
+        fuser.sort()
+        fuser.sink()
+        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        return [
+            " ".join(node.op for node in sorted(group.nodes, key=fuser.position.get))
+            for group in found
+        ]
 
-    def f(x, w):
-        y = x
-        for _ in range(20):
-            y = (y @ w).tanh()
-        return y
+    def leaf(*shape):
+        nodes.clear()
+        return Node("input", (), {}, shape, f)
 
-    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
-    graph = capture(f, (x, w), {}, [x, w]).graph
-    program = compile_graph(graph)
-    print(program.bytes, "bytes; without giving again", program.bytes_of_all)
-    # -> 128 bytes; without giving again 2560
-    (result,) = program([x.array, w.array])
-    print((result == graph.run(np, [x.array, w.array])[0]).all(), len(program.idle))  # -> True 1
+    x, noise = leaf(8, 8), leaf(8, 8)
+    mask = new("multiply", new("maximum", noise, 0.5), 2.0)
+    h = new("matmul", new("matmul", x, x), x)
+    new("multiply", new("add", h, 1.0), mask)
+    print(groups(x, noise))  # -> ['maximum multiply add multiply']
 
-    wrong = []
+    # Used by two groups, or by an operation that C does not know: it stays.
+    new("matmul", mask, mask)
+    print(groups(x, noise))  # -> ['maximum multiply', 'add multiply']
 
-    def work(factor):
-        arrays = [x.array * factor, w.array]
-        (want,) = graph.run(np, arrays)
-        for _ in range(200):
-            if (program(arrays)[0] != want).any():
-                wrong.append(factor)
+    # What it shows of itself does not fit, or its axes do not.
+    x = leaf(6, 6)
+    e = new("exp", x)
+    h = new("matmul", x, x)
+    new("add", h, new("view_at", e, (0, ...), shape=(6,)))
+    print(groups(x))  # -> ['exp', 'add']
+    x = leaf(4, 4)
+    e = new("exp", x)
+    h = new("matmul", x, x)
+    new("add", new("add", h, e), new("transpose", e, (1, 0), shape=(4, 4)))
+    print(groups(x))  # -> ['exp', 'add add']
+    x, z = leaf(40, 60), leaf(60, 40)
+    flat = new("reshape", new("exp", x), (2400,), shape=(2400,))
+    new("add", new("reshape", new("tanh", new("sort", z)), (2400,), shape=(2400,)), flat)
+    print(groups(x, z))  # -> ['exp', 'tanh add']
 
-    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(wrong, 1 <= len(program.idle) <= 4)  # -> [] True
+    # Two groups that became one before.
+    x, y = leaf(4, 4), leaf(4, 4)
+    both = new("add", new("exp", x), new("tanh", y))
+    new("add", new("matmul", x, y), both)
+    print(groups(x, y))  # -> ['exp tanh add add']
 
-    run = weakref.ref(program.idle[0])
-    program.idle.clear()
-    print(run())  # -> None
+    # Windows of two and a row of sixteen.
+    w, x = leaf(8, 1), leaf(16)
+    grad = new("multiply", w, np.float32(2))
+    pair = new("add", grad, Node("input", (), {}, (2,), f), shape=(8, 2))
+    new("add", new("reshape", pair, (16,), shape=(16,)), x)
+    print(groups(w, pair.args[1], x))  # -> ['multiply add', 'add']

@@ -1,337 +1,456 @@
-"""Step 99l: Views created once
+"""Step 99l: A kernel: its loops and its loads
 
-Print the text of step 99j for a network: half of its lines are t8 = v7.transpose((1, 0)) or
-t9 = v8.reshape(...), and each takes 0.2 us per run. But v7 is the same array in each run, so its
-transpose is the same view in each run. The head can create it:
+A group says which operations share loops. A Kernel says how: the size of each loop, and the
+position in memory that each iteration reads or writes. Each operand of a node is one of three
+things:
 
-    v7 = array_at(memory, 0, (2, 3), float32)
-    v8 = v7.transpose((1, 0))
+    a node      computed by the same kernel
+    a number    written into the source
+    a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
 
-The same holds for a view of a constant. A view of an input or of a temporary is still created in
-each run.
+The strides of a Load belong to loops, not to dimensions. The dimensions of a view have strides
+(step 99h) and consist of axes (step 99i), and each axis is a loop. If a dimension consists of two
+axes, its stride is that of the inner one; the outer one has that stride times the size of the
+inner one. The stride is 0 for a loop over an axis that the view does not have: each row reads the
+same bias again.
 
-The trap is reshape. It returns a view where the strides allow it, and a copy elsewhere. A copy of
-v7 made in the head would contain what was there before the first run. Only NumPy knows which case
-it is. So `layout` holds for each value an array with the same shape and strides. The writer applies
-the operation to that array, and np.may_share_memory says whether the result is a view. All these
-arrays lie in one piece of memory, `paper`, whose contents do not matter.
+Results have strides, too: their elements lie one after the other along the axes of their sequence.
 
-New: Writer.view. Changed: Writer.
-Try: leave the test with may_share_memory out, and find the line of the demo that goes wrong.
+The demo executes a kernel in Python, one iteration at a time. That is slow, but it shows that a
+Kernel contains all that the computation needs.
+
+(PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
+
+New: Load, Kernel, build_kernel, address.
+Try: print the strides of all Loads in kernel.operands. Which of them has strides of 0, and why?
 """
 
+import dataclasses
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
-from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.numpy_code import Text
-
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
+from tinytorch.compiler.axes import Axis, leaves, undo, unify
+from tinytorch.compiler.expressions import REDUCTIONS, has_expression
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
 
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """An element that a kernel reads.
 
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
-
-    Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
+    base: the node whose array it is in. offset: of the first element.
+    strides: for each loop, how many elements further one more round reads.
     """
 
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
-
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
+    base: Node
+    offset: int
+    strides: tuple[int, ...]
 
 
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
+class Kernel:
+    """Operations that run as one nest of loops.
 
     Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
+        name: of the function in the generated source.
+        inputs, outputs: the nodes whose arrays are read, and written.
+        nodes: what is computed, in order.
+        sizes: of the loops, from the outermost.
+        operands: of each node: nodes of the kernel, Loads and numbers.
+        strides: of each node's result, for each loop.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
+    name: str
 
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
-
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nothing reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
+    def __init__(self, nodes: list[Node]):
+        self.nodes = nodes
+        self.inputs: list[Node] = []
+        self.outputs: list[Node] = []
+        self.sizes: tuple[int, ...] = ()
+        self.operands: dict[Node, list] = {}
+        self.strides: dict[Node, tuple[int, ...]] = {}
 
 
-class Writer:
-    """Writes the text of a program. A value's name says where it is:
+def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
+    """The kernel of a group of nodes (see fuse.py)."""
+    kernel = Kernel(group.nodes)
+    kernel.name = f"k{number}"
+    kernel.outputs = [node for node in group.nodes if node in needed]
+    loops = leaves(group.full)
+    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
+    index = {axis: i for i, axis in enumerate(loops)}
 
-        x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, or a view of what is there, made once for all runs
-        t7  whatever else an operation gives in a run
+    def strides_of(dims: list) -> tuple[int, ...]:
+        """Strides of the loops from (axes of a dimension, its stride)."""
+        strides = [0] * len(loops)
+        for axes, stride in dims:
+            for axis in reversed(axes):
+                strides[index[axis]] += stride
+                stride *= axis.size
+        return tuple(strides)
 
-    The number is that of the node in str(graph).
+    for node in group.nodes:
+        place = [leaves(axes) for axes in fuser.places[node]]
+        kernel.operands[node] = found = []
+        for x in fuser.operands(node):
+            if isinstance(x, Node):
+                base, array = fuser.show(x)
+                if fuser.group(base) is group:
+                    x = base
+                else:
+                    start = address(array) - address(fuser.show(base)[1])
+                    shown = place[len(place) - array.ndim :]
+                    steps = [
+                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
+                    ]
+                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
+            found.append(x)
+        kernel.strides[node] = strides_of([(sequences[node], 1)])
+    kernel.sizes = tuple(axis.size for axis in loops)
+    loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
+    kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
+    return kernel
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+SHORT = 8  # elements of a loop that vectors do not help
+
+
+class Group:
+    """Nodes that become one kernel.
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
-        head: what is done once: text, and the number of the buffer whose place stands in it.
-        lines: what each run does.
-        released: the buffers that are not needed after a step.
+        level: how many nodes outside of it stand one after the other on the way to it, at least.
+            Groups of one level never depend on each other.
+        full: the axes of its loops.
+        outer: where it has reductions: the axes that they leave, over which the outer loops run.
+        reduces: whether one of its nodes is a reduction.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
-        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, self.can_hold)
-        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
-        self.head: list[tuple[str, int]] = []
-        self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
-        self.write()
+    def __init__(self, level: int):
+        self.level, self.reduces = level, False
+        self.full: list[Axis] = []
+        self.outer: list[Axis] | None = None
+        self.nodes: list[Node] = []
+        self.inside: Group | None = None  # the group that has swallowed it
 
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
-
-    def name_of(self, node: Node) -> str:
-        if node not in self.names:
-            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
-        return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        buffer = self.memory.take(self.layout[node].nbytes)
-        name = self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-        self.released[self.lives.last[node]].append(buffer)
-        return name
-
-    def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run."""
-        name = self.names[node] = f"t{self.number[node]}"
-        return name
-
-    def write(self) -> None:
-        for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
-            if line:
-                self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-        outputs = [self.output(node) for node in self.graph.outputs]
-        self.lines.append(f"return [{', '.join(outputs)}]")
-
-    def statement(self, node: Node) -> str:
-        """The text of one operation; none where it is done once, before all runs."""
-        if node.op == "check":
-            return self.text.expression(node)
-        if node.op in VIEWS or node.op == "view_as":
-            return self.view(node)
-        if self.can_hold(node) and node.op != "put":
-            return self.text.expression(node, self.result(node))
-        text = self.text.expression(node)
-        return f"{self.temporary(node)} = {text}"
-
-    def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
-            return f"{self.temporary(node)} = {text}"
-        self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{self.names[node]} = {text}", 0))
-        return ""
-
-    def output(self, node: Node) -> str:
-        name = self.name_of(node)
-        return name if node.shape is None else f"array({name})"
-
-    def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
-        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given)
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
+    def now(self) -> "Group":
+        group = self
+        while group.inside is not None:
+            group = group.inside
+        return group
 
 
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
-
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
-
-
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
+class Fuser:
+    """Sorts the nodes of one graph into groups.
 
     Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
+        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
+        known: the operands of each node.
+        places: for each node of a group, the axes of each dimension of what it loops over.
+        groups: of each node; None for one that stays as it is.
+        levels: of each node.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at, "array": xp.array}
-        self.code = compile(self.python_source, "<program>", "exec")
+    def __init__(self, graph: Graph):
+        self.graph, self.inputs = graph, set(graph.inputs)
+        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
+        self.known: dict[Node, list] = {}
+        self.places: dict[Node, list[list[Axis]]] = {}
+        self.groups: dict[Node, Group] = {}
+        self.levels: dict[Node, int] = {}
+        self.position = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
 
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
+    def show(self, node: Node) -> tuple[Node, np.ndarray]:
+        """The node whose memory a node's result shows, and its layout in it.
 
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
+        The array has one byte for each element, so that its strides count elements.
         """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
+        if node not in self.shown:
+            base, array = node, None
+            if node.op in VIEWS and node not in self.inputs:
+                base, memory = self.show(node.args[0])
+                array = perform(np, node.op, (memory, *node.args[1:]), {})
+                if not np.may_share_memory(array, memory):
+                    base, array = node, None  # NumPy has to make a copy
+            if array is None:
+                array = np.empty(node.shape, np.int8)
+            self.shown[node] = base, array
+        return self.shown[node]
+
+    def group(self, node: Node) -> Group | None:
+        found = self.groups.get(node)
+        return None if found is None else found.now()
+
+    def operands(self, node: Node) -> list:
+        """A node's operands: nodes, and the numbers among them."""
+        if node not in self.known:
+            args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
+            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
+        return self.known[node]
+
+    def number(self, node: Node) -> Any:
+        """The number that a constant of one element is, or the node."""
+        base = self.show(node)[0] if node.shape is not None else node
+        if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
+            value = base.args[0]
+            return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
+        return node
+
+    def fits(self, node: Node) -> bool:
+        """Whether a node can be in a kernel."""
+        if node.shape is None or 0 in node.shape:
+            return False
+        operands = self.operands(node)
+        if node.op in REDUCTIONS:
+            of = operands[0]
+            axis = node.kwargs.get("axis")
+            return (
+                isinstance(of, Node)
+                and isinstance(axis, tuple)
+                and math.prod(of.shape) > math.prod(node.shape)
+                and has_expression(Node("astype", (), {}, of.shape, node.dtype), [of])
+            )
+        return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
+
+    # How a node's dimensions lie on the axes of its operands' groups.
+
+    def axes_of(self, value: Node, trail: list[Axis]) -> list[Axis | None] | None:
+        """An axis for each dimension of an operand, None for one of size 1 or repeated; None in all
+        where the operand does not show each element of its group's value once."""
+        base, array = self.show(value)
+        dims = [
+            None if n == 1 or not s else Axis(n)
+            for n, s in zip(array.shape, array.strides, strict=True)
+        ]
+        order = sorted((s, d) for d, s in enumerate(array.strides) if dims[d] is not None)[::-1]
+        expected = math.prod(base.shape)
+        for stride, d in order:
+            if stride * array.shape[d] != expected:
+                return None
+            expected = stride
+        if expected != 1 or not unify([dims[d] for _, d in order], self.sequence(base), trail):
+            return None
+        return dims
+
+    def sequence(self, node: Node) -> list[Axis]:
+        """The axes of a result, from the slowest to the fastest."""
+        gone = node.kwargs["axis"] if node.op in REDUCTIONS else ()
+        return [x for d, axes in enumerate(self.places[node]) if d not in gone for x in axes]
+
+    def place(self, node: Node, into: list[Group], trail: list[Axis]) -> bool:
+        """Finds the axes of a node's dimensions from its operands that are in the groups `into`."""
+        operands = [x for x in self.operands(node) if isinstance(x, Node)]
+        shape = operands[0].shape if node.op in REDUCTIONS else node.shape
+        place: list[list[Axis]] = [[] for _ in shape]
+        for x in operands:
+            if self.group(self.show(x)[0]) not in into:
+                continue
+            dims = self.axes_of(x, trail)
+            if dims is None:
+                return False
+            for d, axis in enumerate(dims, len(shape) - len(dims)):
+                if axis is not None and not place[d]:
+                    place[d] = [axis]
+                elif axis is not None and not unify(place[d], [axis], trail):
+                    return False
+        free = [d for d, axes in enumerate(place) if not axes and shape[d] > 1]
+        for d in free:
+            place[d] = [Axis(shape[d])]
+        self.places[node] = [leaves(axes) for axes in place]
+        known = {x for d, axes in enumerate(place) if d not in free for x in leaves(axes)}
+        fresh = [x for d in free for x in place[d]]
+        for group in into:  # what the node repeats a value over is what the group loops over
+            missing = [x for x in leaves(group.full) if x not in known]
+            if fresh and missing and not unify(fresh, missing, trail):
+                return False
+            fresh = fresh or missing
+        return True
+
+    def join(self, node: Node, into: list[Group], level: int) -> Group | None:
+        """Puts a node into one group made of the groups `into`, or where there are none into a new
+        one; None where they do not fit."""
+        trail: list[Axis] = []
+        group = None
+        if self.place(node, into, trail) and not self.narrow([node, *(x.nodes[-1] for x in into)]):
+            looped = [x for axes in self.places[node] for x in axes]
+            reduces = node.op in REDUCTIONS
+            lists = [looped, self.sequence(node)] if reduces else [looped]
+            group = agreed(into, lists, reduces, level)
+        if group is None:
+            undo(trail)
+            return None
+        group.nodes.append(node)
+        self.groups[node] = group
+        return group
+
+    def narrow(self, nodes: list[Node]) -> bool:
+        """Whether the last dimension of a node has been cut into pieces that are too short for a
+        loop: one value for each 2 x 2 window beside one for each element of a long row."""
+        rows = [leaves(self.places[node][-1]) for node in nodes if self.places[node]]
+        return any(len(row) > 1 and row[-1].size < SHORT for row in rows)
+
+    # Which node goes where.
+
+    def sort(self) -> None:
+        """Gives each node that fits a group: that of its operands, or one of its own."""
+        for node in self.graph.inputs:
+            self.levels[node] = 0
+        for node in self.graph.nodes:
+            bases = self.bases(node)
+            level = max((self.levels[x] for x in bases), default=0)
+            if self.is_view(node):
+                self.levels[node] = level
+            elif not self.fits(node):
+                self.levels[node] = level + 1
+            else:
+                into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
+                group = None
+                if into and None not in into:
+                    group = self.join(node, [*into], level)
+                group = group or self.join(node, [], level + 1)
+                self.levels[node] = group.level
+
+    def is_view(self, node: Node) -> bool:
+        return node.op in VIEWS and self.show(node)[0] is not node
+
+    def bases(self, node: Node) -> list[Node]:
+        """The nodes that a node depends on, without the views between."""
+        used = dict.fromkeys(node.inputs())
+        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+
+    def sink(self) -> None:
+        """Moves a group into the one that uses it where there is only one: a mask that is made
+        early and used late."""
+        users: dict[Node, list[Node]] = {node: [] for node in self.position}
+        for node in self.graph.nodes:
+            if not self.is_view(node):
+                for base in self.bases(node):
+                    users[base].append(node)
+        groups = dict.fromkeys(self.groups.values())
+        for group in sorted(groups, key=lambda group: -group.level):
+            if group.inside is not None:
+                continue
+            outside = {
+                self.group(user)
+                for node in group.nodes
+                for user in users[node]
+                if self.group(user) is not group
+            }
+            if len(outside) == 1 and None not in outside:
+                (into,) = outside
+                trail: list[Axis] = []
+                fits = self.connect(group, into, trail)
+                fits = fits and not self.narrow([group.nodes[-1], into.nodes[-1]])
+                if not fits or not agreed([into, group], [], False, 0):
+                    undo(trail)
+
+    def connect(self, group: Group, into: Group, trail: list[Axis]) -> bool:
+        """Makes the axes of two groups one where the second uses values of the first."""
+        for node in into.nodes:
+            for x in self.operands(node):
+                if isinstance(x, Node) and self.group(self.show(x)[0]) is group:
+                    dims, place = self.axes_of(x, trail), self.places[node]
+                    if dims is None:
+                        return False
+                    for axis, axes in zip(dims, place[len(place) - len(dims) :], strict=True):
+                        if axis is not None and not unify(axes, [axis], trail):
+                            return False
+        a, b = leaves(group.full), leaves(into.full)
+        only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
+        return not (only_a and only_b) or unify(only_a, only_b, trail)
 
 
-def compile_graph(graph: Graph, xp: Any = np) -> Program:
-    """A program that gives what the graph gives."""
-    return Program(graph, graph.nodes, xp)
+def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
+    """One group of several, where all values loop over the same axes, or over all but those that
+    are reduced; else None.
+
+    Args:
+        more: the axes of further values.
+        reduces: whether a reduction is among these.
+        level: of a new group, where there is none yet.
+    """
+    lists = [x for group in into for x in (group.full, group.outer) if x is not None]
+    lists = sorted(map(leaves, lists + more), key=len, reverse=True)
+    full, outer = lists[0], None
+    for axes in lists:
+        if len(set(axes)) < len(axes) or not set(full).issuperset(axes):
+            return None
+        if len(axes) < len(full):
+            outer = axes if outer is None else outer
+            if set(axes) != set(outer):
+                return None
+    reduces = reduces or any(group.reduces for group in into)
+    if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
+        return None  # a value that each row would compute again
+    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level)
+    first.level = into[0].level if into else level
+    for group in into:
+        if group is not first:
+            first.nodes += group.nodes
+            group.inside = first
+    first.full, first.outer, first.reduces = full, outer, reduces
+    return first
 
 
 if __name__ == "__main__":
+    f = np.dtype("float32")
+    nodes = []
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    def new(op, *args, shape=None, **kwargs):
+        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
+        return nodes[-1]
 
-    x, c = node("input"), node("constant", np.ones((2, 3), np.float32))
-    double = node("multiply", x, 2.0)
-    across = node("transpose", double, (1, 0), shape=(3, 2))
-    flat = node("reshape", across, (6,), shape=(6,))  # a copy
-    row = node("view_at", c, (0, ...), shape=(3,))
-    mine = node("transpose", x, (1, 0), shape=(3, 2))
-    bits = node("view_as", double, np.dtype("float32"))
-    outputs = [
-        node("add", across, mine, shape=(3, 2)),
-        node("negative", flat, shape=(6,)),
-        node("add", row, bits),
-    ]
-    graph = Graph([x], [c, double, across, flat, row, mine, bits, *outputs], outputs)
-    program = compile_graph(graph)
-    lines = program.python_source.splitlines()
-    print("\n".join(line for line in lines if line and "array_at" not in line))
-    # -> v3 = v2.transpose((1, 0))
-    # -> v5 = c1[0, ...]
-    # -> v7 = v2.view(float32)
-    # -> def run(arrays):
-    # ->     x0, = arrays
-    # ->     multiply(x0, 2.0, out=v2)
-    # ->     t4 = v3.reshape((6,))
-    # ->     t6 = x0.transpose((1, 0))
-    # ->     add(v3, t6, out=v8)
-    # ->     negative(t4, out=v9)
-    # ->     add(v5, v7, out=v10)
-    # ->     return [array(v8), array(v9), array(v10)]
-    for start in (0, 5):  # two runs
-        arrays = [np.arange(start, start + 6, dtype=np.float32).reshape(2, 3)]
-        pairs = zip(program(arrays), graph.run(np, arrays), strict=True)
-        print([bool((a == b).all()) for a, b in pairs])
-    # -> [True, True, True]
-    # -> [True, True, True]
+    def leaf(*shape):
+        nodes.clear()
+        return Node("input", (), {}, shape, f)
+
+    def kernel_of(inputs, outputs):
+        fuser = Fuser(Graph(inputs, nodes, outputs))
+        fuser.sort()
+        (group,) = {group.now() for group in fuser.groups.values()}
+        return build_kernel(group, fuser, set(outputs), 0)
+
+    def run(kernel, arrays):
+        """A kernel's loops, in Python. `arrays`: of its inputs."""
+        flat = {node: array.reshape(-1) for node, array in arrays.items()}
+        flat |= {node: np.empty(math.prod(node.shape), node.dtype) for node in kernel.outputs}
+        for counters in itertools.product(*map(range, kernel.sizes)):
+            values = {}
+            for node in kernel.nodes:
+                operands = []
+                for x in kernel.operands[node]:
+                    if isinstance(x, Load):
+                        steps = zip(counters, x.strides, strict=True)
+                        x = flat[x.base][x.offset + sum(i * s for i, s in steps)]
+                    operands.append(values.get(x, x))
+                values[node] = getattr(np, node.op)(*operands)
+                if node in kernel.outputs:
+                    steps = zip(counters, kernel.strides[node], strict=True)
+                    flat[node][sum(i * s for i, s in steps)] = values[node]
+        return [flat[node].reshape(node.shape) for node in kernel.outputs]
+
+    x, y, bias = leaf(6, 16), leaf(16, 7), leaf(16)
+    flipped = new("transpose", y, (1, 0), shape=(7, 16))
+    part = new("view_at", flipped, (slice(1, 7), ...), shape=(6, 16))
+    total = new("add", new("multiply", x, 2.0), part)
+    result = new("exp", new("reshape", new("add", total, bias), (2, 48), shape=(2, 48)))
+    kernel = kernel_of([x, y, bias], [total, result])
+    print(kernel.name, kernel.sizes, len(kernel.nodes), kernel.inputs == [x, y, bias])
+    # -> k0 (2, 3, 16) 4 True
+    print(
+        [(load.offset, load.strides) for load in kernel.operands[total] if isinstance(load, Load)]
+    )
+    # -> [(1, (3, 1, 7))]
+
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=node.shape).astype(f) for node in (x, y, bias))
+    got = run(kernel, {x: a, y: b, bias: c})
+    want = a * 2 + b.T[1:]
+    print((got[0] == want).all(), np.allclose(got[1], np.exp((want + c).reshape(2, 48))))
+    # -> True True

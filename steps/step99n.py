@@ -1,258 +1,212 @@
-"""Step 99n: Assignments for puts, and del for temporaries
+"""Step 99n: The order of loops, and loops that merge
 
-Step 99i finds the puts that need no copy, but the text still calls Graph's `put`, which copies. Now
-a put becomes an assignment to a part:
+A kernel with a reduction has two kinds of loops. The outer ones run over rows, which are what the
+reduction leaves. The inner ones run over the elements of a row. `kernel.outer` is the number of
+outer loops, and `full` holds the nodes that have a value for each element.
 
-    y = zeros; y[0, 1:] = x            copyto(v3, c1)          unless y may be overwritten
-                                       p3[1:,] = x0            where p3 = v3[0, ...]
+    softmax of [512, 1000]        outer 512, inner 1000
+    BatchNorm of [16, 8, 28, 28]  outer 8, inner 16, 28, 28: a "row" is what shares one mean
 
-The part that the path of views leads to is created once, in the head, and named p.
+The inner loops follow the order in memory of the last full value that is written.
 
-The temporaries, named t, stay in memory until the run ends, although most are needed for a few
-lines only. So a `del` follows the last step that reads their memory. A view of an input gets no
-`del`: it has no memory of its own.
+Sums over the first dimension (the gradient of a bias) need care. Row by row would mean one column
+after the other, and the elements of a column are far apart. So if the last loop belongs to the
+result, `columns` is True: a row is then a block of columns, and the last loop stays the innermost.
 
-The trap: del removes a name, and the memory is freed with the last name that refers to it. A view
-of t7 that is still needed keeps the memory, as it should. But names that share memory and end
-together must be deleted together.
+Two neighbouring loops merge if, in every array, one step of the outer loop is as far as all steps
+of the inner one: 28 x 28 becomes 784, and a chain over [512, 1000] becomes one loop of 512,000.
 
-New: Writer.put. Changed: Writer.
-Try: compare the peak memory of a run with and without del, with tracemalloc.
+The trap: an outer loop must not merge with an inner one, even where the memory would allow it. The
+row would lose its end, where the reduction's result is taken.
+
+(PyTorch: the pointwise and reduction ranges of a kernel, and `simplify_indexing`.)
+
+New: merge_loops, Kernel.__repr__. Changed: Kernel, build_kernel.
+Try: build the kernel of the mean alone, without the subtraction. Do its loops change?
 """
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
-from tinytorch.compiler.numpy_code import Text
+from tinytorch.compiler.axes import leaves
+from tinytorch.compiler.fuse import Fuser
+from tinytorch.compiler.graph import Graph, Node
 
 
-class Writer:
-    """Writes the text of a program. A value's name says where it is:
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """An element that a kernel reads.
 
-        x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, or a view of what is there, made once for all runs
-        o6  an array that leaves the program, new in each run
-        t7  whatever else an operation gives in a run
+    base: the node whose array it is in. offset: of the first element.
+    strides: for each loop, how many elements further one more round reads.
+    """
 
-    The number is that of the node in str(graph).
+    base: Node
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Kernel:
+    """Operations that run as one nest of loops.
+
+    The outer loops run over the rows. The inner ones run over the elements of a row, once for each
+    pass; a reduction ends a pass. Without reductions there is one pass. With `columns`, the last
+    loop belongs to the results of the reductions too: a row is a block of columns then.
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
-        head: what is done once: text, and the number of the buffer whose place stands in it.
-        start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that are not needed after a step.
+        name: of the function in the generated source.
+        inputs, outputs: the nodes whose arrays are read, and written.
+        nodes: what is computed, in order.
+        sizes: of the loops, from the outermost.
+        outer: how many of the loops are outer ones.
+        columns: whether the last loop is one over blocks of columns.
+        operands: of each node: nodes of the kernel, Loads and numbers.
+        strides: of each node's result, for each loop.
+        full: the nodes with a value for each element; the others have one for each row.
+        made_by: what the user's program called, with its lines.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
-        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, shared, self.can_hold)
-        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
-        self.head: list[tuple[str, int]] = []
-        self.start: list[str] = []
-        self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
-        self.forgotten: dict[int, list[str]] = defaultdict(list)
-        self.write()
+    name: str
 
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
+    def __init__(self, nodes: list[Node]):
+        self.nodes = nodes
+        self.inputs: list[Node] = []
+        self.outputs: list[Node] = []
+        self.sizes: tuple[int, ...] = ()
+        self.outer, self.columns = 0, False
+        self.operands: dict[Node, list] = {}
+        self.strides: dict[Node, tuple[int, ...]] = {}
+        self.full: set[Node] = set()
+        made = dict.fromkeys(", ".join(x for x in (n.made_by, n.line) if x) for n in nodes)
+        self.made_by = [text for text in made if text]
 
-    def name_of(self, node: Node) -> str:
-        if node not in self.names:
-            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
-        return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        if node in self.lives.escaping:
-            name = f"o{self.number[node]}"
-            self.start.append(f"{name} = empty({kind})")
-        else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
-            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-            self.released[self.lives.last[node]].append(buffer)
-        self.names[node] = name
-        return name
-
-    def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
-        name, roots = f"t{self.number[node]}", self.lives.roots[node]
-        if not any(root.op == "input" for root in roots):
-            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
-        self.names[node] = name
-        return name
-
-    def write(self) -> None:
-        for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
-            if line:
-                self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-            if i in self.forgotten:
-                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
-        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
-        self.lines.append(f"return [{', '.join(outputs)}]")
-
-    def statement(self, node: Node) -> str:
-        """The text of one operation; none where it is done once, before all runs."""
-        if node.op == "check":
-            return self.text.expression(node)
-        if node.op == "put" and self.can_hold(node):
-            return self.put(node)
-        if node.op in VIEWS or node.op == "view_as":
-            return self.view(node)
-        if self.can_hold(node):
-            return self.text.expression(node, self.result(node))
-        text = self.text.expression(node)
-        return f"{self.temporary(node)} = {text}"
-
-    def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
-            return f"{self.temporary(node)} = {text}"
-        self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{self.names[node]} = {text}", 0))
-        return ""
-
-    def put(self, node: Node) -> str:
-        target, value, (*views, (_, (key,))) = node.args
-        before = self.name_of(target)
-        if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
-        else:
-            self.lines.append(f"copyto({self.result(node)}, {before})")
-        part = self.names[node]
-        for op, args in views:
-            part = self.text.view(part, op, args)
-        if views and part[0] == "v":
-            self.head.append((f"p{self.number[node]} = {part}", 0))
-            part = f"p{self.number[node]}"
-        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
-
-    def output(self, number: int, node: Node) -> str:
-        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
-        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
-
-    def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
-        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given) + self.start
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
+    def __repr__(self) -> str:
+        ops = ", ".join(dict.fromkeys(node.op for node in self.nodes))
+        return f"{self.name}: {' x '.join(map(str, self.sizes))} ({ops})"
 
 
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
+def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
+    """The kernel of a group of nodes (see fuse.py)."""
+    kernel = Kernel(group.nodes)
+    kernel.name = f"k{number}"
+    kernel.outputs = [node for node in group.nodes if node in needed]
+    full, outer = leaves(group.full), leaves(group.full if group.outer is None else group.outer)
+    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
+    wide = [node for node in group.nodes if len(sequences[node]) == len(full)]
+    order = next((sequences[n] for n in reversed(wide) if n in needed), full)
+    outer = [x for x in order if x in outer]
+    inner = [x for x in order if x not in outer]
+    kernel.columns = bool(outer and inner) and order[-1] is outer[-1]
+    if kernel.columns:
+        inner.append(outer.pop())
+    loops = [*outer, *inner] if group.outer is not None else order
+    kernel.outer = len(outer) if group.outer is not None else 0
+    kernel.full = {n for n in group.nodes if len(sequences[n]) == len(full)}
+    index = {axis: i for i, axis in enumerate(loops)}
 
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
+    def strides_of(dims: list) -> tuple[int, ...]:
+        """Strides of the loops from (axes of a dimension, its stride)."""
+        strides = [0] * len(loops)
+        for axes, stride in dims:
+            for axis in reversed(axes):
+                strides[index[axis]] += stride
+                stride *= axis.size
+        return tuple(strides)
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp, shared)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
-        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
-        """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
+    for node in group.nodes:
+        place = [leaves(axes) for axes in fuser.places[node]]
+        kernel.operands[node] = found = []
+        for x in fuser.operands(node):
+            if isinstance(x, Node):
+                base, array = fuser.show(x)
+                if fuser.group(base) is group:
+                    x = base
+                else:
+                    start = address(array) - address(fuser.show(base)[1])
+                    shown = place[len(place) - array.ndim :]
+                    steps = [
+                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
+                    ]
+                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
+            found.append(x)
+        kernel.strides[node] = strides_of([(sequences[node], 1)])
+    merge_loops(kernel, [axis.size for axis in loops])
+    loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
+    kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
+    return kernel
 
 
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
-    """A program that gives what the graph gives.
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
 
-    Args:
-        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nothing writes into them. All others have memory of their own.
-    """
-    return Program(graph, graph.nodes, xp, shared)
+
+def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
+    """Makes one loop of two where all arrays lie so that it is the same."""
+    loads = {x: x.strides for found in kernel.operands.values() for x in found if type(x) is Load}
+    strides = {**loads, **kernel.strides}
+    fixed = {0, kernel.outer, len(sizes) - 1 if kernel.columns else 0}
+    loops = [*range(len(sizes))]
+    for i in range(len(sizes) - 1, 0, -1):
+        if i not in fixed and all(s[i - 1] == s[i] * sizes[i] for s in strides.values()):
+            sizes[i - 1] *= sizes[i]
+            for x, s in strides.items():
+                strides[x] = (*s[: i - 1], s[i], *s[i + 1 :])
+            del sizes[i], loops[i - 1]
+    kernel.outer = len([i for i in loops if i < kernel.outer])
+    kernel.sizes = tuple(sizes)
+    kernel.strides = {node: strides[node] for node in kernel.strides}
+    merged = {x: Load(x.base, x.offset, strides[x]) for x in loads}
+    for node, found in kernel.operands.items():
+        kernel.operands[node] = [merged[x] if type(x) is Load else x for x in found]
 
 
 if __name__ == "__main__":
+    f = np.dtype("float32")
+    nodes = []
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    def new(op, *args, shape=None, **kwargs):
+        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
+        return nodes[-1]
 
-    def put(array, value, *path):
-        return node("put", array, value, path)
+    def leaf(*shape):
+        nodes.clear()
+        return Node("input", (), {}, shape, f)
 
-    x, index = node("input"), node("input", shape=(2,))
-    zeros = node("constant", np.zeros((2, 3), np.float32))
-    corner = (("view_at", ((0, ...),)), ("getitem", ((slice(1, None),),)))
-    first = put(zeros, 1.0, *corner)
-    second = put(first, 5.0, ("getitem", ((1,),)))
-    taken = node("take", x, index, 1, shape=(2, 2))
-    part = node("view_at", taken, (0, ...), shape=(2,))
-    total = node("sum", part, axis=(0,), shape=())
-    result = node("add", second, total)
-    steps = [zeros, first, second, taken, part, total, result]
-    program = compile_graph(Graph([x, index], steps, [result]))
-    lines = program.python_source.splitlines()
-    print("\n".join(line for line in lines if line and "array_at" not in line))
-    # -> p3 = v3[0, ...]
-    # -> def run(arrays):
-    # ->     x0, x1, = arrays
-    # ->     o8 = empty((2, 3), float32)
-    # ->     copyto(v3, c2)
-    # ->     p3[1:,] = 1.0
-    # ->     v3[1,] = 5.0
-    # ->     t5 = take(x0, x1, 1)
-    # ->     t6 = t5[0, ...]
-    # ->     sum_of(t6, axis=(0,), out=v7)
-    # ->     del t5, t6
-    # ->     add(v3, v7, out=o8)
-    # ->     return [o8]
-    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array([0, 2])]
-    for _ in range(2):
-        print(program(arrays)[0].tolist())
-    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
-    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
+    def kernel_of(inputs, outputs):
+        fuser = Fuser(Graph(inputs, nodes, outputs))
+        fuser.sort()
+        (group,) = {group.now() for group in fuser.groups.values()}
+        return build_kernel(group, fuser, set(outputs), 0)
+
+    x = leaf(512, 1000)
+    top = new("max", x, shape=(512, 1), axis=(1,), keepdims=True)
+    shifted = new("subtract", x, top)
+    kernel = kernel_of([x], [shifted])
+    print(kernel, "outer:", kernel.outer)  # -> k0: 512 x 1000 (max, subtract) outer: 1
+    print(kernel.strides[top], [node.op for node in nodes if node in kernel.full])
+    # -> (1, 0) ['subtract']
+
+    x = leaf(16, 8, 28, 28)
+    mean = new("mean", x, shape=(8,), axis=(0, 2, 3), keepdims=False)
+    row = new("reshape", mean, (1, 8, 1, 1), shape=(1, 8, 1, 1))
+    kernel = kernel_of([x], [new("subtract", x, row)])
+    print(kernel, "outer:", kernel.outer, kernel.operands[mean][0].strides)
+    # -> k0: 8 x 16 x 784 (mean, subtract) outer: 1 (784, 6272, 1)
+
+    # A chain: one loop. A bias: two, since its elements come again in each row.
+    x, bias = leaf(512, 1000), leaf(1000)
+    print(kernel_of([x, bias], [new("exp", x)]))  # -> k0: 512000 (exp)
+    print(kernel_of([x, bias], [new("add", nodes[0], bias)]))  # -> k0: 512 x 1000 (exp, add)
+
+    # The sum of each column.
+    x = leaf(64, 300)
+    total = new("sum", x, shape=(300,), axis=(0,), keepdims=False)
+    kernel = kernel_of([x], [total])
+    print(kernel, kernel.columns, kernel.outer, kernel.strides[total])
+    # -> k0: 64 x 300 (sum) True 0 (0, 1)
+
+    # What the program called, for the comments of the source.
+    node = Node("exp", (x,), {}, (3,), f, "softmax", "model.py:12")
+    print(Kernel([node]).made_by)  # -> ['softmax, model.py:12']

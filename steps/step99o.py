@@ -1,303 +1,246 @@
-"""Step 99o: Calling a kernel with one tuple of arrays
+"""Step 99o: Passes over a row: compute again, or keep
 
-The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
-passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
-So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
-tuple stores its items, and an array its address, at a fixed offset from the start of the object:
+Softmax goes over a row three times. Pass 0 finds the largest element, pass 1 adds up the
+exponentials, pass 2 divides by the sum. In general, `find_passes` gives each value the latest pass
+of its operands, and a reduction one more, since its result is there only after the pass.
 
-    tuple   | head, size | item | item | ...        array   | head | address | ...
+exp(x - largest) is needed twice: in pass 1 for the sum, and in pass 2 for the quotient. What
+happens to such a value depends on three questions:
 
-`callers` writes for each kernel a C function that reads them:
+    is it an output of the kernel?          read it back; it is written anyway
+    is it cheap?                            compute it again; x is still in the cache
+    is it expensive? (exp: 20 additions)    keep it in a buffer for one row
 
-    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
+A row of a million elements is too long for a buffer on the stack. Then the value becomes an
+additional output of the kernel.
 
-With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
-number of arrays, and other Python threads can run meanwhile.
+The trap: to compute a value again, a pass needs that value's operands again, too. So the search for
+the last use goes backwards through the nodes.
 
-The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
-and writes there. So `callers` first tests with one array that the address is where it is expected.
-The offsets are computed (__basicsize__ is the size of the head), because they have changed between
-versions of Python.
+(PyTorch: Inductor computes pointwise values again, up to a number of uses: realize_hint.)
 
-New: callers, compiled_c.
-Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
+New: ROW_BYTES, CHEAP, Kernel.passes, Kernel.kept, find_passes. Changed: Kernel, build_kernel.
+Try: set CHEAP to 100. What does softmax keep then?
 """
 
-import ctypes
+import dataclasses
 import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError, build
-from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
-from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import (
-    VIEWS,
-    Graph,
-    Node,
-    perform,
-)
-from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
-from tinytorch.compiler.numpy_code import Text
+from tinytorch.compiler.axes import leaves
+from tinytorch.compiler.expressions import COSTS, REDUCTIONS
+from tinytorch.compiler.fuse import Fuser
+from tinytorch.compiler.graph import Graph, Node
+
+# A row's values are kept on the stack up to this size; longer rows go to an array.
+ROW_BYTES = 64 * 1024
+CHEAP = 12  # in additions: a value that costs more is kept, not computed again
 
 
-class Writer:
-    """Writes the text of a program. A value's name says where it is:
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """An element that a kernel reads.
 
-        x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, or a view of what is there, made once for all runs
-        o6  an array that leaves the program, new in each run
-        t7  whatever else an operation gives in a run
+    base: the node whose array it is in. offset: of the first element.
+    strides: for each loop, how many elements further one more round reads.
+    """
 
-    The number is that of the node in str(graph).
+    base: Node
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Kernel:
+    """Operations that run as one nest of loops.
+
+    The outer loops run over the rows. The inner ones run over the elements of a row, once for each
+    pass; a reduction ends a pass. Without reductions there is one pass. With `columns`, the last
+    loop belongs to the results of the reductions too: a row is a block of columns then.
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
-        head: what is done once: text, and the number of the buffer whose place stands in it.
-        start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that are not needed after a step.
+        name: of the function in the generated source.
+        inputs, outputs: the nodes whose arrays are read, and written.
+        nodes: what is computed, in order.
+        sizes: of the loops, from the outermost.
+        outer: how many of the loops are outer ones.
+        columns: whether the last loop is one over blocks of columns.
+        operands: of each node: nodes of the kernel, Loads and numbers.
+        strides: of each node's result, for each loop.
+        full: the nodes with a value for each element; the others have one for each row.
+        passes: of a full node, in which pass it is computed; of another one, before which.
+        kept: the full nodes whose values a later pass finds in a buffer of the row.
+        made_by: what the user's program called, with its lines.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
-        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, shared, self.can_hold)
-        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
-        self.head: list[tuple[str, int]] = []
-        self.start: list[str] = []
-        self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
-        self.forgotten: dict[int, list[str]] = defaultdict(list)
-        self.write()
+    name: str
 
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
+    def __init__(self, nodes: list[Node]):
+        self.nodes = nodes
+        self.inputs: list[Node] = []
+        self.outputs: list[Node] = []
+        self.sizes: tuple[int, ...] = ()
+        self.outer, self.columns = 0, False
+        self.operands: dict[Node, list] = {}
+        self.strides: dict[Node, tuple[int, ...]] = {}
+        self.full: set[Node] = set()
+        self.passes: dict[Node, int] = {}
+        self.kept: set[Node] = set()
+        made = dict.fromkeys(", ".join(x for x in (n.made_by, n.line) if x) for n in nodes)
+        self.made_by = [text for text in made if text]
 
-    def name_of(self, node: Node) -> str:
-        if node not in self.names:
-            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
-        return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        if node in self.lives.escaping:
-            name = f"o{self.number[node]}"
-            self.start.append(f"{name} = empty({kind})")
-        else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
-            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-            self.released[self.lives.last[node]].append(buffer)
-        self.names[node] = name
-        return name
-
-    def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
-        name, roots = f"t{self.number[node]}", self.lives.roots[node]
-        if not any(root.op == "input" for root in roots):
-            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
-        self.names[node] = name
-        return name
-
-    def write(self) -> None:
-        for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
-            if line:
-                self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-            if i in self.forgotten:
-                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
-        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
-        self.lines.append(f"return [{', '.join(outputs)}]")
-
-    def statement(self, node: Node) -> str:
-        """The text of one operation; none where it is done once, before all runs."""
-        if node.op == "check":
-            return self.text.expression(node)
-        if node.op == "put" and self.can_hold(node):
-            return self.put(node)
-        if node.op in VIEWS or node.op == "view_as":
-            return self.view(node)
-        if self.can_hold(node):
-            return self.text.expression(node, self.result(node))
-        text = self.text.expression(node)
-        return f"{self.temporary(node)} = {text}"
-
-    def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
-            return f"{self.temporary(node)} = {text}"
-        self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{self.names[node]} = {text}", 0))
-        return ""
-
-    def put(self, node: Node) -> str:
-        target, value, (*views, (_, (key,))) = node.args
-        before = self.name_of(target)
-        if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
-        else:
-            self.lines.append(f"copyto({self.result(node)}, {before})")
-        part = self.names[node]
-        for op, args in views:
-            part = self.text.view(part, op, args)
-        if views and part[0] == "v":
-            self.head.append((f"p{self.number[node]} = {part}", 0))
-            part = f"p{self.number[node]}"
-        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
-
-    def output(self, number: int, node: Node) -> str:
-        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
-        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
-
-    def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
-        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given) + self.start
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
+    def __repr__(self) -> str:
+        ops = ", ".join(dict.fromkeys(node.op for node in self.nodes))
+        return f"{self.name}: {' x '.join(map(str, self.sizes))} ({ops})"
 
 
-def callers(kernels: Sequence[Kernel]) -> str:
-    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
+def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
+    """The kernel of a group of nodes (see fuse.py)."""
+    kernel = Kernel(group.nodes)
+    kernel.name = f"k{number}"
+    kernel.outputs = [node for node in group.nodes if node in needed]
+    full, outer = leaves(group.full), leaves(group.full if group.outer is None else group.outer)
+    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
+    wide = [node for node in group.nodes if len(sequences[node]) == len(full)]
+    order = next((sequences[n] for n in reversed(wide) if n in needed), full)
+    outer = [x for x in order if x in outer]
+    inner = [x for x in order if x not in outer]
+    kernel.columns = bool(outer and inner) and order[-1] is outer[-1]
+    if kernel.columns:
+        inner.append(outer.pop())
+    loops = [*outer, *inner] if group.outer is not None else order
+    kernel.outer = len(outer) if group.outer is not None else 0
+    kernel.full = {n for n in group.nodes if len(sequences[n]) == len(full)}
+    index = {axis: i for i, axis in enumerate(loops)}
 
-    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
-    takes a third of the time of one with ten.
+    def strides_of(dims: list) -> tuple[int, ...]:
+        """Strides of the loops from (axes of a dimension, its stride)."""
+        strides = [0] * len(loops)
+        for axes, stride in dims:
+            for axis in reversed(axes):
+                strides[index[axis]] += stride
+                stride *= axis.size
+        return tuple(strides)
 
-    Raises:
-        CompilerError: they keep them elsewhere, in this version.
-    """
-    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
-    at, pair = ctypes.c_void_p.from_address, (None, array)
-    item = at(id(pair) + tuple.__basicsize__ + word).value
-    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
-        raise CompilerError("the addresses of arrays are not where they are expected")
-    lines = [
-        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
-        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
-        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
-    ]
-    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
-        count = len(kernel.inputs) + len(kernel.outputs)
-        given = "".join(f"AT({i}), " for i in range(count))
-        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
-    return "\n".join([*lines, ""])
-
-
-def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
-    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
-    source = c_source(kernels) + callers(kernels)
-    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
-    for kernel in kernels:
-        function = functions[kernel.name] = library[f"call_{kernel.name}"]
-        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
-    return source, functions
-
-
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
-
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp, shared)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
-        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
-        """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
+    for node in group.nodes:
+        place = [leaves(axes) for axes in fuser.places[node]]
+        kernel.operands[node] = found = []
+        for x in fuser.operands(node):
+            if isinstance(x, Node):
+                base, array = fuser.show(x)
+                if fuser.group(base) is group:
+                    x = base
+                else:
+                    start = address(array) - address(fuser.show(base)[1])
+                    shown = place[len(place) - array.ndim :]
+                    steps = [
+                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
+                    ]
+                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
+            found.append(x)
+        kernel.strides[node] = strides_of([(sequences[node], 1)])
+    merge_loops(kernel, [axis.size for axis in loops])
+    find_passes(kernel)
+    loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
+    kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
+    return kernel
 
 
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
-    """A program that gives what the graph gives.
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
 
-    Args:
-        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nothing writes into them. All others have memory of their own.
-    """
-    return Program(graph, graph.nodes, xp, shared)
+
+def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
+    """Makes one loop of two where all arrays lie so that it is the same."""
+    loads = {x: x.strides for found in kernel.operands.values() for x in found if type(x) is Load}
+    strides = {**loads, **kernel.strides}
+    fixed = {0, kernel.outer, len(sizes) - 1 if kernel.columns else 0}
+    loops = [*range(len(sizes))]
+    for i in range(len(sizes) - 1, 0, -1):
+        if i not in fixed and all(s[i - 1] == s[i] * sizes[i] for s in strides.values()):
+            sizes[i - 1] *= sizes[i]
+            for x, s in strides.items():
+                strides[x] = (*s[: i - 1], s[i], *s[i + 1 :])
+            del sizes[i], loops[i - 1]
+    kernel.outer = len([i for i in loops if i < kernel.outer])
+    kernel.sizes = tuple(sizes)
+    kernel.strides = {node: strides[node] for node in kernel.strides}
+    merged = {x: Load(x.base, x.offset, strides[x]) for x in loads}
+    for node, found in kernel.operands.items():
+        kernel.operands[node] = [merged[x] if type(x) is Load else x for x in found]
+
+
+def find_passes(kernel: Kernel) -> None:
+    """Finds the pass over a row in which each value is computed, and the values that are kept for
+    a later pass rather than computed again."""
+    passes, cost = kernel.passes, {}
+    for node in kernel.nodes:
+        used = [x for x in kernel.operands[node] if isinstance(x, Node)]
+        passes[node] = max((passes[x] for x in used), default=0) + (node.op in REDUCTIONS)
+        if node in kernel.full:
+            cost[node] = COSTS.get(node.op, 1) + sum(cost.get(x, 0) for x in used)
+    later: dict[Node, int] = {}  # the last pass that needs a value
+    row = math.prod(kernel.sizes[kernel.outer :])
+    for node in reversed(kernel.nodes):
+        last = max(later.get(node, 0), passes[node]) if node in kernel.full else passes[node] - 1
+        if node in kernel.full and last > passes[node]:
+            if node in kernel.outputs:
+                last = passes[node]
+            elif cost[node] > CHEAP:
+                last = passes[node]
+                if row * node.dtype.itemsize <= ROW_BYTES and not kernel.columns:
+                    kernel.kept.add(node)
+                else:
+                    kernel.outputs.append(node)
+        for x in kernel.operands[node]:
+            if x in kernel.full:
+                later[x] = max(later.get(x, 0), last)
 
 
 if __name__ == "__main__":
-    import time
-    from types import SimpleNamespace
+    f = np.dtype("float32")
+    nodes = []
 
-    def node(op, *args, shape=(1000,)):
-        return Node(op, args, {}, shape, np.dtype("float32"))
+    def new(op, *args, shape=None, **kwargs):
+        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
+        return nodes[-1]
 
-    x, y = node("input"), node("input")
-    total = node("add", node("multiply", x, 2.0), y)
-    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
-    source, functions = compiled_c([kernel])
-    print(source.splitlines()[-1])
-    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
+    def leaf(*shape):
+        nodes.clear()
+        return Node("input", (), {}, shape, f)
 
-    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
-    functions["k0"]((a, b, c), 1)
-    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
+    def kernel_of(inputs, outputs):
+        fuser = Fuser(Graph(inputs, nodes, outputs))
+        fuser.sort()
+        (group,) = {group.now() for group in fuser.groups.values()}
+        return build_kernel(group, fuser, set(outputs), 0)
 
-    def microseconds(function):
-        start = time.perf_counter()
-        for _ in range(5000):
-            function()
-        return (time.perf_counter() - start) * 200
+    def softmax(*shape):
+        x = leaf(*shape)
+        d = len(shape) - 1
+        less = {"shape": (*shape[:-1], 1), "axis": (d,), "keepdims": True}
+        e = new("exp", new("subtract", x, new("max", x, **less)))
+        return x, new("divide", e, new("sum", e, **less))
 
-    call = functions["k0"]
-    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
-    print(f"three addresses: {addresses:.2f} us")  # -> ...
-    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
+    x, y = softmax(5, 1000)
+    kernel = kernel_of([x], [y])
+    print([f"{node.op} {kernel.passes[node]}" for node in kernel.nodes])
+    # -> ['max 1', 'subtract 1', 'exp 1', 'sum 2', 'divide 2']
+    print([node.op for node in kernel.kept], len(kernel.outputs))  # -> ['exp'] 1
 
-    # A Python that keeps its arrays elsewhere.
-    np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))
-    try:
-        callers([])
-    except CompilerError as error:
-        print(error)  # -> the addresses of arrays are not where they are expected
+    # A row that is too long; and a value that is written anyway.
+    x, y = softmax(2, 100_000)
+    kernel = kernel_of([x], [y])
+    print([node.op for node in kernel.outputs], kernel.kept)  # -> ['divide', 'exp'] set()
+    x, y = softmax(5, 1000)
+    print(kernel_of([x], [nodes[2], y]).kept)  # -> set()
+
+    # Cheap: x - mean is computed in both passes.
+    x = leaf(5, 1000)
+    less = {"shape": (5, 1), "axis": (1,), "keepdims": True}
+    centred = new("subtract", x, new("mean", x, **less))
+    variance = new("mean", new("square", centred), **less)
+    kernel = kernel_of([x], [new("divide", centred, variance)])
+    print(kernel.kept, [kernel.passes[node] for node in (centred, variance, nodes[-1])])
+    # -> set() [1, 2, 2]

@@ -1,30 +1,32 @@
-"""Step 97o: A whole Function as one node
+"""Step 97v: Random numbers and Python numbers, new in each run
 
-A convolution rearranges its input with strides, and then calls one matrix product (steps 84b to
-84k). A graph has no nodes for these tricks, and a compiler could not do better. So the trace does
-not look inside. The node "call" holds the Function itself, and a run of the graph calls its
-forward, with a new ctx. A layer with a bias gives two nodes:
+Capture a Dropout, and run the graph twice: the same units are dropped. The random numbers came from
+the generator while the trace was open, and became a constant. This step has three parts.
 
-    %3 = call(Convolution, (False, True, True, False), ((2, 4, 6),), %0, %1, %2, Geometry)
-    %4 = part(%3, 0)
+First, random numbers. They have to be drawn again in each run, from eager's stream, so that a seed
+gives the same training with and without a compiler:
 
-The arguments of "call" are the Function; for each of its arguments, whether it requires a gradient
-(the input does not, weight and bias do, the Geometry of strides and padding cannot); the shapes of
-its results; and then the arguments themselves. The flags become ctx.needs_input_grad. The value of
-"call" is a Called: a tuple of results, with the ctx that a backward may need. It is not an array,
-so the graph prints "(several)" in place of a shape. "part" picks one of the results.
+    random(generator, "uniform", shape, dtype)
 
-In the trace, a WholeCall runs instead of the Function: same arguments, same results, but its
-forward records one node. `whole` makes such a subclass for a Function, and the class attribute
-`whole = True` marks the Functions that are captured in this way.
+The traced device gets a random source of its own (Backend.random_source, step 65b), which draws for
+the trace and records the node. After the trace, `capture` sets the stream back to where it was. A
+draw is an effect, as a call is: it moves the stream. So it is kept where its numbers are not used,
+and two equal draws are two draws. Otherwise later numbers would differ from eager's.
 
-The graph is made for certain shapes, so a run in which a result has another shape must stop:
-`call` raises CheckFailed. The caller then runs the program in eager.
+Second, Python numbers. Most of them may be constants of the graph. The count of an optimizer's
+steps may not: Adam needs 1 - 0.9**t, with a new t in each step. A Number is a tracer for such a
+value. A Python number takes the type of the array that it meets (float32 * 2.0 is float32), and so
+does a Number; an array without dimensions would not.
 
-(PyTorch: an operator that Inductor has no lowering for is called as it is, a "fallback kernel".)
+Third, the device of new tensors. While a trace is open, `traced` is the default device, and stands
+in for device="cpu". So zeros(3) is a constant and rand(3) a draw. In the printed graph, they carry
+the label of the Function that was called before them (`Mul` at the zeros of the demo), or none.
 
-New: CheckFailed, Called, call, WholeCall, whole. Changed: perform, TraceMode.
-Try: print the graph for a batch of another size, and compare the third argument of `call`.
+(PyTorch: the seed and offset of the stream become inputs, and numbers "symbolic floats".)
+
+New: TracedSource, Number. Changed: traced, perform, make_device, Trace, EFFECTS, without_dead_code,
+capture.
+Try: take "random" out of without_dead_code, and find the promise that breaks.
 """
 
 import dataclasses
@@ -40,13 +42,14 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
-from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
+from tinytorch.core.device import Backend, Device, cpu, default, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import Conv1d
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.nn.dropout import Dropout
+from tinytorch.ops.creation import zeros
+from tinytorch.ops.random import Generator, generator_for, manual_seed, rand, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -55,6 +58,10 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+# Operations with an effect or an identity of their own: never removed twice, merged or moved.
+EFFECTS = frozenset("random call call_backward".split())
 
 
 class Node:
@@ -201,11 +208,11 @@ def kind_of(node: Node) -> str:
 
 
 def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend."""
+    """The nodes on which the outputs depend, and those that draw random numbers."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if node in needed:
+        if node in needed or node.op == "random":
             kept.append(node)
             needed.update(node.inputs())
     return kept[::-1]
@@ -275,6 +282,13 @@ def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
     return Called(ctx, results)
 
 
+def call_backward(called: "Called", *grads: Any) -> tuple:
+    """The gradients of the arguments of a whole Function, from those of its results."""
+    results, xp = called.ctx.backward(*grads), called.ctx.xp
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(x if x is None else xp.asarray(x) for x in results)
+
+
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -286,9 +300,11 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first[others[0]]
     if op == "constant":
         return first
+    if op == "random":
+        return getattr(first.source, others[0])(*others[1:])
     if op == "view_as":
         return first.view(*others)
-    special = {"put": put, "call": call}
+    special = {"put": put, "call": call, "call_backward": call_backward}
     return (special.get(op) or getattr(xp, op))(*args, **kwargs)
 
 
@@ -353,9 +369,17 @@ def as_value(value: Any) -> Any:
 
 def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
     """The result of an operation, computed and written down."""
-    kwargs, xp = kwargs or {}, tracing.trace.xp
+    kwargs, xp, kind = kwargs or {}, tracing.trace.xp, Tracer
+    if any(isinstance(x, Number) for x in args):
+        others = [x for x in args if isinstance(x, Tracer) and not isinstance(x, Number)]
+        if others:  # as Python's numbers do, it takes the type of the array
+            dtype = others[0].dtype
+            args = tuple(x.astype(dtype) if isinstance(x, Number) else x for x in args)
+        else:
+            kind = Number
+    node_args = as_node(args)
     value = xp.asarray(perform(xp, op, as_value(args), kwargs))
-    return Tracer(value, record(op, as_node(args), kwargs, value))
+    return kind(value, record(op, node_args, kwargs, value))
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -608,6 +632,14 @@ class Tracer:
         raise Untraceable(f"the graph has no node for the method '{name}'")
 
 
+class Number(Tracer):
+    """A Python number that may differ from run to run, such as the count of steps."""
+
+    def astype(self, dtype: Any, copy: bool = True) -> Tracer:
+        value = self.value.astype(dtype)
+        return Tracer(value, record("astype", (self.node, value.dtype), {}, value))
+
+
 def given(result: Tracer, out: Any) -> Tracer:
     """`result`, written into the array `out` where there is one."""
     if out is None:
@@ -754,6 +786,31 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
+class TracedSource:
+    """Random numbers of the device's default generator, drawn again in each run."""
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def seed(self, seed: int) -> None:
+        """The generator has a seed of its own."""
+
+    def __getattr__(self, method: str) -> Callable:
+        if method not in ("uniform", "normal", "integers", "permutation"):
+            raise Untraceable(f"the generator's '{method}'")
+
+        def draw(*args: Any) -> Tracer:
+            generator = tracing.trace.generator
+            value = getattr(generator.source, method)(*args)
+            return Tracer(value, record("random", (generator, method, *args), {}, value))
+
+        return draw
+
+
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
@@ -761,10 +818,16 @@ def make_device() -> Device:
         Tracer,
         from_numpy=lambda array, index: constant(array),
         to_numpy=as_value,
+        address=refuse,
+        strided=refuse,
+        random_source=TracedSource,
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    return Device("traced")
+    device = Device("traced")
+    # Looked up now: while a trace runs, it says that its type is that of the real device.
+    device.xp  # noqa: B018
+    return device
 
 
 tracing_device = make_device()
@@ -772,6 +835,10 @@ tracing_device = make_device()
 
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
+
+
+# Functions whose results have shapes that depend on values.
+OF_UNKNOWN_SHAPE = frozenset("Nonzero MaskedSelect Unique Bincount RepeatInterleave".split())
 
 
 class Break(Exception):
@@ -792,8 +859,22 @@ class WholeCall(Function):
         needs = ctx.inner.needs_input_grad
         shapes = tuple(value.shape for value in values)
         ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
+        ctx.materialize_grads = ctx.inner.materialize_grads
         parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
         return parts if several else parts[0]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        results = ctx.inner.backward(*as_value(grads))
+        results = results if isinstance(results, tuple) else (results,)
+        node = record("call_backward", (ctx.node, *as_node(grads)), {}, None)
+        values = [value if value is None else tracing.trace.xp.asarray(value) for value in results]
+        return tuple(
+            None if value is None else Tracer(value, record("part", (node, number), {}, value))
+            for number, value in enumerate(values)
+        )
+
+    def name(ctx) -> str:
+        return ctx.inner.name()
 
 
 @functools.cache
@@ -804,7 +885,8 @@ def whole(function: type[Function]) -> type[WholeCall]:
 
 
 class TraceMode(FunctionMode):
-    """Sees each call of a Function: makes its tensors tracers."""
+    """Sees each call of a Function: makes its tensors tracers, and where the Function's formula
+    does what a tracer cannot, makes it one node."""
 
     def __init__(self, trace: "Trace"):
         self.trace = trace
@@ -815,9 +897,19 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
+        trace.calls += 1
+        if function.__name__ in OF_UNKNOWN_SHAPE:
+            raise Break(f"{function.__name__}: the shape of its result depends on values")
         if function.whole:
             return whole(function).apply(*args)
-        return function.apply(*args)
+        mark = len(trace.nodes)
+        try:
+            return function.apply(*args)
+        except Untraceable as error:
+            if function.view or function.takes_tensors:
+                raise Break(f"{function.__name__}: {error}") from error
+            del trace.nodes[mark:]
+            return whole(function).apply(*args)
 
 
 @dataclasses.dataclass
@@ -840,13 +932,15 @@ class Trace:
     Attributes:
         nodes: what was recorded, in order.
         sources: the tensors that were used and not made inside; each is an input of the graph.
+        calls: how many Functions the program called.
     """
 
     def __init__(self, device: Device):
         self.device, self.xp = device, device.xp
         self.nodes: list[Node] = []
         self.sources: dict[int, Source] = {}
-        self.line = ""
+        self.generator = generator_for(device, None)
+        self.line, self.calls = "", 0
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
@@ -876,9 +970,15 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
+        tracing_device.type, tracing_device.index = self.device.type, self.device.index
+        default.devices.append(tracing_device)
+        default.stand_ins[self.device] = tracing_device
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
+        default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
@@ -954,6 +1054,7 @@ class Captured:
             `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        calls: how many Functions the program called.
     """
 
     sources: list[Source]
@@ -964,6 +1065,7 @@ class Captured:
     backward: Graph | None
     roots: list[int]
     wanted: list[int]
+    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -977,10 +1079,14 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     """
     with tracing_lock:
         trace = Trace(cpu)
-        with trace:
-            for tensor in tensors:
-                trace.lift(tensor)
-            return finish(trace, function(*args, **kwargs), state.grad_enabled)
+        stream = trace.generator.get_state()
+        try:
+            with trace:
+                for tensor in tensors:
+                    trace.lift(tensor)
+                return finish(trace, function(*args, **kwargs), state.grad_enabled)
+        finally:
+            trace.generator.set_state(stream)
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -1040,7 +1146,9 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     else:
         graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, result, graph, len(outputs), written, backward, roots, wanted)
+    return Captured(
+        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
+    )
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -1052,7 +1160,12 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     inputs = [node for node in graph.inputs if node not in grads]
-    in_forward = set(without_dead_code(graph.nodes, outputs))
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
     made = {*nodes, *grads}
@@ -1085,38 +1198,56 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
+    x = randn(2, 6)
+    dropout = Dropout(0.5)
+
+    def f(x):
+        rand(1)  # not used, but the stream moves
+        return dropout(x) + zeros(6, device="cpu")
+
+    captured = capture(f, (x,), {}, [x])
+    print(captured.graph)
+    # -> inputs: %0 float32[2, 6]
+    # -> %1 = random(Generator, uniform, (1,), float32)  float32[1]
+    # -> %2 = random(Generator, uniform, (2, 6), float32)  float32[2, 6]
+    # -> %3 = greater_equal(%2, 0.5)  bool[2, 6]  # Ge, ...
+    # -> %4 = astype(%3, float32)  float32[2, 6]  # Cast, ...
+    # -> %5 = multiply(%4, 2.0)  float32[2, 6]  # Mul, ...
+    # -> %6 = multiply(%0, %5)  float32[2, 6]  # Mul, ...
+    # -> %7 = constant(array[6])  float32[6]  # Mul, ...
+    # -> %8 = add(%6, %7)  float32[2, 6]  # Add, ...
+    # -> return %8
+
     manual_seed(0)
-    layer = Conv1d(3, 4, 5, padding=2)
-    x = randn(2, 3, 6)
+    eager = [f(x).tolist() for _ in range(2)]
+    manual_seed(0)
+    runs = [captured.graph.run(np, [x.array])[0].tolist() for _ in range(2)]
+    print(runs == eager, eager[0] == eager[1])  # -> True False
 
-    with no_grad():
-        captured = capture(lambda: layer(x).relu(), (), {}, [x])
-        print(captured.graph)
-        # -> inputs: %0 float32[2, 3, 6], %1 float32[4, 3, 5], %2 float32[4]
-        # -> %3 = call(Convolution, (False, True, True, False), ((2, 4, 6),), %0, %1, %2, ...
-        # -> %4 = part(%3, 0)  float32[2, 4, 6]  # Convolution, ...
-        # -> %5 = constant(array[4, 6])  float32[4, 6]  # Relu, ...
-        # -> %6 = maximum(%4, %5)  float32[2, 4, 6]  # Relu, ...
-        # -> return %6
-        (y,) = captured.graph.run(np, [source.array for source in captured.sources])
-        print(np.array_equal(y, layer(x).relu().array))  # -> True
+    # A trace leaves the stream where it was.
+    manual_seed(0)
+    capture(f, (x,), {}, [x])
+    print(f(x).tolist() == eager[0])  # -> True
+    try:
+        capture(lambda: generator_for(tracing_device, None).get_state(), (), {}, [])
+    except Untraceable as error:
+        print(error)  # -> the generator's 'get_state'
 
-    class Positive(Function):
-        """The positive elements, and how many they are."""
-
-        whole = True
-
-        def forward(ctx, x):
-            return x[x > 0], (x > 0).sum()
-
-    with no_grad():
-        captured = capture(lambda: Positive.apply(x), (), {}, [x])
-        print([node.op for node in captured.graph.nodes])  # -> ['call', 'part', 'part']
-        first, second = captured.graph.run(np, [x.array])
-        print(first.shape == (second,), (first > 0).all())  # -> True True
-        try:
-            captured.graph.run(np, [np.ones((2, 2), "float32")])
-        except CheckFailed as error:
-            print("CheckFailed:", error)  # -> CheckFailed: Positive: [(4,), ()], not ((16,), ())
-        called = call(Positive, (False,), ((16,), ()), x.array)
-        print(len(called), type(called.ctx).__name__)  # -> 2 Positive
+    # The correction of Adam's averages, with the count of steps as an input.
+    array = np.ones(3, "float32")
+    a, t = (Node("input", (), {}, s.shape, s.dtype) for s in (array, np.float64(1)))
+    with Trace(cpu) as trace:
+        step = Number(np.asarray(1.0), t)
+        power = 0.9**step
+        y = Tracer(array, a) / (1 - power)
+        print(type(power).__name__, y.dtype)  # -> Number float32
+    graph = Graph([a, t], trace.nodes, [y.node])
+    print(graph)
+    # -> inputs: %0 float32[3], %1 float64[]
+    # -> %2 = power(0.9, %1)  float64[]
+    # -> %3 = subtract(1, %2)  float64[]
+    # -> %4 = astype(%3, float32)  float32[]
+    # -> %5 = divide(%0, %4)  float32[3]
+    # -> return %5
+    print([graph.run(np, [array, np.asarray(n)])[0][0].item() for n in (1.0, 2.0)])
+    # -> [10.0, 5.26315...]

@@ -1,6 +1,6 @@
-"""Step 97p: The backward of a whole Function, and the fallback
+"""Step 97t: The backward of a whole Function, and the fallback
 
-Step 97o has the forward of a whole Function. Its backward is a second node: "call_backward" runs
+Step 97s has the forward of a whole Function. Its backward is a second node: "call_backward" runs
 ctx.backward, with the ctx that "call" made in the same run. That is why the value of a "call" is a
 Called and not an array: the graph of the forward passes it to that of the backward, like any other
 saved value.

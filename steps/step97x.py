@@ -1,34 +1,39 @@
-"""Step 97k: Two graphs: dead code, and values saved for the backward
+"""Step 97x: Decisions that depend on values: breaks and checks
 
-The graph of step 97j computes loss and gradients at once. A program does not: it calls the model,
-looks at the loss, and calls backward() later, with a gradient of its own, or never. So cut the
-graph in two. The cut decides what is kept in memory between the two, as ctx.saved did:
+    if x.sum() > 0:                  the branch depends on the numbers of the call
+        return x * x.max().item()    and this number would be a constant of the graph
 
-    forward     inputs -> result, saved 1, saved 2, ...
-    backward    saved 1, saved 2, ..., gradient of the result -> gradients of the sources
+A tracer has the numbers of one call, and so far it gave them to the program: the graph is wrong for
+other numbers, and does not say so. From now on, a program that reads a value gets ValueNeeded, and
+capture turns it into a Break with the line that read it. (The program then runs in eager.)
 
-A value is saved if the forward computes it and a node of the backward uses it. What only the
-backward uses is computed in the backward, and is not kept. The first graph of the demo, tanh(x w),
-ends in `return %3, %3, %0`: the result tanh(x w); the same value again, saved for tanh's
-derivative; and the input x, saved for the gradient of w.
+The package reads values too. cross_entropy checks that all targets are classes; BatchNorm checks
+whether the mean is far from 0. These questions have one usual answer. So each becomes a node, and
+the trace goes on with the answer of this call:
 
-Dead code is what no output depends on. To find it, go through the nodes from the last one to the
-first, and collect the arguments of the nodes that are needed. All users of a node come after it, so
-a node that is not collected when you reach it is dead. One pass is enough.
+    %5 = check(%4, False)          a run in which %4 is True raises CheckFailed
 
-A trace has much dead code. The engine stops at what needs no gradient, but a backward formula
-computes the gradients of all its inputs, also of the input x of the first layer.
+A run changes nothing in the program before its end (step 97q), so the caller can still run the
+function in eager. Eager then takes the other branch, or raises its own error.
 
-`users` lists for each node the nodes that use its result, and `dot` draws a graph in the language
-of Graphviz (step 55b).
+`asked_by_the_program` tells the two apart by the stack: it looks at the first frame that is neither
+the tracer's module nor Tensor's.
 
-(PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
+The result of a check is not used, and the check must stay in the graph nevertheless: it is an
+effect. A check in the backward would come too late, when the forward has been run and its results
+were used. So that is a Break.
 
-New: without_dead_code, divided, Graph.users, Graph.dot. Changed: finish, Captured.
-Try: which values of tanh(x) * x are saved? And of exp(x) * 2?
+The docstring of Node lists all operations now. One of them, "erf", is first used in step 98a.
+
+(PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
+
+New: ValueNeeded, asked_by_the_program, Tracer.__bool__, item, refuse, check, needs_value,
+line_of_error. Changed: perform, EFFECTS, without_dead_code, make_device, capture, trace_backward.
+Try: write into model.py: `while x.norm() > 1: x = x / 2`. And why does `loop` work?
 """
 
 import dataclasses
+import functools
 import importlib
 import itertools
 import sys
@@ -39,15 +44,15 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward_pass, grad
-from tinytorch.autograd.modes import FunctionMode, no_grad
-from tinytorch.core.device import Backend, Device, cpu, register_backend
+from tinytorch.autograd.engine import backward_pass
+from tinytorch.autograd.modes import FunctionMode
+from tinytorch.autograd.node import Function, new
+from tinytorch.core.device import Backend, Device, cpu, default, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.random import Generator, generator_for
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -58,14 +63,31 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
+# Operations with an effect or an identity of their own: never removed twice, merged or moved.
+EFFECTS = frozenset("random call call_backward check".split())
+
+
 class Node:
     """One operation: its name, its arguments, and what its result is like.
 
     Attributes:
-        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or "input" for an
-            argument of the graph.
-        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples.
-        shape, dtype: of the result.
+        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or one of
+            "erf"            the error function
+            "input"          an argument of the graph
+            "constant"       args = (array,), which nothing writes into
+            "view_at"        args = (a, key): a[key] with numbers, slices, None and ... in the key
+            "getitem"        args = (a, key): a[key] with arrays in the key
+            "astype"         args = (a, dtype);   "view_as": the same bytes read as this dtype
+            "put"            args = (a, value, path): a copy of a in which value stands in the part
+                             that the views of path, ((op, args), ...), lead to
+            "random"         args = (generator, method, method's arguments): numbers of a stream
+            "call"           args = (Function, needs_input_grad, shapes of the results, *arguments):
+                             a whole Function as one operation; its value is a Called
+            "call_backward"  args = (node of a "call", *gradients): its ctx.backward, a tuple
+            "check"          args = (a, expected): CheckFailed where bool(a) is not expected
+        "part"           args = (node, number): one of several results
+        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples and slices.
+        shape, dtype: of the result; None of what is not an array ("call", "call_backward").
         made_by: the operation of the user's program ("softmax"), for messages and drawings.
         line: where the program called it: "model.py:12".
     """
@@ -202,14 +224,90 @@ def kind_of(node: Node) -> str:
 
 
 def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend."""
+    """The nodes on which the outputs depend, those that draw random numbers, and the checks."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if node in needed:
+        if node in needed or node.op in ("random", "check"):
             kept.append(node)
             needed.update(node.inputs())
     return kept[::-1]
+
+
+class CheckFailed(Exception):
+    """A value is not as it was when the graph was traced: another shape, or another decision. The
+    run has changed nothing yet, so that the program can run without the graph."""
+
+
+def check(value: Any, expected: bool) -> None:
+    if bool(value) is not expected:
+        raise CheckFailed(f"a check gave {not expected}")
+
+
+def part_of(array: Any, path: tuple) -> Any:
+    """The part of an array that the views of `path` lead to."""
+    for op, args in path:
+        array = perform(None, op, (array, *args), {})
+    return array
+
+
+def put(array: Any, value: Any, path: tuple) -> Any:
+    """A copy of `array` with `value` in the part that `path` leads to."""
+    array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
+    places = places_of(array.shape, views)
+    if places is None:
+        part_of(array, views)[key] = value
+    else:
+        places = device_of(array).backend.from_numpy(places, None)
+        array.reshape(-1)[places[key]] = value
+    return array
+
+
+def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
+    """Where the elements of a part of an array are, for an array that has its elements in a row.
+
+    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
+    in the trace, which lay otherwise, may be a copy of this one.
+    """
+    like = np.empty(shape, bool)
+    part = part_of(like, views)
+    if part.size == 0 or np.may_share_memory(part, like):
+        return None
+    return part_of(np.arange(like.size).reshape(shape), views)
+
+
+class Called(tuple):
+    """The results of a whole Function; `ctx` is the call, for its backward."""
+
+    def __new__(cls, ctx: Any, results: tuple):
+        called = tuple.__new__(cls, results)
+        called.ctx = ctx
+        return called
+
+
+def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
+    """A whole Function: what it does when it is called in a program.
+
+    Raises:
+        CheckFailed: a result has another shape than in the trace.
+    """
+    ctx = object.__new__(function)
+    array = next(x for x in args if hasattr(x, "dtype"))
+    ctx.device = device_of(array)
+    ctx.xp, ctx.edges = ctx.device.xp, tuple(() if need else None for need in needs)
+    results = function.forward(ctx, *args)
+    results = results if isinstance(results, tuple) else (results,)
+    results = tuple(ctx.xp.asarray(result) for result in results)
+    if tuple(result.shape for result in results) != shapes:
+        raise CheckFailed(f"{function.__name__}: {[r.shape for r in results]}, not {shapes}")
+    return Called(ctx, results)
+
+
+def call_backward(called: "Called", *grads: Any) -> tuple:
+    """The gradients of the arguments of a whole Function, from those of its results."""
+    results, xp = called.ctx.backward(*grads), called.ctx.xp
+    results = results if isinstance(results, tuple) else (results,)
+    return tuple(x if x is None else xp.asarray(x) for x in results)
 
 
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
@@ -219,15 +317,26 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first[others[0]]
     if op in ("reshape", "transpose", "astype", "copy"):
         return getattr(first, op)(*others)
+    if op == "part":
+        return first[others[0]]
     if op == "constant":
         return first
+    if op == "random":
+        return getattr(first.source, others[0])(*others[1:])
     if op == "view_as":
         return first.view(*others)
-    return getattr(xp, op)(*args, **kwargs)
+    special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
+    special["erf"] = lambda x: erf_of(x, xp)
+    result = (special.get(op) or getattr(xp, op))(*args, **kwargs)
+    return xp.asarray(result) if isinstance(result, np.generic) else result
 
 
 class Untraceable(Exception):
     """An operation that the graph has no node for. The Function that uses it becomes one node."""
+
+
+class ValueNeeded(Untraceable):
+    """Python asks for the value of an element, which is known only when the graph runs."""
 
 
 class Tracing(threading.local):
@@ -248,10 +357,22 @@ def line_of_the_program() -> str:
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
 
+def asked_by_the_program() -> bool:
+    """Whether the value of an array is asked for by the program, not by the package."""
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__", "") in (__name__, "tinytorch.core.tensor"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch"
+
+
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
-    tracing.trace.nodes.append(node)
+    trace = tracing.trace
+    if trace is None:
+        raise Untraceable("a tracer of a trace that is over")
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
+    trace.nodes.append(node)
     return node
 
 
@@ -283,9 +404,17 @@ def as_value(value: Any) -> Any:
 
 def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
     """The result of an operation, computed and written down."""
-    kwargs, xp = kwargs or {}, tracing.trace.xp
+    kwargs, xp, kind = kwargs or {}, tracing.trace.xp, Tracer
+    if any(isinstance(x, Number) for x in args):
+        others = [x for x in args if isinstance(x, Tracer) and not isinstance(x, Number)]
+        if others:  # as Python's numbers do, it takes the type of the array
+            dtype = others[0].dtype
+            args = tuple(x.astype(dtype) if isinstance(x, Number) else x for x in args)
+        else:
+            kind = Number
+    node_args = as_node(args)
     value = xp.asarray(perform(xp, op, as_value(args), kwargs))
-    return Tracer(value, record(op, as_node(args), kwargs, value))
+    return kind(value, record(op, node_args, kwargs, value))
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -339,7 +468,7 @@ def with_operators(cls: type) -> type:
 
 
 def attach_operator(cls: type, name: str, op: str) -> None:
-    """Gives arrays one operator: a + b and 2 + a."""
+    """Gives arrays one operator: a + b, 2 + a, and a += b."""
 
     def forward(self: Any, other: Any) -> Any:
         return traced(op, (self, other)) if is_operand(other) else NotImplemented
@@ -347,27 +476,47 @@ def attach_operator(cls: type, name: str, op: str) -> None:
     def reflected(self: Any, other: Any) -> Any:
         return traced(op, (other, self)) if is_operand(other) else NotImplemented
 
+    def in_place(self: Any, other: Any) -> Any:
+        result = traced(op, (self, other))
+        self[...] = result.astype(self.dtype, copy=False)
+        return self
+
     setattr(cls, f"__{name}__", forward)
     if op not in COMPARISONS.values():
         setattr(cls, f"__r{name}__", reflected)
+        setattr(cls, f"__i{name}__", in_place)
 
 
 @with_operators
 class Tracer:
-    """An array that writes down what is done to it.
+    """An array of the device `traced`.
 
     Attributes:
         value: the array of the call that is traced.
-        node: what stands for it in the graph.
+        root: of a view, the tracer whose memory it shows; None for one that owns its memory.
+        path: of a view, the operations ((op, args), ...) that lead from the root to it.
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
     __hash__ = None
 
-    def __init__(self, value: Any, node: Node):
-        self.value, self.node = value, node
+    def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):
+        self.value, self.trace, self.root, self.path = value, tracing.trace, root, path
+        self._node, self.version = node, 0 if root is None else root.version
 
-    base = None  # no tracer shows the memory of another one, as NumPy's views do
+    @property
+    def node(self) -> Node:
+        """The node of the elements as they are now."""
+        if self.root is not None and self.version != self.root.version:
+            self._node, self.version = self.root._node, self.root.version
+            for op, args, like in self.path:
+                self._node = record(op, (self._node, *as_node(args)), {}, like)
+        return self._node
+
+    @property
+    def base(self) -> "Tracer | None":
+        return self.root
+
     shape = property(lambda self: self.value.shape)
     dtype = property(lambda self: self.value.dtype)
     ndim = property(lambda self: self.value.ndim)
@@ -380,8 +529,13 @@ class Tracer:
     # Views.
 
     def show(self, op: str, *args: Any) -> "Tracer":
-        """This array in another shape, or a part of it."""
-        return traced(op, (self, *args))
+        """A view of this array, or a copy where the array library has to make one."""
+        value = perform(self.trace.xp, op, (self.value, *args), {})
+        node = record(op, (self.node, *args), {}, value)
+        if value.size and not np.may_share_memory(value, self.value):
+            return Tracer(value, node)
+        root = self if self.root is None else self.root
+        return Tracer(value, node, root, (*self.path, (op, args, value)))
 
     def reshape(self, *shape: Any) -> "Tracer":
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -405,6 +559,9 @@ class Tracer:
     def view(self, *args: Any) -> "Tracer":
         return traced("view_as", (self, np.dtype(*args))) if args else self.show("view_at", ...)
 
+    def ravel(self) -> "Tracer":
+        return self.reshape(-1)
+
     T = property(lambda self: self.transpose())
     mT = property(lambda self: self.swapaxes(-1, -2))
     real = property(lambda self: self)
@@ -421,6 +578,28 @@ class Tracer:
         if "bool" in kinds or any(isinstance(p, list) for p in parts):
             raise Untraceable("a list or mask as an index: its result's shape may depend on values")
         return traced("getitem", (self, key))
+
+    # Writes.
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.value[as_value(key)] = as_value(value)
+        root, path = self if self.root is None else self.root, self.path
+        if not path and key is ...:
+            new = value if isinstance(value, Tracer) else np.asarray(value, self.dtype)
+            node = as_node(new)
+            if node.dtype != self.dtype:
+                node = record("astype", (node, self.dtype), {}, self.value.astype(self.dtype))
+                node.shape = new.shape
+            if node.shape != self.shape:
+                node = record("broadcast_to", (node, self.shape), {}, self.value)
+        else:
+            steps = (*((op, args) for op, args, _ in path), ("getitem", (as_node(key),)))
+            before, given = as_node(root), as_node(value)
+            node = record("put", (before, given, steps), {}, root.value)
+        root._node, root.version = node, root.version + 1
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
 
     # Copies and reductions.
 
@@ -470,6 +649,28 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
+    # Values are known only in a run. The program gets none. The package's own decisions, such as a
+    # test of the range of targets, become nodes that check whether a run decides in the same way.
+
+    def __bool__(self) -> bool:
+        if asked_by_the_program():
+            raise ValueNeeded("the value of an element is needed while the function is traced")
+        record("check", (self.node, bool(self.value)), {}, None)
+        return bool(self.value)
+
+    def item(self) -> int | bool:
+        if asked_by_the_program() or self.dtype.kind not in "biu":
+            raise ValueNeeded("the value of an element is needed while the function is traced")
+        record("check", (traced("equal", (self, self.value.item())).node, True), {}, None)
+        return self.value.item()
+
+    __int__ = __float__ = __index__ = item
+
+    def refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueNeeded("the values of a tensor are needed while the function is traced")
+
+    __complex__ = __array__ = tolist = refuse
+
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
@@ -488,11 +689,20 @@ class Tracer:
         raise Untraceable(f"the graph has no node for the method '{name}'")
 
 
+class Number(Tracer):
+    """A Python number that may differ from run to run, such as the count of steps."""
+
+    def astype(self, dtype: Any, copy: bool = True) -> Tracer:
+        value = self.value.astype(dtype)
+        return Tracer(value, record("astype", (self.node, value.dtype), {}, value))
+
+
 def given(result: Tracer, out: Any) -> Tracer:
-    """`result`; a graph cannot write into the array `out` yet."""
-    if out is not None:
-        raise Untraceable("a result that is written into another array")
-    return result
+    """`result`, written into the array `out` where there is one."""
+    if out is None:
+        return result
+    out[...] = result
+    return out
 
 
 class TracedUfunc:
@@ -633,17 +843,52 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
+class TracedSource:
+    """Random numbers of the device's default generator, drawn again in each run."""
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def seed(self, seed: int) -> None:
+        """The generator has a seed of its own."""
+
+    def __getattr__(self, method: str) -> Callable:
+        if method not in ("uniform", "normal", "integers", "permutation"):
+            raise Untraceable(f"the generator's '{method}'")
+
+        def draw(*args: Any) -> Tracer:
+            generator = tracing.trace.generator
+            value = getattr(generator.source, method)(*args)
+            return Tracer(value, record("random", (generator, method, *args), {}, value))
+
+        return draw
+
+
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
+def needs_value(array: Any) -> Any:
+    raise ValueNeeded("the values of a tensor are needed while the function is traced")
+
+
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
         TracedModule("traced"),
         Tracer,
         from_numpy=lambda array, index: constant(array),
-        to_numpy=as_value,
+        to_numpy=needs_value,
+        address=refuse,
+        strided=refuse,
+        random_source=TracedSource,
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    return Device("traced")
+    device = Device("traced")
+    # Looked up now: while a trace runs, it says that its type is that of the real device.
+    device.xp  # noqa: B018
+    return device
 
 
 tracing_device = make_device()
@@ -653,8 +898,56 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
+# Functions whose results have shapes that depend on values.
+OF_UNKNOWN_SHAPE = frozenset("Nonzero MaskedSelect Unique Bincount RepeatInterleave".split())
+
+
+class Break(Exception):
+    """The function cannot be one graph; the text says why, and where in the program."""
+
+
+class WholeCall(Function):
+    """A Function that the graph holds as one node. A subclass says which one."""
+
+    function: type[Function]
+
+    def forward(ctx, *args: Any) -> Any:
+        trace, ctx.inner = tracing.trace, new(ctx.function)
+        ctx.inner.device, ctx.inner.xp, ctx.inner.edges = trace.device, trace.xp, ctx.edges
+        results = ctx.function.forward(ctx.inner, *as_value(args))
+        several = isinstance(results, tuple)
+        values = tuple(trace.xp.asarray(x) for x in (results if several else (results,)))
+        needs = ctx.inner.needs_input_grad
+        shapes = tuple(value.shape for value in values)
+        ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
+        ctx.materialize_grads = ctx.inner.materialize_grads
+        parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
+        return parts if several else parts[0]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        results = ctx.inner.backward(*as_value(grads))
+        results = results if isinstance(results, tuple) else (results,)
+        node = record("call_backward", (ctx.node, *as_node(grads)), {}, None)
+        values = [value if value is None else tracing.trace.xp.asarray(value) for value in results]
+        return tuple(
+            None if value is None else Tracer(value, record("part", (node, number), {}, value))
+            for number, value in enumerate(values)
+        )
+
+    def name(ctx) -> str:
+        return ctx.inner.name()
+
+
+@functools.cache
+def whole(function: type[Function]) -> type[WholeCall]:
+    """The WholeCall of a Function."""
+    like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
+    return type(function.__name__, (WholeCall,), {"function": function, **like})
+
+
 class TraceMode(FunctionMode):
-    """Sees each call of a Function: makes its tensors tracers."""
+    """Sees each call of a Function: makes its tensors tracers, and where the Function's formula
+    does what a tracer cannot, makes it one node."""
 
     def __init__(self, trace: "Trace"):
         self.trace = trace
@@ -665,7 +958,19 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
-        return function.apply(*args)
+        trace.calls += 1
+        if function.__name__ in OF_UNKNOWN_SHAPE:
+            raise Break(f"{function.__name__}: the shape of its result depends on values")
+        if function.whole:
+            return whole(function).apply(*args)
+        mark = len(trace.nodes)
+        try:
+            return function.apply(*args)
+        except Untraceable as error:
+            if function.view or function.takes_tensors:
+                raise Break(f"{function.__name__}: {error}") from error
+            del trace.nodes[mark:]
+            return whole(function).apply(*args)
 
 
 @dataclasses.dataclass
@@ -675,7 +980,11 @@ class Source:
     tensor: Tensor
     node: Node
     array: Any
+    tracer: Tracer
     edge: Any
+    view: Any
+    grad: Any
+    requires_grad: bool
 
 
 class Trace:
@@ -684,35 +993,53 @@ class Trace:
     Attributes:
         nodes: what was recorded, in order.
         sources: the tensors that were used and not made inside; each is an input of the graph.
+        calls: how many Functions the program called.
     """
 
     def __init__(self, device: Device):
         self.device, self.xp = device, device.xp
         self.nodes: list[Node] = []
         self.sources: dict[int, Source] = {}
-        self.line = ""
+        self.generator = generator_for(device, None)
+        self.line, self.calls = "", 0
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
         array = tensor.array
         if isinstance(array, Tracer):
+            if array.trace is not self:
+                raise Break("a tensor of another trace")
             return
+        if tensor.device is not self.device:  # for one element the program would bring it here
+            raise Break(f"a tensor on {tensor.device} in a function on {self.device}")
+        requires_grad = tensor.requires_grad
         node = Node("input", (), {}, array.shape, array.dtype)
-        self.sources[id(tensor)] = Source(tensor, node, array, tensor._edge)
-        tensor.array, tensor.device, tensor._edge = Tracer(array, node), tracing_device, None
+        tracer = Tracer(array.copy(), node)
+        self.sources[id(tensor)] = Source(
+            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
+        )
+        tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
     def restore(self) -> None:
         """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
-            tensor.array, tensor.device, tensor._edge = source.array, self.device, source.edge
+            tensor.array, tensor.device = source.array, self.device
+            tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
+            tensor._requires_grad = source.requires_grad
 
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
+        tracing_device.type, tracing_device.index = self.device.type, self.device.index
+        default.devices.append(tracing_device)
+        default.stand_ins[self.device] = tracing_device
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
+        default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
@@ -731,22 +1058,75 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(tuple(vars(value).values()))
 
 
+PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """In the result of a traced function: the graph's output of this number."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """In the result of a traced function: the source of this number itself."""
+
+    number: int
+
+
+def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
+    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
+    dicts.
+
+    Raises:
+        Break: something in it is none of these, and no number or text.
+    """
+    if isinstance(value, (Tensor, Output, Given)):
+        return function(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(rebuilt(item, function) for item in value))
+    if isinstance(value, (tuple, list)) and type(value).__module__ != "tinytorch.core.tensor":
+        return type(value)([rebuilt(item, function) for item in value])
+    if isinstance(value, dict):
+        copy = {name: rebuilt(item, function) for name, item in value.items()}
+        return copy if type(value) is dict else type(value)(copy)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made = object.__new__(type(value))
+        made.__dict__.update({n: rebuilt(item, function) for n, item in vars(value).items()})
+        return made
+    if isinstance(value, PLAIN) or type(value).__module__.startswith("tinytorch.core"):
+        return value
+    raise Break(f"the function returns a {type(value).__name__}")
+
+
 @dataclasses.dataclass
 class Captured:
     """What a trace has found.
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        graph: the forward. Its outputs are the result, then what the backward needs of it.
-        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
-            where nothing requires a gradient.
+        result: what the function returned; Output in place of each tensor that it made, and Given
+            where it returned one that it was given.
+        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
+            was written into sources, then what the backward needs of it.
+        written: the numbers of the sources whose elements were changed in place.
+        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
+            `wanted`; None where nothing requires a gradient.
+        roots: the numbers of the outputs that require a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        calls: how many Functions the program called.
     """
 
     sources: list[Source]
+    result: Any
     graph: Graph
+    count: int
+    written: list[int]
     backward: Graph | None
+    roots: list[int]
     wanted: list[int]
+    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -754,33 +1134,95 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
+
+    Raises:
+        Break: the function cannot be one graph.
     """
     with tracing_lock:
         trace = Trace(cpu)
-        with trace:
-            for tensor in tensors:
-                trace.lift(tensor)
-            return finish(trace, function(*args, **kwargs))
+        stream = trace.generator.get_state()
+        try:
+            with trace:
+                for tensor in tensors:
+                    trace.lift(tensor)
+                try:
+                    return finish(trace, function(*args, **kwargs), state.grad_enabled)
+                except Untraceable as error:
+                    raise Break(f"{line_of_error(error)}: {error}") from error
+        finally:
+            trace.generator.set_state(stream)
 
 
-def finish(trace: Trace, result: Any) -> Captured:
+def line_of_error(error: BaseException) -> str:
+    """The line of the program, not of the package, where an error came up: "model.py:12"."""
+    found, step = "", error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
+            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
+        step = step.tb_next
+    return found
+
+
+def check_sources(sources: Sequence[Source]) -> list[int]:
+    """The numbers of the sources that were written in place.
+
+    Raises:
+        Break: something else was done to a source, or written memory has two tensors.
+    """
+    for source in sources:
+        tensor = source.tensor
+        if tensor.array is not source.tracer or tensor._grad is not source.grad:
+            raise Break("a tensor's data or gradient is replaced inside the function")
+        if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
+            raise Break("a tensor that was made outside gets a history, or gives it up")
+    written = [number for number, source in enumerate(sources) if source.tracer.version]
+    for number in written:
+        shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
+        if len(shared) > 1:
+            raise Break("memory that several tensors share is changed in place")
+    return written
+
+
+def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    results = [result.array.node]
-    wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
-    inputs, count, backward = [source.node for source in sources], len(results), None
+    written, outputs, places = check_sources(sources), [], list(trace.sources)
+
+    def output(tensor: Tensor) -> Any:
+        if id(tensor) in trace.sources:
+            return Given(places.index(id(tensor)))
+        if not isinstance(tensor.array, Tracer):
+            return tensor
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
+            raise Break("the function returns a view of a tensor that was made outside")
+        if type(tensor) is not Tensor:
+            raise Break(f"the function returns a new {type(tensor).__name__}")
+        known = [number for number, other in enumerate(outputs) if other is tensor]
+        if not known:
+            outputs.append(tensor)
+        return Output(known[0] if known else len(outputs) - 1)
+
+    result = rebuilt(result, output)
+    results = [tensor.array.node for tensor in outputs]
+    writes = [sources[number].tracer.node for number in written]
+    roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
+    wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
+    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
-        grad_nodes, grads = trace_backward(trace, [result], targets)
+        grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *(grad for _, grad in pairs)]
+        outs = [*results, *writes, *(grad for _, grad in pairs)]
         both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
         graph, backward = divided(both, count, grad_nodes)
     else:
-        graph = Graph(inputs, trace.nodes, results)
+        graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, graph, backward, wanted)
+    return Captured(
+        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
+    )
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -792,7 +1234,12 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     inputs = [node for node in graph.inputs if node not in grads]
-    in_forward = set(without_dead_code(graph.nodes, outputs))
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
     made = {*nodes, *grads}
@@ -808,7 +1255,7 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     Returns the nodes for the gradients of the roots, and that of each target's gradient or None.
     """
     tracing.made_by, trace.line = "backward", ""
-    nodes, grads = [], []
+    nodes, grads, first = [], [], len(trace.nodes)
     for root in roots:
         ones = trace.xp.ones(root.array.shape, root.array.dtype)
         nodes.append(Node("input", (), {}, ones.shape, ones.dtype))
@@ -818,109 +1265,102 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     state.grad_enabled, state.modes = False, ()
     try:
         found = backward_pass([x._edge or (x, 0) for x in roots], grads, True, False, set(edges))
+    except Untraceable as error:
+        raise Break(f"the backward pass: {error}") from error
     finally:
         state.grad_enabled, state.modes = recording, modes
+    if any(node.op == "check" for node in trace.nodes[first:]):  # too late to run in eager instead
+        raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 
 
 if __name__ == "__main__":
-    x, w = tensor([1.0, 2.0]), tensor([0.1, 0.2], requires_grad=True)
-    captured = capture(lambda: (x * w).tanh(), (), {}, [x, w])
-    for graph in (captured.graph, captured.backward):
-        print(graph)
-    # -> inputs: %0 float32[2], %1 float32[2]
-    # -> %2 = multiply(%0, %1)  float32[2]  # Mul, ...
-    # -> %3 = tanh(%2)  float32[2]  # Tanh, ...
-    # -> return %3, %3, %0
-    # -> inputs: %0 float32[2], %1 float32[2], %2 float32[2]
-    # -> %3 = multiply(%2, %0)  float32[2]  # backward
-    # -> %4 = multiply(%3, %0)  float32[2]  # backward
-    # -> %5 = subtract(%2, %4)  float32[2]  # backward
-    # -> %6 = multiply(%5, %1)  float32[2]  # backward
-    # -> return %6
+    # This file counts as a part of the package; the program is a module of its own.
+    __name__ = "tinytorch.compiler.step"
+    text = """
+def branch(x):
+    if x.sum() > 0:
+        return x * 2.0
+    return x
 
-    # Both of them, one after the other.
-    def run(captured, gradient):
-        arrays = [source.array for source in captured.sources]
-        result, *saved = captured.graph.run(np, arrays)
-        return result, captured.backward.run(np, [*saved, gradient])
+def number(x):
+    return x * x.max().item()
 
-    manual_seed(0)
-    model = Sequential(Linear(4, 8), Tanh(), Linear(8, 3))
-    images, target = randn(5, 4), randn(5, 3)
+def shown(x):
+    return sum(x.tolist()[0])
 
-    def loss():
-        return ((model(images) - target) ** 2).mean()
+def inside(x):
+    return x * 2.0 if x.array[0, 0] > 0 else x
 
-    captured = capture(loss, (), {}, [])
-    value, gradients = run(captured, np.ones((), np.float32))
-    expected = grad(loss(), list(model.parameters()))
-    same = [np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)]
-    print(np.array_equal(value, loss().array), same)  # -> True [True, True, True, True]
-    print(captured.graph)
-    # -> inputs: %0 float32[5, 4], %1 float32[8, 4], %2 float32[8], %3 float32[3, 8], ...
-    # -> %6 = transpose(%1, (1, 0))  float32[4, 8]  # Addmm, ...
-    # -> %7 = matmul(%0, %6)  float32[5, 8]  # Addmm, ...
-    # -> %8 = add(%7, %2)  float32[5, 8]  # Addmm, ...
-    # -> %9 = tanh(%8)  float32[5, 8]  # Tanh, ...
-    # -> %10 = transpose(%3, (1, 0))  float32[8, 3]  # Addmm, ...
-    # -> %11 = matmul(%9, %10)  float32[5, 3]  # Addmm, ...
-    # -> %12 = add(%11, %4)  float32[5, 3]  # Addmm, ...
-    # -> %13 = subtract(%12, %5)  float32[5, 3]  # Sub, ...
-    # -> %14 = multiply(%13, %13)  float32[5, 3]  # Pow, ...
-    # -> %15 = sum(%14, axis=(0, 1), keepdims=False)  float32[]  # Mean, ...
-    # -> %16 = divide(%15, 15)  float32[]  # Mean, ...
-    # -> return %16, %13, %3, %9, %0
+def listed(x):
+    return x.array.tolist()
 
-    # It has superfluous nodes, such as the power of 1. Passes over graphs (step 98d) remove them.
-    print(captured.backward)
-    # -> inputs: %0 float32[5, 3], %1 float32[3, 8], %2 float32[5, 8], %3 float32[5, 4], ...
-    # -> %5 = divide(%4, 15)  float32[]  # backward
-    # -> %6 = broadcast_to(%5, (5, 3))  float32[5, 3]  # backward
-    # -> %7 = power(%0, 1.0)  float32[5, 3]  # backward
-    # -> %8 = multiply(2.0, %7)  float32[5, 3]  # backward
-    # -> %9 = multiply(%6, %8)  float32[5, 3]  # backward
-    # -> %10 = matmul(%9, %1)  float32[5, 8]  # backward
-    # -> %11 = reshape(%10, (5, 8))  float32[5, 8]  # backward
-    # -> %12 = transpose(%9, (1, 0))  float32[3, 5]  # backward
-    # -> %13 = matmul(%12, %2)  float32[3, 8]  # backward
-    # -> %14 = sum(%9, axis=(0,), keepdims=False)  float32[3]  # backward
-    # -> %15 = multiply(%11, %2)  float32[5, 8]  # backward
-    # -> %16 = multiply(%15, %2)  float32[5, 8]  # backward
-    # -> %17 = subtract(%11, %16)  float32[5, 8]  # backward
-    # -> %18 = transpose(%17, (1, 0))  float32[8, 5]  # backward
-    # -> %19 = matmul(%18, %3)  float32[8, 4]  # backward
-    # -> %20 = sum(%17, axis=(0,), keepdims=False)  float32[8]  # backward
-    # -> return %19, %20, %13, %14
-    print([str(node.shape) for node in captured.graph.outputs[1:]])
-    # -> ['(5, 3)', '(3, 8)', '(5, 8)', '(5, 4)']
+def loop(x):
+    return sum(row * n for n, row in enumerate(x))
+"""
+    program = {"__name__": "model"}
+    exec(compile(text, "/home/me/model.py", "exec"), program)
 
-    # A source that the result does not depend on gets no gradient: wanted has w alone.
-    unused = tensor([1.0], requires_grad=True)
-    print(capture(lambda: (unused * 2.0, x * w)[1], (), {}, [unused, x, w]).wanted)  # -> [2]
+    x = tensor([[1.0, 2.0], [3.0, -4.0]])
+    names = ("branch", "number", "shown", "inside", "listed", "loop")
+    for name in names:
+        try:
+            captured = capture(program[name], (x,), {}, [x])
+            result = name, [node.op for node in captured.graph.nodes]
+        except Break as error:
+            result = (error,)
+        print(*result)
+    # -> model.py:3: the value of an element is needed while the function is traced
+    # -> model.py:8: the value of an element is needed while the function is traced
+    # -> model.py:11: the values of a tensor are needed while the function is traced
+    # -> model.py:14: the value of an element is needed while the function is traced
+    # -> model.py:17: the values of a tensor are needed while the function is traced
+    # -> loop ['view_at', 'view_at', 'multiply', 'add', 'multiply', 'add']
 
-    # Dead code: the result of exp is not used.
-    def half(x):
-        both = [x.exp(), x.sin()]
-        return both[1]
+    # The package checks that all targets are classes.
+    target = tensor([1, 0])
+    captured = capture(lambda: cross_entropy(x, target), (), {}, [x, target])
+    print([node.op for node in captured.graph.nodes][:4])
+    # -> ['view_as', 'max', 'greater_equal', 'check']
+    print(captured.graph.run(np, [x.array, target.array])[0] == cross_entropy(x, target).array)
+    # -> True
+    try:
+        captured.graph.run(np, [x.array, np.array([1, 2])])
+    except CheckFailed as error:
+        print("CheckFailed:", error)  # -> CheckFailed: a check gave True
+    try:
+        cross_entropy(x, tensor([1, 2]))
+    except IndexError as error:
+        print(error)  # -> Target 2 is out of bounds.
 
-    with no_grad():
-        print([node.op for node in capture(half, (x,), {}, []).graph.nodes])  # -> ['sin']
+    # A number that the package reads: the value of this call, checked in each run.
+    package = {"__name__": "tinytorch.example"}
+    exec("def f(x, n): return x.array[: int(n.array[0])]", package)
+    n = tensor([1, 2])
+    with Trace(cpu) as trace:
+        trace.lift(x)
+        trace.lift(n)
+        print(package["f"](x, n).shape, [node.op for node in trace.nodes])
+        # -> (1, 2) ['view_at', 'equal', 'check', 'view_at']
 
-    # Who uses what; a picture.
-    captured = capture(lambda x: x.exp() * x, (tensor([1.0]),), {}, [])
-    x, e, y = *captured.graph.inputs, *captured.graph.nodes
-    users = captured.graph.users()
-    print([[node.op for node in users[each]] for each in (x, e, y)], captured.backward)
-    # -> [['exp', 'multiply'], ['multiply'], []] None
-    print(captured.graph.dot())
-    # -> digraph {
-    # ->   n0 [label="float32[1]"]
-    # ->   n1 [label="exp\nfloat32[1]", shape=box]
-    # ->   n0 -> n1
-    # ->   n2 [label="multiply\nfloat32[1]", shape=box]
-    # ->   n1 -> n2
-    # ->   n0 -> n2
-    # ->   n2 -> result
-    # -> }
+    # A backward that reads a value, and one that calls a function without a node.
+    class Asks(Function):
+        def forward(ctx, x):
+            return x * 2
+
+        def backward(ctx, g):
+            return g * 3 if (g > 0).any() else g
+
+    class Sorts(Asks):
+        def backward(ctx, g):
+            return ctx.xp.sort(g)
+
+    x.requires_grad_(True)
+    for function in (Asks, Sorts):
+        try:
+            capture(function.apply, (x,), {}, [])
+        except Break as error:
+            print(error)
+    # -> the backward pass takes another way for other values
+    # -> the backward pass: the graph has no node for the function 'sort'

@@ -1,265 +1,71 @@
-"""Step 97m: Writes to outside tensors, and graph breaks
+"""Step 97z: What a trace leaves behind: kept tensors, modes, casts
 
-Batch normalisation keeps a running average, and updates it in place. Capture that with step 97l,
-and the average does not change: the write went to the tracer, and restore gave the old array back.
-A run of the graph does not change it either.
+A traced function may have done something that a run of the graph does not repeat. The result would
+be wrong without an error, so capture looks for it after the trace.
 
-First, such a write becomes a second kind of result, which the graph returns:
+    self.kept = x * 2                   the program keeps a tensor that holds a tracer
 
-    graph.outputs       the result, what was written into sources, what the backward needs
-    captured.written    the numbers of these sources
+Such a tensor gets its real array back, and capture raises Break, since no run of the graph would
+make the tensor. Which tensors are kept? The trace has weak references to its tracers. A tracer that
+is alive after the trace is held by some object, and the garbage collector can list the objects that
+refer to it.
 
-The caller of the graph copies these arrays into the tensors, after the run. A run that fails in the
-middle has changed nothing, and the program can still be run in eager. Step 97r relies on that.
+Nor may a trace disturb the modes around a function, such as autocast. The trace's mode is the
+outermost, so that it sees the casts that autocast makes of a call. Autocast keeps its casts for
+reuse; these are put aside during the trace, and put back after it.
 
-Second, some effects cannot be returned as an array. The function may give a source another array
-(x.data = ...), a gradient (backward() inside) or a history (x.mul_(y)). Two sources may share
-memory, so that a write to one changes the other. A tensor may be on another device, or belong to a
-trace outside of this one. For all of these `capture` raises Break: the function cannot be one
-graph, and the message says why. A refusal is better than a wrong result.
+The trace now runs on the device of the first of `tensors`. A tensor on another device is not lifted
+in advance; if the function uses it, that is a Break (step 97q).
 
-Third, a trap in `put`. ravel() was a view in the trace, where the array was transposed in memory.
-In a run the array may have another layout, and the same ravel() makes a copy: a write into it would
-be lost. `places_of` finds such a path, and returns the positions of its elements instead.
+(PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
 
-(PyTorch: "input mutation" and "graph break" are the words.)
-
-New: Break, check_sources, places_of, Tracer.ravel. Changed: Source, Trace.lift, Trace.restore,
-Captured, finish, put.
-Try: return `average * 1.0` as well, once taken before the write and once after it.
+New: release. Changed: Tracer, Trace, capture, finish.
+Try: take gc.collect() out of release. Which tensors count as kept now?
 """
 
 import dataclasses
+import functools
+import gc
 import importlib
-import itertools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tinytorch.amp.autocast_mode import autocast, settings
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode, no_grad
-from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops.creation import zeros
+from tinytorch.autograd.modes import FunctionMode
+from tinytorch.autograd.node import Function, new
+from tinytorch.compiler.graph import (
+    EFFECTS,
+    Graph,
+    Node,
+    like,
+    perform,
+    without_dead_code,
+)
+from tinytorch.core.device import Backend, Device, cpu, default, register_backend
+from tinytorch.core.dtype import float16
+from tinytorch.core.state import open_modes, state
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.comparison import equal
+from tinytorch.ops.random import Generator, generator_for, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-# Operations that show the memory of their first argument. Their arguments are plain numbers.
-VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
-
-
-class Node:
-    """One operation: its name, its arguments, and what its result is like.
-
-    Attributes:
-        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or "input" for an
-            argument of the graph.
-        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples.
-        shape, dtype: of the result.
-        made_by: the operation of the user's program ("softmax"), for messages and drawings.
-        line: where the program called it: "model.py:12".
-    """
-
-    count = itertools.count()
-
-    def __init__(
-        self,
-        op: str,
-        args: tuple = (),
-        kwargs: dict | None = None,
-        shape: tuple | None = None,
-        dtype: np.dtype | None = None,
-        made_by: str = "",
-        line: str = "",
-    ):
-        self.op, self.args, self.kwargs = op, args, kwargs or {}
-        self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
-        self.number, self.used = next(Node.count), None
-
-    def inputs(self) -> list["Node"]:
-        """The nodes among the arguments, in order; a node that is used twice is there twice."""
-        if self.used is None:
-            self.used = list(nodes_in((self.args, self.kwargs)))
-        return self.used
-
-    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
-        """The same operation with replace(node) in place of each node among its arguments."""
-        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
-        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
-
-    def __repr__(self) -> str:
-        return f"%{self.number}"
-
-
-def nodes_in(value: Any) -> Iterator[Node]:
-    """All nodes in nested tuples, lists, dicts and slices."""
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from nodes_in(item)
-    elif isinstance(value, dict):
-        yield from nodes_in(tuple(value.values()))
-    elif isinstance(value, slice):
-        yield from nodes_in((value.start, value.stop, value.step))
-
-
-def like(value: tuple | list, items: Iterable) -> tuple | list:
-    """A tuple, named tuple or list of the type of `value`."""
-    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
-
-
-def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
-    """`value` with function(node) in place of each node."""
-    if isinstance(value, Node):
-        return function(value)
-    if isinstance(value, (tuple, list)):
-        return like(value, (map_nodes(function, item) for item in value))
-    if isinstance(value, dict):
-        return {name: map_nodes(function, item) for name, item in value.items()}
-    if isinstance(value, slice):
-        return slice(*(map_nodes(function, x) for x in (value.start, value.stop, value.step)))
-    return value
-
-
-class Graph:
-    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
-
-    def __init__(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]):
-        self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
-
-    def run(self, xp: Any, arrays: Sequence) -> list:
-        """The outputs for these input arrays, one operation after the other."""
-        values = dict(zip(self.inputs, arrays, strict=True))
-        for node in self.nodes:
-            args = map_nodes(values.__getitem__, node.args)
-            value = perform(xp, node.op, args, node.kwargs)
-            # NumPy gives a scalar in place of an array without dimensions.
-            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
-        return [values[node] for node in self.outputs]
-
-    def users(self) -> dict[Node, list[Node]]:
-        """For each node, the nodes that use its result."""
-        users: dict[Node, list[Node]] = {node: [] for node in (*self.inputs, *self.nodes)}
-        for node in self.nodes:
-            for used in dict.fromkeys(node.inputs()):
-                users[used].append(node)
-        return users
-
-    def __str__(self) -> str:
-        """One line for each node: `%3 = multiply(%1, 2.0)  float32[4, 5]  # mul, model.py:12`."""
-        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
-        lines = [f"inputs: {', '.join(f'{names[n]} {kind_of(n)}' for n in self.inputs)}"]
-        for node in self.nodes:
-            given = [text_of(x, names) for x in node.args]
-            given += [f"{name}={text_of(x, names)}" for name, x in node.kwargs.items()]
-            where = ", ".join(x for x in (node.made_by, node.line) if x)
-            line = f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
-            lines.append(f"{line}  # {where}" if where else line)
-        return "\n".join([*lines, f"return {', '.join(names[node] for node in self.outputs)}"])
-
-    def dot(self) -> str:
-        """The graph in Graphviz's language: boxes are operations, ellipses inputs."""
-        names = {node: f"n{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
-        lines = ["digraph {"]
-        lines += [f'  {names[node]} [label="{kind_of(node)}"]' for node in self.inputs]
-        for node in self.nodes:
-            lines.append(f'  {names[node]} [label="{node.op}\\n{kind_of(node)}", shape=box]')
-            lines += [f"  {names[used]} -> {names[node]}" for used in node.inputs()]
-        lines += [f"  {names[node]} -> result" for node in self.outputs]
-        return "\n".join([*lines, "}"])
-
-
-def text_of(value: Any, names: dict[Node, str]) -> str:
-    """An argument of a node, as it is printed."""
-    if isinstance(value, Node):
-        return names[value]
-    if isinstance(value, tuple):
-        return f"({', '.join(text_of(x, names) for x in value)}{',' * (len(value) == 1)})"
-    if isinstance(value, slice):
-        ends = ("" if x is None else text_of(x, names) for x in (value.start, value.stop))
-        return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
-    if isinstance(value, np.ndarray):
-        return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
-    if type(value).__repr__ is object.__repr__:
-        return type(value).__name__
-    return getattr(value, "__name__", None) or str(value)
-
-
-def kind_of(node: Node) -> str:
-    """The type and shape of a node's result: "float32[4, 5]"."""
-    return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
-
-
-def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if node in needed:
-            kept.append(node)
-            needed.update(node.inputs())
-    return kept[::-1]
-
-
-def part_of(array: Any, path: tuple) -> Any:
-    """The part of an array that the views of `path` lead to."""
-    for op, args in path:
-        array = perform(None, op, (array, *args), {})
-    return array
-
-
-def put(array: Any, value: Any, path: tuple) -> Any:
-    """A copy of `array` with `value` in the part that `path` leads to."""
-    array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    places = places_of(array.shape, views)
-    if places is None:
-        part_of(array, views)[key] = value
-    else:
-        places = device_of(array).backend.from_numpy(places, None)
-        array.reshape(-1)[places[key]] = value
-    return array
-
-
-def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
-    """Where the elements of a part of an array are, for an array that has its elements in a row.
-
-    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
-    in the trace, which lay otherwise, may be a copy of this one.
-    """
-    like = np.empty(shape, bool)
-    part = part_of(like, views)
-    if part.size == 0 or np.may_share_memory(part, like):
-        return None
-    return part_of(np.arange(like.size).reshape(shape), views)
-
-
-def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
-    """The result of one operation on arrays."""
-    first, *others = args
-    if op in ("view_at", "getitem"):
-        return first[others[0]]
-    if op in ("reshape", "transpose", "astype", "copy"):
-        return getattr(first, op)(*others)
-    if op == "constant":
-        return first
-    if op == "view_as":
-        return first.view(*others)
-    if op == "put":
-        return put(*args)
-    return getattr(xp, op)(*args, **kwargs)
-
-
 class Untraceable(Exception):
     """An operation that the graph has no node for. The Function that uses it becomes one node."""
+
+
+class ValueNeeded(Untraceable):
+    """Python asks for the value of an element, which is known only when the graph runs."""
 
 
 class Tracing(threading.local):
@@ -280,10 +86,22 @@ def line_of_the_program() -> str:
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
 
+def asked_by_the_program() -> bool:
+    """Whether the value of an array is asked for by the program, not by the package."""
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__", "") in (__name__, "tinytorch.core.tensor"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch"
+
+
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
-    tracing.trace.nodes.append(node)
+    trace = tracing.trace
+    if trace is None:
+        raise Untraceable("a tracer of a trace that is over")
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
+    trace.nodes.append(node)
     return node
 
 
@@ -315,9 +133,17 @@ def as_value(value: Any) -> Any:
 
 def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
     """The result of an operation, computed and written down."""
-    kwargs, xp = kwargs or {}, tracing.trace.xp
+    kwargs, xp, kind = kwargs or {}, tracing.trace.xp, Tracer
+    if any(isinstance(x, Number) for x in args):
+        others = [x for x in args if isinstance(x, Tracer) and not isinstance(x, Number)]
+        if others:  # as Python's numbers do, it takes the type of the array
+            dtype = others[0].dtype
+            args = tuple(x.astype(dtype) if isinstance(x, Number) else x for x in args)
+        else:
+            kind = Number
+    node_args = as_node(args)
     value = xp.asarray(perform(xp, op, as_value(args), kwargs))
-    return Tracer(value, record(op, as_node(args), kwargs, value))
+    return kind(value, record(op, node_args, kwargs, value))
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -406,6 +232,7 @@ class Tracer:
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):
         self.value, self.trace, self.root, self.path = value, tracing.trace, root, path
         self._node, self.version = node, 0 if root is None else root.version
+        self.trace.tracers.append(weakref.ref(self))
 
     @property
     def node(self) -> Node:
@@ -552,6 +379,28 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
+    # Values are known only in a run. The program gets none. The package's own decisions, such as a
+    # test of the range of targets, become nodes that check whether a run decides in the same way.
+
+    def __bool__(self) -> bool:
+        if asked_by_the_program():
+            raise ValueNeeded("the value of an element is needed while the function is traced")
+        record("check", (self.node, bool(self.value)), {}, None)
+        return bool(self.value)
+
+    def item(self) -> int | bool:
+        if asked_by_the_program() or self.dtype.kind not in "biu":
+            raise ValueNeeded("the value of an element is needed while the function is traced")
+        record("check", (traced("equal", (self, self.value.item())).node, True), {}, None)
+        return self.value.item()
+
+    __int__ = __float__ = __index__ = item
+
+    def refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueNeeded("the values of a tensor are needed while the function is traced")
+
+    __complex__ = __array__ = tolist = refuse
+
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
@@ -568,6 +417,14 @@ class Tracer:
         if name.startswith("_"):  # what Python looks for, and does without
             raise AttributeError(name)
         raise Untraceable(f"the graph has no node for the method '{name}'")
+
+
+class Number(Tracer):
+    """A Python number that may differ from run to run, such as the count of steps."""
+
+    def astype(self, dtype: Any, copy: bool = True) -> Tracer:
+        value = self.value.astype(dtype)
+        return Tracer(value, record("astype", (self.node, value.dtype), {}, value))
 
 
 def given(result: Tracer, out: Any) -> Tracer:
@@ -716,17 +573,52 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
+class TracedSource:
+    """Random numbers of the device's default generator, drawn again in each run."""
+
+    def __init__(self, device: Device):
+        self.device = device
+
+    def seed(self, seed: int) -> None:
+        """The generator has a seed of its own."""
+
+    def __getattr__(self, method: str) -> Callable:
+        if method not in ("uniform", "normal", "integers", "permutation"):
+            raise Untraceable(f"the generator's '{method}'")
+
+        def draw(*args: Any) -> Tracer:
+            generator = tracing.trace.generator
+            value = getattr(generator.source, method)(*args)
+            return Tracer(value, record("random", (generator, method, *args), {}, value))
+
+        return draw
+
+
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
+def needs_value(array: Any) -> Any:
+    raise ValueNeeded("the values of a tensor are needed while the function is traced")
+
+
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
         TracedModule("traced"),
         Tracer,
         from_numpy=lambda array, index: constant(array),
-        to_numpy=as_value,
+        to_numpy=needs_value,
+        address=refuse,
+        strided=refuse,
+        random_source=TracedSource,
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    return Device("traced")
+    device = Device("traced")
+    # Looked up now: while a trace runs, it says that its type is that of the real device.
+    device.xp  # noqa: B018
+    return device
 
 
 tracing_device = make_device()
@@ -736,12 +628,56 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
+# Functions whose results have shapes that depend on values.
+OF_UNKNOWN_SHAPE = frozenset("Nonzero MaskedSelect Unique Bincount RepeatInterleave".split())
+
+
 class Break(Exception):
     """The function cannot be one graph; the text says why, and where in the program."""
 
 
+class WholeCall(Function):
+    """A Function that the graph holds as one node. A subclass says which one."""
+
+    function: type[Function]
+
+    def forward(ctx, *args: Any) -> Any:
+        trace, ctx.inner = tracing.trace, new(ctx.function)
+        ctx.inner.device, ctx.inner.xp, ctx.inner.edges = trace.device, trace.xp, ctx.edges
+        results = ctx.function.forward(ctx.inner, *as_value(args))
+        several = isinstance(results, tuple)
+        values = tuple(trace.xp.asarray(x) for x in (results if several else (results,)))
+        needs = ctx.inner.needs_input_grad
+        shapes = tuple(value.shape for value in values)
+        ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
+        ctx.materialize_grads = ctx.inner.materialize_grads
+        parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
+        return parts if several else parts[0]
+
+    def backward(ctx, *grads: Any) -> tuple:
+        results = ctx.inner.backward(*as_value(grads))
+        results = results if isinstance(results, tuple) else (results,)
+        node = record("call_backward", (ctx.node, *as_node(grads)), {}, None)
+        values = [value if value is None else tracing.trace.xp.asarray(value) for value in results]
+        return tuple(
+            None if value is None else Tracer(value, record("part", (node, number), {}, value))
+            for number, value in enumerate(values)
+        )
+
+    def name(ctx) -> str:
+        return ctx.inner.name()
+
+
+@functools.cache
+def whole(function: type[Function]) -> type[WholeCall]:
+    """The WholeCall of a Function."""
+    like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
+    return type(function.__name__, (WholeCall,), {"function": function, **like})
+
+
 class TraceMode(FunctionMode):
-    """Sees each call of a Function: makes its tensors tracers."""
+    """Sees each call of a Function: makes its tensors tracers, and where the Function's formula
+    does what a tracer cannot, makes it one node."""
 
     def __init__(self, trace: "Trace"):
         self.trace = trace
@@ -752,7 +688,19 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
-        return function.apply(*args)
+        trace.calls += 1
+        if function.__name__ in OF_UNKNOWN_SHAPE:
+            raise Break(f"{function.__name__}: the shape of its result depends on values")
+        if function.whole:
+            return whole(function).apply(*args)
+        mark = len(trace.nodes)
+        try:
+            return function.apply(*args)
+        except Untraceable as error:
+            if function.view or function.takes_tensors:
+                raise Break(f"{function.__name__}: {error}") from error
+            del trace.nodes[mark:]
+            return whole(function).apply(*args)
 
 
 @dataclasses.dataclass
@@ -775,13 +723,17 @@ class Trace:
     Attributes:
         nodes: what was recorded, in order.
         sources: the tensors that were used and not made inside; each is an input of the graph.
+        calls: how many Functions the program called.
     """
 
     def __init__(self, device: Device):
         self.device, self.xp = device, device.xp
         self.nodes: list[Node] = []
+        self.tracers: list = []
         self.sources: dict[int, Source] = {}
-        self.line = ""
+        self.generator = generator_for(device, None)
+        self.line, self.calls = "", 0
+        self.modes, self.casts = state.modes, dict(settings.casts)
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
@@ -809,12 +761,24 @@ class Trace:
             tensor._requires_grad = source.requires_grad
 
     def __enter__(self) -> "Trace":
-        tracing.trace, self.mode = self, TraceMode(self)
-        self.mode.__enter__()
+        tracing.trace = self
+        mode = TraceMode(self)
+        state.modes = (mode, *self.modes)  # outermost: it sees what others, such as autocast, call
+        open_modes.append(mode)
+        settings.casts.clear()
+        tracing_device.type, tracing_device.index = self.device.type, self.device.index
+        default.devices.append(tracing_device)
+        default.stand_ins[self.device] = tracing_device
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self.mode.__exit__()
+        del default.stand_ins[self.device]
+        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
+        default.devices.pop()
+        open_modes.remove(state.modes[0])
+        state.modes = self.modes
+        settings.casts.clear()
+        settings.casts.update(self.casts)
         tracing.trace, tracing.made_by = None, ""
         self.restore()
 
@@ -832,25 +796,75 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(tuple(vars(value).values()))
 
 
+PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """In the result of a traced function: the graph's output of this number."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """In the result of a traced function: the source of this number itself."""
+
+    number: int
+
+
+def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
+    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
+    dicts.
+
+    Raises:
+        Break: something in it is none of these, and no number or text.
+    """
+    if isinstance(value, (Tensor, Output, Given)):
+        return function(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(rebuilt(item, function) for item in value))
+    if isinstance(value, (tuple, list)) and type(value).__module__ != "tinytorch.core.tensor":
+        return type(value)([rebuilt(item, function) for item in value])
+    if isinstance(value, dict):
+        copy = {name: rebuilt(item, function) for name, item in value.items()}
+        return copy if type(value) is dict else type(value)(copy)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        made = object.__new__(type(value))
+        made.__dict__.update({n: rebuilt(item, function) for n, item in vars(value).items()})
+        return made
+    if isinstance(value, PLAIN) or type(value).__module__.startswith("tinytorch.core"):
+        return value
+    raise Break(f"the function returns a {type(value).__name__}")
+
+
 @dataclasses.dataclass
 class Captured:
     """What a trace has found.
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        graph: the forward. Its outputs are the result, then what was written into sources, then
-            what the backward needs of it.
+        result: what the function returned; Output in place of each tensor that it made, and Given
+            where it returned one that it was given.
+        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
+            was written into sources, then what the backward needs of it.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
-            where nothing requires a gradient.
+        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
+            `wanted`; None where nothing requires a gradient.
+        roots: the numbers of the outputs that require a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        calls: how many Functions the program called.
     """
 
     sources: list[Source]
+    result: Any
     graph: Graph
+    count: int
     written: list[int]
     backward: Graph | None
+    roots: list[int]
     wanted: list[int]
+    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -858,13 +872,56 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
+
+    Raises:
+        Break: the function cannot be one graph.
     """
     with tracing_lock:
-        trace = Trace(cpu)
-        with trace:
-            for tensor in tensors:
-                trace.lift(tensor)
-            return finish(trace, function(*args, **kwargs))
+        trace = Trace(next((x.device for x in tensors), cpu))
+        stream = trace.generator.get_state()
+        try:
+            with trace:
+                for tensor in tensors:
+                    if tensor.device is trace.device:
+                        trace.lift(tensor)
+                try:
+                    captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
+                except Untraceable as error:
+                    raise Break(f"{line_of_error(error)}: {error}") from error
+        finally:
+            trace.generator.set_state(stream)
+            kept = release(trace)
+    if kept:
+        raise Break("the program keeps a tensor that was made inside the function")
+    return captured
+
+
+def release(trace: Trace) -> int:
+    """Gives real arrays to tensors that were made in the trace and that something still refers to.
+    Returns how many there are."""
+    known = {id(source.tracer) for source in trace.sources.values()}
+    if any((tracer := ref()) is not None and id(tracer) not in known for ref in trace.tracers):
+        gc.collect()  # what is in a cycle is not kept by the program
+    alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
+    alive = [tracer for tracer in alive if id(tracer) not in known]
+    count = 0
+    for holder in gc.get_referrers(*alive) if alive else ():
+        holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
+        tracer = holder.get("array")
+        if isinstance(tracer, Tracer) and "_edge" in holder:
+            holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
+            count += 1
+    return count
+
+
+def line_of_error(error: BaseException) -> str:
+    """The line of the program, not of the package, where an error came up: "model.py:12"."""
+    found, step = "", error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
+            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
+        step = step.tb_next
+    return found
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -887,17 +944,35 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
     return written
 
 
-def finish(trace: Trace, result: Any) -> Captured:
+def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written = check_sources(sources)
-    results = [result.array.node]
+    written, outputs, places = check_sources(sources), [], list(trace.sources)
+
+    def output(tensor: Tensor) -> Any:
+        if id(tensor) in trace.sources:
+            return Given(places.index(id(tensor)))
+        if not isinstance(tensor.array, Tracer):
+            return tensor
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
+            raise Break("the function returns a view of a tensor that was made outside")
+        if type(tensor) is not Tensor:
+            raise Break(f"the function returns a new {type(tensor).__name__}")
+        known = [number for number, other in enumerate(outputs) if other is tensor]
+        if not known:
+            outputs.append(tensor)
+        return Output(known[0] if known else len(outputs) - 1)
+
+    result = rebuilt(result, output)
+    results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
-    wanted = [n for n, s in enumerate(sources) if s.requires_grad and result.requires_grad]
+    roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
+    wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
     inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
-        grad_nodes, grads = trace_backward(trace, [result], targets)
+        grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
         outs = [*results, *writes, *(grad for _, grad in pairs)]
@@ -906,7 +981,9 @@ def finish(trace: Trace, result: Any) -> Captured:
     else:
         graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, graph, written, backward, wanted)
+    return Captured(
+        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
+    )
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -918,7 +995,12 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     inputs = [node for node in graph.inputs if node not in grads]
-    in_forward = set(without_dead_code(graph.nodes, outputs))
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
     made = {*nodes, *grads}
@@ -934,7 +1016,7 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     Returns the nodes for the gradients of the roots, and that of each target's gradient or None.
     """
     tracing.made_by, trace.line = "backward", ""
-    nodes, grads = [], []
+    nodes, grads, first = [], [], len(trace.nodes)
     for root in roots:
         ones = trace.xp.ones(root.array.shape, root.array.dtype)
         nodes.append(Node("input", (), {}, ones.shape, ones.dtype))
@@ -944,87 +1026,43 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     state.grad_enabled, state.modes = False, ()
     try:
         found = backward_pass([x._edge or (x, 0) for x in roots], grads, True, False, set(edges))
+    except Untraceable as error:
+        raise Break(f"the backward pass: {error}") from error
     finally:
         state.grad_enabled, state.modes = recording, modes
+    if any(node.op == "check" for node in trace.nodes[first:]):  # too late to run in eager instead
+        raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 
 
 if __name__ == "__main__":
-    x, average = tensor([[1.0, 2.0], [3.0, 6.0]]), tensor([0.0, 0.0])
+    x = randn(2, 3)
+    kept = []
 
-    def centered(x):
-        with no_grad():
-            average.mul_(0.5).add_(x.mean(0) * 0.5)
-        return x - average
+    def keeps(x):
+        kept.append(x * 2.0)
+        return x + 1.0
 
-    captured = capture(centered, (x,), {}, [x])
-    print(captured.written, average.tolist())  # -> [1] [0.0, 0.0]
-    print(captured.graph)
-    # -> inputs: %0 float32[2, 2], %1 float32[2]
-    # -> %2 = multiply(%1, 0.5)  float32[2]  # Mul, ...
-    # -> %3 = sum(%0, axis=(0,), keepdims=False)  float32[2]  # Mean, ...
-    # -> %4 = divide(%3, 2)  float32[2]  # Mean, ...
-    # -> %5 = multiply(%4, 0.5)  float32[2]  # Mul, ...
-    # -> %6 = add(%2, %5)  float32[2]  # Add, ...
-    # -> %7 = subtract(%0, %6)  float32[2, 2]  # Sub, ...
-    # -> return %7, %6
+    try:
+        capture(keeps, (x,), {}, [x])
+    except Break as error:
+        print(error)  # -> the program keeps a tensor that was made inside the function
+    print(type(kept[0].array).__name__, kept[0].device, equal(kept[0], x * 2.0))
+    # -> ndarray cpu True
 
-    def run():
-        arrays = [source.array for source in captured.sources]
-        result, *writes = captured.graph.run(np, arrays)
-        for number, array in zip(captured.written, writes, strict=True):
-            captured.sources[number].array[...] = array
-        return result.tolist()
+    # A cycle is not kept by the program.
+    def cycle(x):
+        node = [x * 2.0]
+        node.append(node)
+        return x + 1.0
 
-    print(run(), average.tolist())  # -> [[0.0, 0.0], [2.0, 4.0]] [1.0, 2.0]
-    print(run(), average.tolist())  # -> [[-0.5, -1.0], [1.5, 3.0]] [1.5, 3.0]
-    average.fill_(0.0)
-    print(centered(x).tolist(), centered(x).tolist())
-    # -> [[0.0, 0.0], [2.0, 4.0]] [[-0.5, -1.0], [1.5, 3.0]]
+    print(len(capture(cycle, (x,), {}, [x]).graph.nodes))  # -> 1
 
-    x.requires_grad_(True)
-    both = capture(centered, (x,), {}, [x])
-    print([len(graph.outputs) for graph in (both.graph, both.backward)])  # -> [2, 1]
-    x.requires_grad_(False)
-
-    def replaced(x):
-        x.data = x.data * 2.0
-        return x * 1.0
-
-    def with_gradient(x):
-        x.requires_grad_(True)
-        return x * 1.0
-
-    shared = x[0]
-    functions = {
-        replaced: (x,),
-        with_gradient: (x,),
-        lambda x, y: x.add_(1.0) * y: (x, shared),
-    }
-    elsewhere = tensor([1.0])
-    elsewhere.device = Device("cuda:1")
-    functions[lambda x: x * elsewhere] = (x,)
-    functions[lambda x: capture(lambda: x * 2.0, (), {}, [])] = (x,)
-    for function, args in functions.items():
-        try:
-            capture(function, args, {}, args)
-        except Break as error:
-            print(error)
-    # -> a tensor's data or gradient is replaced inside the function
-    # -> a tensor that was made outside gets a history, or gives it up
-    # -> memory that several tensors share is changed in place
-    # -> a tensor on cuda:1 in a function on cpu
-    # -> a tensor of another trace
-    print(x.requires_grad, type(x.array).__name__)  # -> False ndarray
-
-    # In the trace, ravel() was a view. Here the array lies otherwise, and the same path copies.
-    zeros = np.zeros((2, 3))
-    node = Node("input", (), {}, zeros.shape, zeros.dtype)
-    with Trace(cpu) as trace:
-        t = Tracer(np.asarray(zeros, order="F"), node)
-        t.T.ravel()[:2] = 1.0
-        t[1, 2] = 5.0
-    print(Graph([node], trace.nodes, [t.node]).run(np, [zeros])[0])
-    # -> [[1. 0. 0.]
-    # ->  [1. 0. 5.]]
+    # Autocast is inside of the trace: its casts are calls, too.
+    with autocast("cpu", float16):
+        before = x @ x.T
+        captured = capture(lambda: x @ x.T, (), {}, [x])
+        print(sorted({node.made_by for node in captured.graph.nodes}), captured.calls)
+        # -> ['Cast', 'MatMul', 'Transpose'] 4
+        print(equal(before, x @ x.T), settings.casts == {})  # -> True True

@@ -1,6 +1,6 @@
-"""Step 97l: Two graphs: dead code, and values saved for the backward
+"""Step 97l: Two graphs: the values saved for the backward
 
-The graph of step 97j computes loss and gradients at once. A program does not: it calls the model,
+The graph of step 97k computes loss and gradients at once. A program does not: it calls the model,
 looks at the loss, and calls backward() later, with a gradient of its own, or never. So cut the
 graph in two. The cut decides what is kept in memory between the two, as ctx.saved did:
 
@@ -12,19 +12,13 @@ backward uses is computed in the backward, and is not kept. The first graph of t
 ends in `return %3, %3, %0`: the result tanh(x w); the same value again, saved for tanh's
 derivative; and the input x, saved for the gradient of w.
 
-Dead code is what no output depends on. To find it, go through the nodes from the last one to the
-first, and collect the arguments of the nodes that are needed. All users of a node come after it, so
-a node that is not collected when you reach it is dead. One pass is enough.
-
-A trace has much dead code. The engine stops at what needs no gradient, but a backward formula
-computes the gradients of all its inputs, also of the input x of the first layer.
-
-`users` lists for each node the nodes that use its result, and `dot` draws a graph in the language
-of Graphviz (step 55b).
+To find the two halves, `divided` uses without_dead_code twice. The nodes on which the result
+depends are the forward. Of the other nodes, those on which the gradients depend are the backward.
+The saved values are the arguments of the second half that the first half makes.
 
 (PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
 
-New: without_dead_code, divided, Graph.users, Graph.dot. Changed: finish, Captured.
+New: divided. Changed: finish, Captured.
 Try: which values of tanh(x) * x are saved? And of exp(x) * 2?
 """
 
@@ -896,31 +890,6 @@ if __name__ == "__main__":
     print([str(node.shape) for node in captured.graph.outputs[1:]])
     # -> ['(5, 3)', '(3, 8)', '(5, 8)', '(5, 4)']
 
-    # A source that the result does not depend on gets no gradient: wanted has w alone.
-    unused = tensor([1.0], requires_grad=True)
-    print(capture(lambda: (unused * 2.0, x * w)[1], (), {}, [unused, x, w]).wanted)  # -> [2]
-
-    # Dead code: the result of exp is not used.
-    def half(x):
-        both = [x.exp(), x.sin()]
-        return both[1]
-
+    # Nothing requires a gradient: there is no backward.
     with no_grad():
-        print([node.op for node in capture(half, (x,), {}, []).graph.nodes])  # -> ['sin']
-
-    # Who uses what; a picture.
-    captured = capture(lambda x: x.exp() * x, (tensor([1.0]),), {}, [])
-    x, e, y = *captured.graph.inputs, *captured.graph.nodes
-    users = captured.graph.users()
-    print([[node.op for node in users[each]] for each in (x, e, y)], captured.backward)
-    # -> [['exp', 'multiply'], ['multiply'], []] None
-    print(captured.graph.dot())
-    # -> digraph {
-    # ->   n0 [label="float32[1]"]
-    # ->   n1 [label="exp\nfloat32[1]", shape=box]
-    # ->   n0 -> n1
-    # ->   n2 [label="multiply\nfloat32[1]", shape=box]
-    # ->   n1 -> n2
-    # ->   n0 -> n2
-    # ->   n2 -> result
-    # -> }
+        print(capture(loss, (), {}, []).backward)  # -> None

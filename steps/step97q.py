@@ -1,32 +1,28 @@
-"""Step 97q: Writes to outside tensors, and graph breaks
+"""Step 97q: Graph breaks: what cannot be one graph
 
-Batch normalisation keeps a running average, and updates it in place. Capture that with step 97n,
-and the average does not change: the write went to the tracer, and restore gave the old array back.
-A run of the graph does not change it either.
+Step 97p returns what was written into a tensor. Other effects cannot be returned as an array. After
+x.data = x.data * 2, for example, restore gives x its old array, no run of the graph repeats the
+assignment, and the program goes on with wrong numbers, without an error.
 
-First, such a write becomes a second kind of result, which the graph returns:
+For such effects `capture` raises Break: the function cannot be one graph, and the message says why.
+A refusal is better than a wrong result.
 
-    graph.outputs       the result, what was written into sources, what the backward needs
-    captured.written    the numbers of these sources
+    x.data = ..., backward() inside     a source gets another array, or a gradient
+    x.requires_grad_(), x.mul_(w)       it gets a history
+    x.add_(1), where y is x[0]          two sources share memory: a write to one changes the other
+    a tensor on another device          the graph has one array library
+    a tensor of an outer trace          its array is a tracer already
 
-The caller of the graph copies these arrays into the tensors, after the run. A run that fails in the
-middle has changed nothing, and the program can still be run in eager. Step 97x relies on that.
+The first three are found after the trace: `check_sources` compares each source with what Source has
+kept of it. The others are found when `lift` meets the tensor. restore gives all of it back.
 
-Second, some effects cannot be returned as an array. The function may give a source another array
-(x.data = ...), a gradient (backward() inside) or a history (x.mul_(y)). Two sources may share
-memory, so that a write to one changes the other. A tensor may be on another device, or belong to a
-trace outside of this one. For all of these `capture` raises Break: the function cannot be one
-graph, and the message says why. A refusal is better than a wrong result.
+The program that asked for a graph then runs in eager, as a whole; step 102j tells how.
 
-Third, a trap in `put`. ravel() was a view in the trace, where the array was transposed in memory.
-In a run the array may have another layout, and the same ravel() makes a copy: a write into it would
-be lost. `places_of` finds such a path, and returns the positions of its elements instead.
+(PyTorch's torch.compile breaks the graph there: it runs the piece in eager, and makes two graphs.
+Its word for this is "graph break", too.)
 
-(PyTorch: "input mutation" and "graph break" are the words.)
-
-New: Break, check_sources, places_of, Tracer.ravel. Changed: Source, Trace.lift, Trace.restore,
-Captured, finish, put.
-Try: return `average * 1.0` as well, once taken before the write and once after it.
+New: Break. Changed: Source, Trace.lift, Trace.restore, check_sources, finish.
+Try: capture lambda x: x.mul_(w) for a w that requires a gradient. Which Break is it?
 """
 
 import dataclasses
@@ -41,11 +37,10 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops.creation import zeros
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -951,42 +946,8 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
-    x, average = tensor([[1.0, 2.0], [3.0, 6.0]]), tensor([0.0, 0.0])
-
-    def centered(x):
-        with no_grad():
-            average.mul_(0.5).add_(x.mean(0) * 0.5)
-        return x - average
-
-    captured = capture(centered, (x,), {}, [x])
-    print(captured.written, average.tolist())  # -> [1] [0.0, 0.0]
-    print(captured.graph)
-    # -> inputs: %0 float32[2, 2], %1 float32[2]
-    # -> %2 = multiply(%1, 0.5)  float32[2]  # Mul, ...
-    # -> %3 = sum(%0, axis=(0,), keepdims=False)  float32[2]  # Mean, ...
-    # -> %4 = divide(%3, 2)  float32[2]  # Mean, ...
-    # -> %5 = multiply(%4, 0.5)  float32[2]  # Mul, ...
-    # -> %6 = add(%2, %5)  float32[2]  # Add, ...
-    # -> %7 = subtract(%0, %6)  float32[2, 2]  # Sub, ...
-    # -> return %7, %6
-
-    def run():
-        arrays = [source.array for source in captured.sources]
-        result, *writes = captured.graph.run(np, arrays)
-        for number, array in zip(captured.written, writes, strict=True):
-            captured.sources[number].array[...] = array
-        return result.tolist()
-
-    print(run(), average.tolist())  # -> [[0.0, 0.0], [2.0, 4.0]] [1.0, 2.0]
-    print(run(), average.tolist())  # -> [[-0.5, -1.0], [1.5, 3.0]] [1.5, 3.0]
-    average.fill_(0.0)
-    print(centered(x).tolist(), centered(x).tolist())
-    # -> [[0.0, 0.0], [2.0, 4.0]] [[-0.5, -1.0], [1.5, 3.0]]
-
-    x.requires_grad_(True)
-    both = capture(centered, (x,), {}, [x])
-    print([len(graph.outputs) for graph in (both.graph, both.backward)])  # -> [2, 1]
-    x.requires_grad_(False)
+    x = tensor([[1.0, 2.0], [3.0, 6.0]])
+    print(capture(lambda x: x.add_(1.0) * 2.0, (x,), {}, [x]).written)  # -> [0]
 
     def replaced(x):
         x.data = x.data * 2.0
@@ -1017,14 +978,3 @@ if __name__ == "__main__":
     # -> a tensor on cuda:1 in a function on cpu
     # -> a tensor of another trace
     print(x.requires_grad, type(x.array).__name__)  # -> False ndarray
-
-    # In the trace, ravel() was a view. Here the array lies otherwise, and the same path copies.
-    zeros = np.zeros((2, 3))
-    node = Node("input", (), {}, zeros.shape, zeros.dtype)
-    with Trace(cpu) as trace:
-        t = Tracer(np.asarray(zeros, order="F"), node)
-        t.T.ravel()[:2] = 1.0
-        t[1, 2] = 5.0
-    print(Graph([node], trace.nodes, [t.node]).run(np, [zeros])[0])
-    # -> [[1. 0. 0.]
-    # ->  [1. 0. 5.]]

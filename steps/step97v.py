@@ -1,32 +1,23 @@
-"""Step 97v: Random numbers and Python numbers, new in each run
+"""Step 97v: A Python number as an input of a graph
 
-Capture a Dropout, and run the graph twice: the same units are dropped. The random numbers came from
-the generator while the trace was open, and became a constant. This step has three parts.
+A Python number in a program is a constant of the graph: x * 2 has the node multiply(x, 2). That is
+right for most numbers. It is wrong for the count of an optimizer's steps: Adam divides by
+1 - 0.9**t, with a new t in each step, and a constant t would be that of the traced step for ever.
 
-First, random numbers. They have to be drawn again in each run, from eager's stream, so that a seed
-gives the same training with and without a compiler:
+So t becomes an input, an array without dimensions. It must not behave like an array, though:
 
-    random(generator, "uniform", shape, dtype)
+    float32 array / Python number     float32: the number takes the array's type
+    float32 array / float64 array     float64, also where the second has no dimensions
 
-The traced device gets a random source of its own (Backend.random_source, step 65b), which draws for
-the trace and records the node. After the trace, `capture` sets the stream back to where it was. A
-draw is an effect, as a call is: it moves the stream. So it is kept where its numbers are not used,
-and two equal draws are two draws. Otherwise later numbers would differ from eager's.
+`Number` is a tracer for a value that the program treats as a Python number. Where it meets an
+array, `traced` casts it to the type of that array. A result of Numbers alone, such as 0.9**t, is a
+Number again.
 
-Second, Python numbers. Most of them may be constants of the graph. The count of an optimizer's
-steps may not: Adam needs 1 - 0.9**t, with a new t in each step. A Number is a tracer for such a
-value. A Python number takes the type of the array that it meets (float32 * 2.0 is float32), and so
-does a Number; an array without dimensions would not.
+(PyTorch: SymInt and SymFloat, "symbolic" numbers.)
 
-Third, the device of new tensors. While a trace is open, `traced` is the default device, and stands
-in for device="cpu". So zeros(3) is a constant and rand(3) a draw. In the printed graph, they carry
-the label of the Function that was called before them (`Mul` at the zeros of the demo), or none.
-
-(PyTorch: the seed and offset of the stream become inputs, and numbers "symbolic floats".)
-
-New: TracedSource, Number. Changed: traced, perform, make_device, Trace, EFFECTS, without_dead_code,
-capture.
-Try: take "random" out of without_dead_code, and find the promise that breaks.
+New: Number. Changed: traced.
+Try: record `0.9**step` with step = Number(np.asarray(1), t), an integer. What is the type of t in
+the graph, and of the power?
 """
 
 import dataclasses
@@ -44,12 +35,10 @@ import numpy as np
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
-from tinytorch.core.device import Backend, Device, cpu, default, device_of, register_backend
+from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.dropout import Dropout
-from tinytorch.ops.creation import zeros
-from tinytorch.ops.random import Generator, generator_for, manual_seed, rand, randn
+from tinytorch.ops.random import Generator, generator_for
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -824,10 +813,7 @@ def make_device() -> Device:
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    device = Device("traced")
-    # Looked up now: while a trace runs, it says that its type is that of the real device.
-    device.xp  # noqa: B018
-    return device
+    return Device("traced")
 
 
 tracing_device = make_device()
@@ -970,15 +956,10 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
-        tracing_device.type, tracing_device.index = self.device.type, self.device.index
-        default.devices.append(tracing_device)
-        default.stand_ins[self.device] = tracing_device
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        del default.stand_ins[self.device]
         Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
-        default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
@@ -1198,44 +1179,12 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
-    x = randn(2, 6)
-    dropout = Dropout(0.5)
-
-    def f(x):
-        rand(1)  # not used, but the stream moves
-        return dropout(x) + zeros(6, device="cpu")
-
-    captured = capture(f, (x,), {}, [x])
-    print(captured.graph)
-    # -> inputs: %0 float32[2, 6]
-    # -> %1 = random(Generator, uniform, (1,), float32)  float32[1]
-    # -> %2 = random(Generator, uniform, (2, 6), float32)  float32[2, 6]
-    # -> %3 = greater_equal(%2, 0.5)  bool[2, 6]  # Ge, ...
-    # -> %4 = astype(%3, float32)  float32[2, 6]  # Cast, ...
-    # -> %5 = multiply(%4, 2.0)  float32[2, 6]  # Mul, ...
-    # -> %6 = multiply(%0, %5)  float32[2, 6]  # Mul, ...
-    # -> %7 = constant(array[6])  float32[6]  # Mul, ...
-    # -> %8 = add(%6, %7)  float32[2, 6]  # Add, ...
-    # -> return %8
-
-    manual_seed(0)
-    eager = [f(x).tolist() for _ in range(2)]
-    manual_seed(0)
-    runs = [captured.graph.run(np, [x.array])[0].tolist() for _ in range(2)]
-    print(runs == eager, eager[0] == eager[1])  # -> True False
-
-    # A trace leaves the stream where it was.
-    manual_seed(0)
-    capture(f, (x,), {}, [x])
-    print(f(x).tolist() == eager[0])  # -> True
-    try:
-        capture(lambda: generator_for(tracing_device, None).get_state(), (), {}, [])
-    except Untraceable as error:
-        print(error)  # -> the generator's 'get_state'
-
     # The correction of Adam's averages, with the count of steps as an input.
     array = np.ones(3, "float32")
     a, t = (Node("input", (), {}, s.shape, s.dtype) for s in (array, np.float64(1)))
+    with Trace(cpu):
+        y = Tracer(array, a) / (1 - 0.9 ** Tracer(np.asarray(1.0), t))
+        print(y.dtype)  # -> float64
     with Trace(cpu) as trace:
         step = Number(np.asarray(1.0), t)
         power = 0.9**step

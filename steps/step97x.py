@@ -1,35 +1,34 @@
-"""Step 97x: Decisions that depend on values: breaks and checks
+"""Step 97x: Values that the package reads: checks
 
-    if x.sum() > 0:                  the branch depends on the numbers of the call
-        return x * x.max().item()    and this number would be a constant of the graph
+cross_entropy tests whether all targets are classes, and BatchNorm whether the mean is far from 0.
+Step 97w refuses these questions, like those of the program, and so no loss can be captured.
 
-A tracer has the numbers of one call, and so far it gave them to the program: the graph is wrong for
-other numbers, and does not say so. From now on, a program that reads a value gets ValueNeeded, and
-capture turns it into a Break with the line that read it. (The program then runs in eager.)
-
-The package reads values too. cross_entropy checks that all targets are classes; BatchNorm checks
-whether the mean is far from 0. These questions have one usual answer. So each becomes a node, and
-the trace goes on with the answer of this call:
+These questions have one usual answer. So each becomes a node, and the trace goes on with the answer
+of this call:
 
     %5 = check(%4, False)          a run in which %4 is True raises CheckFailed
 
-A run changes nothing in the program before its end (step 97q), so the caller can still run the
+A run changes nothing in the program before its end (step 97p), so the caller can still run the
 function in eager. Eager then takes the other branch, or raises its own error.
 
-`asked_by_the_program` tells the two apart by the stack: it looks at the first frame that is neither
-the tracer's module nor Tensor's.
+    question of the program    either answer is usual            Break: never a graph
+    question of the package    one answer is usual               check: a graph for this answer
 
-The result of a check is not used, and the check must stay in the graph nevertheless: it is an
-effect. A check in the backward would come too late, when the forward has been run and its results
-were used. So that is a Break.
+`asked_by_the_program` tells the two apart by the stack: it looks at the first frame that is neither
+the tracer's module nor Tensor's. An integer that the package reads is a check too: the graph is
+right where the integer is the same.
+
+The trap: the result of a check is not used, and the check must stay in the graph nevertheless. It
+is an effect, as a random draw is. And a check in the backward would come too late: the forward has
+been run by then, and its results were used. So that is a Break.
 
 The docstring of Node lists all operations now. One of them, "erf", is first used in step 98a.
 
-(PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
+(PyTorch's torch._check and torch._assert_async do a part of this.)
 
-New: ValueNeeded, asked_by_the_program, Tracer.__bool__, item, refuse, check, needs_value,
-line_of_error. Changed: perform, EFFECTS, without_dead_code, make_device, capture, trace_backward.
-Try: write into model.py: `while x.norm() > 1: x = x / 2`. And why does `loop` work?
+New: asked_by_the_program, check. Changed: Tracer.__bool__, item, perform, EFFECTS,
+without_dead_code, trace_backward.
+Try: take "check" out of without_dead_code. Which error does the wrong target give then?
 """
 
 import dataclasses
@@ -47,7 +46,7 @@ import numpy as np
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
-from tinytorch.core.device import Backend, Device, cpu, default, device_of, register_backend
+from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.class_loss import cross_entropy
@@ -885,10 +884,7 @@ def make_device() -> Device:
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    device = Device("traced")
-    # Looked up now: while a trace runs, it says that its type is that of the real device.
-    device.xp  # noqa: B018
-    return device
+    return Device("traced")
 
 
 tracing_device = make_device()
@@ -1031,15 +1027,10 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
-        tracing_device.type, tracing_device.index = self.device.type, self.device.index
-        default.devices.append(tracing_device)
-        default.stand_ins[self.device] = tracing_device
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        del default.stand_ins[self.device]
         Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
-        default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
@@ -1278,45 +1269,19 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 if __name__ == "__main__":
     # This file counts as a part of the package; the program is a module of its own.
     __name__ = "tinytorch.compiler.step"
-    text = """
-def branch(x):
-    if x.sum() > 0:
-        return x * 2.0
-    return x
-
-def number(x):
-    return x * x.max().item()
-
-def shown(x):
-    return sum(x.tolist()[0])
-
-def inside(x):
-    return x * 2.0 if x.array[0, 0] > 0 else x
-
-def listed(x):
-    return x.array.tolist()
-
-def loop(x):
-    return sum(row * n for n, row in enumerate(x))
-"""
-    program = {"__name__": "model"}
-    exec(compile(text, "/home/me/model.py", "exec"), program)
-
     x = tensor([[1.0, 2.0], [3.0, -4.0]])
-    names = ("branch", "number", "shown", "inside", "listed", "loop")
-    for name in names:
+
+    # The program's questions are refused, as before.
+    program = {"__name__": "model"}
+    exec("def branch(x): return x * 2.0 if x.array[0, 0] > 0 else x", program)
+    exec("def number(x): return x * x.max().item()", program)
+    for name in ("branch", "number"):
         try:
-            captured = capture(program[name], (x,), {}, [x])
-            result = name, [node.op for node in captured.graph.nodes]
+            capture(program[name], (x,), {}, [x])
         except Break as error:
-            result = (error,)
-        print(*result)
-    # -> model.py:3: the value of an element is needed while the function is traced
-    # -> model.py:8: the value of an element is needed while the function is traced
-    # -> model.py:11: the values of a tensor are needed while the function is traced
-    # -> model.py:14: the value of an element is needed while the function is traced
-    # -> model.py:17: the values of a tensor are needed while the function is traced
-    # -> loop ['view_at', 'view_at', 'multiply', 'add', 'multiply', 'add']
+            print(str(error).partition(": ")[2])
+    # -> the value of an element is needed while the function is traced
+    # -> the value of an element is needed while the function is traced
 
     # The package checks that all targets are classes.
     target = tensor([1, 0])
@@ -1344,7 +1309,7 @@ def loop(x):
         print(package["f"](x, n).shape, [node.op for node in trace.nodes])
         # -> (1, 2) ['view_at', 'equal', 'check', 'view_at']
 
-    # A backward that reads a value, and one that calls a function without a node.
+    # In a backward pass, a check would come too late.
     class Asks(Function):
         def forward(ctx, x):
             return x * 2
@@ -1352,15 +1317,8 @@ def loop(x):
         def backward(ctx, g):
             return g * 3 if (g > 0).any() else g
 
-    class Sorts(Asks):
-        def backward(ctx, g):
-            return ctx.xp.sort(g)
-
     x.requires_grad_(True)
-    for function in (Asks, Sorts):
-        try:
-            capture(function.apply, (x,), {}, [])
-        except Break as error:
-            print(error)
-    # -> the backward pass takes another way for other values
-    # -> the backward pass: the graph has no node for the function 'sort'
+    try:
+        capture(Asks.apply, (x,), {}, [])
+    except Break as error:
+        print(error)  # -> the backward pass takes another way for other values

@@ -1,25 +1,24 @@
-"""Step 97z: What a trace leaves behind: kept tensors, modes, casts
+"""Step 97z: Tensors that outlive a trace
 
-A traced function may have done something that a run of the graph does not repeat. The result would
-be wrong without an error, so capture looks for it after the trace.
+A traced function may keep a tensor, and a run of the graph does not:
 
     self.kept = x * 2                   the program keeps a tensor that holds a tracer
 
-Such a tensor gets its real array back, and capture raises Break, since no run of the graph would
-make the tensor. Which tensors are kept? The trace has weak references to its tracers. A tracer that
-is alive after the trace is held by some object, and the garbage collector can list the objects that
-refer to it.
+After the trace, the program would have a tensor on the device `traced`, whose array is a tracer of
+a trace that is over. And no run of the graph would give self.kept a new value. The result of a
+later use would be wrong without an error.
 
-Nor may a trace disturb the modes around a function, such as autocast. The trace's mode is the
-outermost, so that it sees the casts that autocast makes of a call. Autocast keeps its casts for
-reuse; these are put aside during the trace, and put back after it.
+So capture looks for such tensors after the trace. The trace has weak references to its tracers: a
+weak reference does not keep an object alive. A tracer that is alive nevertheless is held by some
+object, and the garbage collector can list the objects that refer to it. If that object is a tensor,
+it gets its real array back, and capture raises Break.
 
-The trace now runs on the device of the first of `tensors`. A tensor on another device is not lifted
-in advance; if the function uses it, that is a Break (step 97q).
+The trap is a cycle: objects that refer to each other stay in memory until the garbage collector
+finds them, also if the program has forgotten them. So gc.collect() comes first.
 
 (PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
 
-New: release. Changed: Tracer, Trace, capture, finish.
+New: release. Changed: Tracer, Trace, capture.
 Try: take gc.collect() out of release. Which tensors count as kept now?
 """
 
@@ -36,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast, settings
+from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
@@ -49,7 +48,6 @@ from tinytorch.compiler.graph import (
     without_dead_code,
 )
 from tinytorch.core.device import Backend, Device, cpu, default, register_backend
-from tinytorch.core.dtype import float16
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.comparison import equal
@@ -1058,11 +1056,3 @@ if __name__ == "__main__":
         return x + 1.0
 
     print(len(capture(cycle, (x,), {}, [x]).graph.nodes))  # -> 1
-
-    # Autocast is inside of the trace: its casts are calls, too.
-    with autocast("cpu", float16):
-        before = x @ x.T
-        captured = capture(lambda: x @ x.T, (), {}, [x])
-        print(sorted({node.made_by for node in captured.graph.nodes}), captured.calls)
-        # -> ['Cast', 'MatMul', 'Transpose'] 4
-        print(equal(before, x @ x.T), settings.casts == {})  # -> True True

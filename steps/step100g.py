@@ -51,7 +51,8 @@ from tinytorch.compiler.kernel import Kernel, Load
 FLAGS = (
     "-O3 -march=native -fopenmp -fopenmp-simd -ffp-contract=off -fno-math-errno -fno-trapping-math "
     "-fwrapv -funroll-loops --param=max-unroll-times=2"
-    + " -mprefer-vector-width=512" * (platform.machine() in ("x86_64", "AMD64"))
+    + " -mprefer-vector-width=512"
+    * (platform.machine() in ("x86_64", "AMD64"))
 ).split()
 LIBRARIES = ["-lm"]
 # Loops over fewer elements than these (times their cost) are not worth a second thread.

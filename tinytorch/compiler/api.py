@@ -123,6 +123,6 @@ def is_compiling() -> bool:
 def reset() -> None:
     """Forgets all graphs, so that each function is traced anew."""
     for compiled in list(all_compiled):
-        for known in (compiled.entries, compiled.breaks, compiled.kinds, compiled.calls):
+        for known in (compiled.entries, compiled.breaks, compiled.kinds, compiled.seldom):
             known.clear()
-        compiled.count, compiled.full = 0, False
+        compiled.count, compiled.misses, compiled.full = 0, 0, False

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ from tinytorch.nn.module import Module
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
 VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
+PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
 
@@ -91,14 +92,15 @@ def without_numbers(key: Any) -> Any:
 
 
 def parts_of(found: Iterable, whole: Any) -> list[Module]:
-    """The modules to compile where a function cannot be: the outermost of those that were found,
-    except `whole`, which is the function itself.
+    """The modules to compile where a function cannot be: the outermost of those that were found
+    and of those in `whole`, a module which is the function itself.
 
     A layer of the package is left out: it is few operations, and a compiled call costs some, too.
     """
+    found = [*found, *(whole.modules() if isinstance(whole, Module) else ())]
     modules = [x for x in found if isinstance(x, Module) and x is not whole]
     inside = {x for module in modules for x in module.modules() if x is not module}
-    queue, parts = [x for x in modules if x not in inside], []
+    queue, parts = [x for x in dict.fromkeys(modules) if x not in inside], []
     for module in queue:
         children = list(module.children())
         if type(module).forward is Module.forward:  # a list of modules
@@ -119,7 +121,8 @@ class Compiled:
         parts: the modules that are compiled instead when it does, and what stands for each.
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
-        calls: keys of calls that run in eager, because their sizes vary -> how many there were.
+        seldom: the keys of the last calls that ran in eager because their sizes vary.
+        misses: how many calls in a row had no graph.
         running: how many threads run the parts.
         making: held while a graph is made for this function, code included.
     """
@@ -134,9 +137,10 @@ class Compiled:
     parts: dict[Module, Callable] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
-    calls: Counter = field(default_factory=Counter)
+    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
     running: int = 0
     making: Any = field(default_factory=threading.RLock)
 
@@ -147,6 +151,9 @@ class Compiled:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
             entry, reason = self.known(key, tensors)
@@ -154,7 +161,9 @@ class Compiled:
             with self.making:
                 entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
+            self.misses += 1
             return self.in_eager(args, kwargs)
+        self.misses = 0
         with tracing_lock:
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
@@ -196,8 +205,8 @@ class Compiled:
             return False
         if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
             return True
-        self.calls[key] += 1
-        return self.calls[key] >= OFTEN
+        self.seldom.append(key)
+        return self.seldom.count(key) >= OFTEN
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """A new graph for a call; None where it has to run in eager."""
@@ -256,7 +265,7 @@ class Compiled:
     def traced(self, tensors: list, args: tuple, kwargs: dict, found: list) -> tuple:
         """The function, traced; the watch on what it can see; for each source, which of `tensors`
         it is, or None; and the device."""
-        watch = Watch((self.function, *objects_in((args, kwargs))), found)
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         try:
             with no_effects(watch.streams):
@@ -265,6 +274,7 @@ class Compiled:
                 raise Break(f"the function changes a variable of the program: {reason}")
         except BaseException:  # the function is going to run in eager
             watch.restore()
+            found += watch.keep
             raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
@@ -275,23 +285,22 @@ class Compiled:
         return captured, watch, places, known[0].device if known else cpu
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict, found: list) -> Entry:
-        """Traces the function, and generates code for it. What it can see is added to `found`."""
+        """Traces the function, and generates code for it. What it sees when the trace fails is
+        added to `found`."""
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, watch, places, device = self.traced(tensors, args, kwargs, found)
-        graph, backward = captured.graph, captured.backward
-        graph = simplify(graph) if backward is None else graph  # else both parts are simplified
-        kept = range(captured.count + len(captured.written), len(graph.outputs))
+        graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
+        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, (graph, backward), backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        for name, part, program in zip(
-            ("forward", "backward"), (captured.graph, backward), programs, strict=True
-        ):
-            if part is not None:
-                show("graph", f"{name}\n{part}")
+        for name, graph, program in zip(("forward", "backward"), graphs, programs, strict=True):
+            if graph is not None:
+                show("graph", f"{name}\n{graph}")
                 show("code", f"{name}\n{getattr(program, 'source', '')}")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)

@@ -81,7 +81,7 @@ class Watch:
     A graph holds what these were when it was traced. `changed` says what has changed since.
     """
 
-    def __init__(self, root: Any, found: list | None = None):
+    def __init__(self, root: Any):
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
         self.sizes: list[tuple[Any, int]] = []
         self.cells: list[tuple[Any, Any]] = []
@@ -89,7 +89,7 @@ class Watch:
         self.tensors: list[Tensor] = []
         self.streams: list[Any] = []  # random numbers that are not the package's
         self.seen: set[int] = set()
-        self.keep = [] if found is None else found  # an id in `seen` is not used again
+        self.keep: list = []  # an id in `seen` is not used again
         self.used = set(UNNAMED)  # the attributes that code names
         self.classes: list[type] = []  # of the program
         self.visit(root)

@@ -7,7 +7,7 @@ caller has never seen.
 
 So `linear` checks its operands first:
 
-    operands that are not tensors of one type     refused, by check_operands (step 62g)
+    operands that are not tensors of one type     refused, by check_operands (step 62h)
     a weight of one dimension, a number as input  matmul and + handle or refuse them
     a bias of another shape                       expand_as, whose gradient is summed again
 

@@ -12,7 +12,7 @@ copies this output into the tensor's memory, and increments the tensor's version
     then:      array[...] = value,  version + 1
 
 All writes happen at the end. Until then a run has changed nothing, and can be abandoned (step
-102q).
+102r).
 
 The traps: backward may need the value of an argument BEFORE the write, and the saved array may be
 the argument's own memory. `own` copies it in this case. The same values are affected in each run,

@@ -1,30 +1,34 @@
-"""Step 102t: compile(optimizer.step)
+"""Step 102t: Compiling a module: OptimizedModule
 
-With step 102s, a program would have to set update_chunk by hand. It should call compile with the
-step, as with any function:
+So far compile(model) returns a function. But programs need more of a network: parameters() for the
+optimizer, train() and eval(), state_dict() for a file, hooks. So the compiled network is a Module
+with one submodule, the original network. Only its call is compiled; attributes that the wrapper
+does not have are looked up in the network:
 
-    step = compile(optimizer.step)
+    OptimizedModule
+        _orig_mod: Sequential(...)           the same parameters, not copies
 
-A bound method knows its object: `step.__self__` is the optimizer. So compile recognizes the step of
-an optimizer, and returns a function that sets the compiled update, calls the step, and removes the
-update again. optimizer.step() itself does not change, so hooks and schedulers work as before, and
-state_dict() contains nothing new.
+The keys of its state_dict are "_orig_mod.0.weight" and so on, as in PyTorch. Hooks of submodules
+run during the trace.
 
-Python looks up an attribute in the instance before the class. So vars(optimizer)["update_chunk"]
-hides the method until it is removed.
+compile() gets PyTorch's arguments. Most of them have no effect here, but all are checked: an
+unknown backend is an error. Without a model, compile is a decorator:
 
-The trap: the step may raise an error. `finally` removes the update in any case.
+    @compile(fullgraph=True)
+    def f(x): ...
 
-An optimizer without update_chunk, such as LBFGS, has nothing to compile. Its step is returned as it
-is.
+A deep copy shares nothing: it has its own network and its own graphs.
 
-PyTorch's form is torch.compile(optimizer.step).
+The trap: copy creates an empty object first, and looks up attributes in it. __getattr__ must not
+look up `_orig_mod` through itself then, or it never ends.
 
-New: compile_step. Changed: compile.
-Try: a learning rate scheduler on a compiled step. Is the update compiled again when the rate
-changes?
+PyTorch uses the same name, OptimizedModule.
+
+New: OptimizedModule, BACKENDS, MODES. Changed: compile has its options.
+Try: save a compiled network's state_dict. What has to be done before the plain network loads it?
 """
 
+import copy
 import functools
 import importlib
 import time
@@ -37,22 +41,25 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
+from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.compiler.tracer import tracing
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
+from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.conv import Conv2d
+from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.norm_layers import BatchNorm1d
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 
@@ -210,87 +217,6 @@ class Compiled:
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
 
 
-class CompiledUpdate:
-    """`update_chunk` of an optimizer as a graph that is run.
-
-    Attributes:
-        loops: (types, options) -> a function of arrays that does the step, or None where there is
-            no such graph: then the formula runs as it is.
-    """
-
-    def __init__(self, update: Callable):
-        self.update = update
-        self.loops: dict[tuple, Callable | None] = {}
-
-    def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        names = [name for name in state if name not in ("xp", "scratch", "step")]
-        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
-        first = state["step"] == 1  # the first step of a momentum is another formula
-        key = p.size, p.dtype, g.dtype, first, str(options)
-        arrays = [p, g, *(state[name] for name in names)]
-        if key not in self.loops:
-            self.loops[key] = self.loop_for(arrays, names, state["step"], group)
-        loop = self.loops[key]
-        if loop is None:
-            self.update(p, g, state, group)
-        else:
-            loop(arrays, state["step"], group["lr"])
-
-    def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
-        """A function that does the step, or None where the formula has no graph."""
-        graph, written = self.traced(arrays, names, step, group)
-        if graph is None:
-            return None
-        program = generate(graph, "inductor", cpu)
-
-        def loop(arrays: list, *numbers: float) -> None:
-            values = program([*arrays, *(np.asarray(float(x)) for x in numbers)])
-            for number, value in zip(written, values, strict=True):
-                arrays[number][...] = value
-
-        return loop
-
-    def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
-        """The graph of the formula, and which of the arrays it writes; None where it has none."""
-        trace = Trace(device_of(arrays[0]))
-        with tracing_lock, trace:
-            numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
-            inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
-            tracers = [Tracer(x.copy(), node) for x, node in zip(arrays, inputs, strict=False)]
-            p, g, *states = tracers
-            count, lr = map(Number, numbers, inputs[-2:])
-            state = dict(zip(names, states, strict=True), step=count, xp=tracing_device.xp)
-            state["scratch"] = tracing_device.xp.empty(p.shape, p.dtype)
-            try:
-                self.update(p, g, state, {**group, "lr": lr})
-            except (Untraceable, TypeError):
-                return None, []
-            written = [number for number, tracer in enumerate(tracers) if tracer.version]
-            outputs = [tracers[number].node for number in written]
-        # The only question that a formula of the package asks is in the key: the first step?
-        nodes = [node for node in trace.nodes if node.op != "check"]
-        return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
-
-
-def compile_step(step: Callable) -> Callable:
-    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
-    optimizer = step.__self__
-    if not isinstance(optimizer, FlatOptimizer):
-        return step
-    update = CompiledUpdate(optimizer.update_chunk)
-
-    @functools.wraps(step)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        vars(optimizer)["update_chunk"] = update
-        try:
-            return step(*args, **kwargs)
-        finally:
-            del vars(optimizer)["update_chunk"]
-
-    call.compiled = update
-    return call
-
-
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
 
 
@@ -340,7 +266,7 @@ def compile(
     `@compile` or `@compile(fullgraph=True)`.
 
     Args:
-        model: a function, a Module, or the `step` of an optimizer.
+        model: a function or a Module.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
         dynamic: has no effect: each shape has a graph of its own.
@@ -368,8 +294,6 @@ def compile(
     chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
-    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)
@@ -404,35 +328,57 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(make, wrap_step):
-        """The parameters after 20 steps, and the function that made them."""
-        manual_seed(0)
-        params = [Parameter(randn(100, 7)), Parameter(randn(7))]
-        optimizer = make(params)
-        step = wrap_step(optimizer.step)
-        for number in range(20):
-            for param in params:
-                param.grad = param.detach() * 2 + 1
-            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            step()
-        return params, step
+    manual_seed(0)
+    model = Sequential(Linear(4, 8), ReLU(), BatchNorm1d(8), Linear(8, 2))
+    network = compile(model, fullgraph=True, mode="max-autotune")
+    x = randn(16, 4)
+    print(type(network).__name__, list(network.state_dict())[0])
+    # -> OptimizedModule _orig_mod.0.weight
+    print("shared:", next(network.parameters()) is next(model.parameters()))  # -> shared: True
+    print("an attribute of the network:", network.append == model.append)
+    # -> an attribute of the network: True
 
-    SGD = importlib.import_module("tinytorch.optim.sgd").SGD
-    for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, lambda step: step)
-        found, step = trained(make, compile)
-        worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
-    # -> as in eager: True loops: 2
-    # -> as in eager: True loops: 2
+    optimizer, target = Adam(network.parameters(), 0.05), (x[:, 0] > 0).long()
+    for _ in range(50):
+        loss = cross_entropy(network(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("learned:", loss.item() < 0.05, "graphs:", network.compiled.count)
+    # -> learned: True graphs: 1
+    network.eval()
+    print("evaluation:", model.training, (network(x) - model(x)).abs().max().item() < 1e-5)
+    # -> evaluation: False True
 
-    class Own(Optimizer):
-        """Without update_chunk there is nothing to compile."""
+    twin = copy.deepcopy(network)
+    try:
+        getattr(object.__new__(OptimizedModule), "anything")  # noqa: B009
+    except AttributeError as error:
+        print("not filled yet:", error)  # -> not filled yet: anything
+    print("a copy:", twin._orig_mod is model, (twin(x) - network(x)).abs().max().item())
+    # -> a copy: False 0.0
 
-        def __init__(self, params):
-            super().__init__(params, {"lr": 0.1})
+    @compile(backend="eager")
+    def f(x):
+        return x + 1
 
-        def step(self, closure=None):
-            return "as it is"
+    print(f(ones(1)).item(), compile(model, disable=True) is model)  # -> 2.0 True
+    for wrong in ({"backend": "fortran"}, {"mode": "fast"}, {"model": 3}):
+        try:
+            compile(**{"model": model, **wrong})
+        except (RuntimeError, TypeError) as error:
+            print(str(error)[:50])
+    # -> Invalid backend: 'fortran', known are inductor, c,
+    # -> Unrecognized mode='fast', should be one of: defaul
+    # -> compile(): argument 'model' must be callable, not
 
-    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is
+    # A backend of your own gets a graph, and examples of its inputs.
+    examples = []
+
+    def backend(graph, inputs):
+        examples.append([None if x is None else x.shape for x in inputs])
+        return functools.partial(graph.run, np)
+
+    compile(Conv2d(1, 1, 2, bias=False), backend=backend)(ones(1, 1, 3, 3)).sum().backward()
+    print(sorted(map(str, examples)))
+    # -> ['[(1, 1, 3, 3), (1, 1, 2, 2)]', '[None, (1, 1, 2, 2)]']

@@ -1,33 +1,30 @@
-"""Step 102u: One fused loop for all parameters
+"""Step 102u: Compiling the update rule of an optimizer
 
-Step 102t makes a program for each size, so a network with ten shapes of weights waits for ten runs
-of the C compiler. And each result is a new array, which is then copied back.
+Adam's update makes twelve passes over all parameters: each operation like `m *= beta1` reads and
+writes memory. One loop would read and write each element once. But optimizer.step() is not a
+function of tensors: it counts steps, reads options, and writes.
 
-The update treats each element alike, so its kernel is a single loop, which works for any length.
-`LoopOverAll` writes this kernel with a parameter n instead of a fixed size:
+Its update rule is such a function: `update_chunk` (step 77d) gets flat arrays and a dict of
+numbers. So only update_chunk is traced, with tracers for the arrays, and what it wrote is copied
+back. The loop that calls it stays in Python.
 
-    void step(const float *in0, ..., float *out0, ..., int threads, long n)
+Two numbers change in each step: the count of steps and perhaps the learning rate. As constants they
+would need a new graph each time. So they become a `Number` (step 97v), a tracer for a Python
+number: an input of the graph, which takes the type of the array that it meets, as Python numbers
+do.
 
-The arrays p, m and v are inputs and outputs at once. So C's `restrict`, the promise that arrays do
-not overlap, is left out. The loop is still right: in each round an element is read before it is
-written.
+The trap: with momentum, the first step has another formula (`if step == 1`), so the key contains
+whether it is the first step. And an update that depends on the value of an element cannot be
+traced: it runs as it is.
 
-If the update is not a single loop, or there is no C compiler, the step runs in NumPy as before.
+PyTorch can compile the step of an optimizer, too.
 
-The trap: the kernel has its own order of inputs and outputs. `order` says which array belongs to
-each parameter of the C function.
-
-PyTorch calls such an optimizer fused; its foreach optimizers fuse across parameters.
-
-New: LoopOverAll. Changed: CompiledUpdate.
-Try: print(step.compiled.sources[-1]). Where are the twelve passes?
+New: CompiledUpdate.
+Try: print the graph of Adam's update. How many operations are there, how many kernels?
 """
 
-import ctypes
 import functools
 import importlib
-import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Collection
@@ -37,15 +34,12 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError, build
-from tinytorch.compiler.c_code import FLAGS, CFunction, c_file, comment_of
+from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
-from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.program import compile_graph, threads_now
+from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
 from tinytorch.core.device import Device, as_device, cpu, device_of
@@ -55,7 +49,6 @@ from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam
 from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 
@@ -213,73 +206,43 @@ class Compiled:
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
 
 
-class LoopOverAll(CFunction):
-    """A kernel for flat arrays of any length. It may write into what it reads: each element is read
-    before it is written, in the same round of the loop."""
-
-    def parameters(self) -> list[str]:
-        return [x.replace("*restrict ", "*") for x in super().parameters()] + ["long n"]
-
-    def loop(self, i: int) -> None:
-        self.open(
-            f"for (long {self.counters[i]} = 0; {self.counters[i]} < n; {self.counters[i]}++)"
-        )
-
-
 class CompiledUpdate:
-    """`update_chunk` of an optimizer as generated code.
+    """`update_chunk` of an optimizer as a graph that is run.
 
     Attributes:
         loops: (types, options) -> a function of arrays that does the step, or None where there is
-            no such loop: then the formula runs as it is.
-        sources: the generated files.
+            no such graph: then the formula runs as it is.
     """
 
     def __init__(self, update: Callable):
         self.update = update
         self.loops: dict[tuple, Callable | None] = {}
-        self.sources: list[str] = []
 
     def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         names = [name for name in state if name not in ("xp", "scratch", "step")]
         options = {name: x for name, x in group.items() if name not in ("params", "lr")}
         first = state["step"] == 1  # the first step of a momentum is another formula
-        key = type(p), p.dtype, g.dtype, first, str(options)
+        key = p.size, p.dtype, g.dtype, first, str(options)
         arrays = [p, g, *(state[name] for name in names)]
         if key not in self.loops:
             self.loops[key] = self.loop_for(arrays, names, state["step"], group)
         loop = self.loops[key]
-        if loop is None or not all(array.flags.c_contiguous for array in arrays):
+        if loop is None:
             self.update(p, g, state, group)
         else:
             loop(arrays, state["step"], group["lr"])
 
     def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
-        """The generated function, or None where the formula is no single loop."""
+        """A function that does the step, or None where the formula has no graph."""
         graph, written = self.traced(arrays, names, step, group)
-        graph = None if graph is None else simplify(graph)
-        host = isinstance(arrays[0], np.ndarray)
-        kernels = fuse(graph) if graph is not None and host else []
-        if len(kernels) != 1 or not isinstance(kernels[0], Kernel) or len(kernels[0].sizes) != 1:
+        if graph is None:
             return None
-        (kernel,) = kernels
-        kernel.name = "step"
-        text = f"{comment_of(kernel)}void step({LoopOverAll(kernel).text()}"
-        self.sources.append(c_file(text))
-        try:
-            function = build(self.sources[-1], FLAGS).step
-        except CompilerError as error:
-            warnings.warn(f"{error}; the step runs in NumPy", stacklevel=4)
-            return None
-        places = {node: number for number, node in enumerate(graph.inputs)}
-        order = [places[node] for node in kernel.inputs]
-        order += [written[graph.outputs.index(node)] for node in kernel.outputs]
-        function.argtypes = [ctypes.c_void_p] * len(order) + [ctypes.c_int, ctypes.c_long]
+        program = generate(graph, "inductor", cpu)
 
         def loop(arrays: list, *numbers: float) -> None:
-            given = [*arrays, *(np.asarray(float(x)) for x in numbers)]
-            pointers = [given[number].__array_interface__["data"][0] for number in order]
-            function(*pointers, threads_now(), arrays[0].size)
+            values = program([*arrays, *(np.asarray(float(x)) for x in numbers)])
+            for number, value in zip(written, values, strict=True):
+                arrays[number][...] = value
 
         return loop
 
@@ -303,25 +266,6 @@ class CompiledUpdate:
         # The only question that a formula of the package asks is in the key: the first step?
         nodes = [node for node in trace.nodes if node.op != "check"]
         return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
-
-
-def compile_step(step: Callable) -> Callable:
-    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
-    optimizer = step.__self__
-    if not isinstance(optimizer, FlatOptimizer):
-        return step
-    update = CompiledUpdate(optimizer.update_chunk)
-
-    @functools.wraps(step)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        vars(optimizer)["update_chunk"] = update
-        try:
-            return step(*args, **kwargs)
-        finally:
-            del vars(optimizer)["update_chunk"]
-
-    call.compiled = update
-    return call
 
 
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
@@ -373,7 +317,7 @@ def compile(
     `@compile` or `@compile(fullgraph=True)`.
 
     Args:
-        model: a function, a Module, or the `step` of an optimizer.
+        model: a function or a Module.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
         dynamic: has no effect: each shape has a graph of its own.
@@ -401,8 +345,6 @@ def compile(
     chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
-    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)
@@ -437,27 +379,28 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(make, wrap_step):
-        """The parameters after 20 steps, and the function that made them."""
+    def trained(make, compiled):
+        """The parameters after 20 steps, and the optimizer."""
         manual_seed(0)
         params = [Parameter(randn(100, 7)), Parameter(randn(7))]
         optimizer = make(params)
-        step = wrap_step(optimizer.step)
+        if compiled:
+            optimizer.update_chunk = CompiledUpdate(optimizer.update_chunk)
         for number in range(20):
             for param in params:
                 param.grad = param.detach() * 2 + 1
             optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            step()
-        return params, step
+            optimizer.step()
+        return params, optimizer.update_chunk
 
     SGD = importlib.import_module("tinytorch.optim.sgd").SGD
     for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, lambda step: step)
-        found, step = trained(make, compile)
+        expected, _ = trained(make, False)
+        found, update = trained(make, True)
         worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
-    # -> as in eager: True loops: 2
-    # -> as in eager: True loops: 2
+        print("as in eager:", worst < 1e-5, "programs:", len(update.loops))
+    # -> as in eager: True programs: 2
+    # -> as in eager: True programs: 2
 
     class Noisy(FlatOptimizer):
         """An update that depends on a value cannot be traced. It runs as it is."""
@@ -472,16 +415,7 @@ if __name__ == "__main__":
         def update_chunk(self, p, g, state, group):
             p -= group["lr"] * g / float(abs(g).max())
 
-    expected, _ = trained(Noisy, lambda step: step)
-    found, step = trained(Noisy, compile)
-    print(
-        "in eager:", (expected[0] - found[0]).abs().max().item(), set(step.compiled.loops.values())
-    )
+    expected, _ = trained(Noisy, False)
+    found, update = trained(Noisy, True)
+    print("in eager:", (expected[0] - found[0]).abs().max().item(), set(update.loops.values()))
     # -> in eager: 0.0 {None}
-
-    # Without a C compiler.
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)
-        found, step = trained(lambda params: Adam(params, eps=1e-3), compile)
-        print(set(step.compiled.loops.values()), "warned:", len(caught))  # -> {None} warned: 2

@@ -1,32 +1,36 @@
-"""Step 102s: Compiling the update rule of an optimizer
+"""Step 102x: TINYTORCH_LOGS, and reset()
 
-Adam's update makes twelve passes over all parameters: each operation like `m *= beta1` reads and
-writes memory. One loop would read and write each element once. But optimizer.step() is not a
-function of tensors: it counts steps, reads options, and writes.
+A compiler that silently falls back to eager is hard to use. The log exists, but the program would
+have to print it. An environment variable does it without a change of the program:
 
-Its update rule is such a function: `update_chunk` (step 77d) gets flat arrays and a dict of
-numbers. So only update_chunk is traced, with tracers for the arrays, and what it wrote is copied
-back. The loop that calls it stays in Python.
+    TINYTORCH_LOGS=code,graph_breaks python train.py
 
-Two numbers change in each step: the count of steps and perhaps the learning rate. As constants they
-would need a new graph each time. So they become a `Number` (step 97v), a tracer for a Python
-number: an input of the graph, which takes the type of the array that it meets, as Python numbers
-do.
+    code            the generated source
+    graph           the graphs
+    recompiles      what was compiled, and why again
+    graph_breaks    what runs in eager, and why
 
-The trap: with momentum, the first step has another formula (`if step == 1`), so the key contains
-whether it is the first step. And an update that depends on the value of an element cannot be
-traced: it runs as it is.
+The text goes to stderr, so the output of the program stays the same.
 
-PyTorch can compile the step of an optimizer, too.
+`reset` deletes all graphs, for a test or after a change that no guard detects. It has to find all
+compiled functions without keeping them alive, so a WeakSet holds them.
 
-New: CompiledUpdate.
-Try: print the graph of Adam's update. How many operations are there, how many kernels?
+The trap: a WeakSet needs hashable objects, and a dataclass that compares its fields is not
+hashable. `eq=False` makes Compiled compare by identity.
+
+PyTorch's variable is TORCH_LOGS.
+
+New: show, reset, all_compiled. Changed: Compiled.note prints.
+Try: TINYTORCH_LOGS=graph,code python steps/step102x.py
 """
 
 import functools
 import importlib
+import os
+import sys
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,20 +39,25 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
+from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.compiler.step import compile_step
+from tinytorch.compiler.tracer import tracing
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
+from tinytorch.core.tensor import tensor
+from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
-from tinytorch.optim.adam import Adam
-from tinytorch.optim.flat import FlatOptimizer
+from tinytorch.optim.optimizer import Optimizer
 
 RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 
@@ -56,8 +65,18 @@ RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 
 
+all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
+
+
 class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
+
+
+def show(what: str, text: str) -> None:
+    """Prints on stderr what TINYTORCH_LOGS asks for: names out of "graph", "code", "recompiles",
+    "graph_breaks", with commas between them."""
+    if what in os.environ.get("TINYTORCH_LOGS", "").split(","):
+        print(text, file=sys.stderr)
 
 
 def example_of(node: Node) -> np.ndarray | None:
@@ -112,6 +131,9 @@ class Compiled:
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
 
+    def __post_init__(self):
+        all_compiled.add(self)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
@@ -128,7 +150,7 @@ class Compiled:
         try:
             result = entry.run((self.function, args, kwargs), sources, arrays)
         except CheckFailed as error:
-            self.note(f"runs in eager: {error}")
+            self.note("graph_breaks", f"runs in eager: {error}")
             entry.failures += 1
             if entry.failures > FAILURES:
                 self.refuse(key, f"{error}, {entry.failures} times")
@@ -138,9 +160,10 @@ class Compiled:
         entry.failures = 0
         return result
 
-    def note(self, text: str) -> None:
-        """Adds to the log."""
+    def note(self, what: str, text: str) -> None:
+        """Adds to the log, and prints it where TINYTORCH_LOGS asks for it."""
         self.log.append(text)
+        show(what, f"{getattr(self.function, '__name__', type(self.function).__name__)}: {text}")
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -152,11 +175,11 @@ class Compiled:
             reasons.append(reason)
         if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
             if not self.full:
-                self.note(f"compiled {self.count} times: other calls run in eager")
+                self.note("graph_breaks", f"compiled {self.count} times: other calls run in eager")
             self.full = True
             return None
         if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
+            self.note("recompiles", f"compiled anew: {reasons[-1]}")
         try:
             entry = self.compiled(tensors, args, kwargs)
         except Break as reason:
@@ -173,7 +196,7 @@ class Compiled:
 
     def refuse(self, key: tuple, reason: str) -> None:
         """Notes why a call runs in eager, and all calls like it."""
-        self.note(f"runs in eager: {reason}")
+        self.note("graph_breaks", f"runs in eager: {reason}")
         self.breaks[key] = reason
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
@@ -202,70 +225,12 @@ class Compiled:
             programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
-        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
+        self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")
+        for name, graph, program in zip(("forward", "backward"), graphs, programs, strict=True):
+            if graph is not None:
+                show("graph", f"{name}\n{graph}")
+                show("code", f"{name}\n{getattr(program, 'source', '')}")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
-
-
-class CompiledUpdate:
-    """`update_chunk` of an optimizer as a graph that is run.
-
-    Attributes:
-        loops: (types, options) -> a function of arrays that does the step, or None where there is
-            no such graph: then the formula runs as it is.
-    """
-
-    def __init__(self, update: Callable):
-        self.update = update
-        self.loops: dict[tuple, Callable | None] = {}
-
-    def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        names = [name for name in state if name not in ("xp", "scratch", "step")]
-        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
-        first = state["step"] == 1  # the first step of a momentum is another formula
-        key = p.size, p.dtype, g.dtype, first, str(options)
-        arrays = [p, g, *(state[name] for name in names)]
-        if key not in self.loops:
-            self.loops[key] = self.loop_for(arrays, names, state["step"], group)
-        loop = self.loops[key]
-        if loop is None:
-            self.update(p, g, state, group)
-        else:
-            loop(arrays, state["step"], group["lr"])
-
-    def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
-        """A function that does the step, or None where the formula has no graph."""
-        graph, written = self.traced(arrays, names, step, group)
-        if graph is None:
-            return None
-        program = generate(graph, "inductor", cpu)
-
-        def loop(arrays: list, *numbers: float) -> None:
-            values = program([*arrays, *(np.asarray(float(x)) for x in numbers)])
-            for number, value in zip(written, values, strict=True):
-                arrays[number][...] = value
-
-        return loop
-
-    def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
-        """The graph of the formula, and which of the arrays it writes; None where it has none."""
-        trace = Trace(device_of(arrays[0]))
-        with tracing_lock, trace:
-            numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
-            inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
-            tracers = [Tracer(x.copy(), node) for x, node in zip(arrays, inputs, strict=False)]
-            p, g, *states = tracers
-            count, lr = map(Number, numbers, inputs[-2:])
-            state = dict(zip(names, states, strict=True), step=count, xp=tracing_device.xp)
-            state["scratch"] = tracing_device.xp.empty(p.shape, p.dtype)
-            try:
-                self.update(p, g, state, {**group, "lr": lr})
-            except (Untraceable, TypeError):
-                return None, []
-            written = [number for number, tracer in enumerate(tracers) if tracer.version]
-            outputs = [tracers[number].node for number in written]
-        # The only question that a formula of the package asks is in the key: the first step?
-        nodes = [node for node in trace.nodes if node.op != "check"]
-        return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
 
 
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
@@ -317,7 +282,7 @@ def compile(
     `@compile` or `@compile(fullgraph=True)`.
 
     Args:
-        model: a function or a Module.
+        model: a function, a Module, or the `step` of an optimizer.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
         dynamic: has no effect: each shape has a graph of its own.
@@ -345,6 +310,8 @@ def compile(
     chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
+    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
+        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)
@@ -374,48 +341,54 @@ def is_compiling() -> bool:
     return tracing.trace is not None
 
 
+def reset() -> None:
+    """Forgets all graphs, so that each function is traced anew."""
+    for compiled in list(all_compiled):
+        compiled.entries.clear()
+        compiled.breaks.clear()
+        compiled.count, compiled.full = 0, False
+
+
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(make, compiled):
-        """The parameters after 20 steps, and the optimizer."""
-        manual_seed(0)
-        params = [Parameter(randn(100, 7)), Parameter(randn(7))]
-        optimizer = make(params)
-        if compiled:
-            optimizer.update_chunk = CompiledUpdate(optimizer.update_chunk)
-        for number in range(20):
-            for param in params:
-                param.grad = param.detach() * 2 + 1
-            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            optimizer.step()
-        return params, optimizer.update_chunk
+    manual_seed(0)
+    model = Sequential(Linear(4, 8), ReLU(), Linear(8, 2))
+    network = compile(model)
+    network(randn(3, 4))
+    sys.stderr = sys.stdout  # so that this demo shows what is printed there
+    os.environ["TINYTORCH_LOGS"] = "recompiles,graph_breaks"
+    network.eval()
+    network(randn(3, 4))
+    # -> Sequential: compiled anew: training is False, and was True
+    # -> Sequential: compiled in ... s: 3 calls
 
-    SGD = importlib.import_module("tinytorch.optim.sgd").SGD
-    for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, False)
-        found, update = trained(make, True)
-        worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "programs:", len(update.loops))
-    # -> as in eager: True programs: 2
-    # -> as in eager: True programs: 2
+    def broken(x):
+        return x if x.sum() > 0 else -x
 
-    class Noisy(FlatOptimizer):
-        """An update that depends on a value cannot be traced. It runs as it is."""
+    compile(broken)(ones(2))
+    # -> broken: runs in eager: ...: the value of an element is needed while the function is traced
+    loss = compile(cross_entropy)
+    x, target, ignoring = randn(2, 3), tensor([0, 1]), tensor([0, -100])
+    loss(x, target)  # -> cross_entropy: compiled in ... s: 1 calls
+    loss(x, ignoring)  # -> cross_entropy: runs in eager: a check gave True: ...
+    os.environ["TINYTORCH_LOGS"] = "graph"
+    compile(lambda x: x * 2)(ones(2))
+    # -> forward
+    # -> inputs: %0 float32[2]
+    # -> %1 = multiply(%0, 2.0)  float32[2]  # Mul, ...
+    # -> return %1
+    os.environ["TINYTORCH_LOGS"] = ""
 
-        def __init__(self, params):
-            options = {"lr": 0.1, "weight_decay": 0, "maximize": False, "differentiable": False}
-            super().__init__(params, options)
+    print("graphs:", network.compiled.count)  # -> graphs: 2
+    reset()
+    print("after reset:", network.compiled.count)  # -> after reset: 0
+    network(randn(3, 4))
+    print("traced again:", network.compiled.count)  # -> traced again: 1
 
-        def state_names(self, group):
-            return []
-
-        def update_chunk(self, p, g, state, group):
-            p -= group["lr"] * g / float(abs(g).max())
-
-    expected, _ = trained(Noisy, False)
-    found, update = trained(Noisy, True)
-    print("in eager:", (expected[0] - found[0]).abs().max().item(), set(update.loops.values()))
-    # -> in eager: 0.0 {None}
+    many = compile(lambda x, n: x + n)
+    for n in range(9):
+        many(ones(1), n)
+    print(many.compiled.log[-1])  # -> compiled 8 times: other calls run in eager

@@ -20,8 +20,10 @@ Try: take out `set_state`. Which line of the demo goes wrong?
 
 import functools
 import importlib
+import threading
 import time
 import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -192,7 +194,9 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
+RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
+VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
+PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
 
 
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
@@ -217,7 +221,7 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -226,6 +230,14 @@ def generate(
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp, shared)
+
+
+def without_numbers(key: Any) -> Any:
+    """The key of a call without its sizes, numbers and ids: calls that differ only in these have
+    the same."""
+    if isinstance(key, tuple):
+        return tuple(map(without_numbers, key))
+    return None if type(key) in (int, float) else key
 
 
 @dataclass(eq=False)
@@ -237,29 +249,45 @@ class Compiled:
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
         log: what has happened, in words.
+        kinds: keys without numbers -> how many calls were traced.
+        seldom: the keys of the last calls that ran in eager because their sizes vary.
+        misses: how many calls in a row had no graph.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
     fullgraph: bool = False
+    dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    kinds: Counter = field(default_factory=Counter)
+    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
+            entry, reason = self.known(key, tensors)
+        if entry is None and self.may_trace(key, reason):
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
+            self.misses += 1
             return self.function(*args, **kwargs)
+        self.misses = 0
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
         stream = None if entry.generator is None else entry.generator.get_state()
         try:
             result = entry.run((self.function, args, kwargs), sources, arrays)
@@ -278,23 +306,44 @@ class Compiled:
         """Adds to the log."""
         self.log.append(text)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
-        for entry in self.entries.get(key, ()):
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
+        for entry in () if key in self.breaks else self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
-                return entry
-            reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
-            if not self.full:
-                self.note(f"compiled {self.count} times: other calls run in eager")
+                return entry, None
+        return None, reason
+
+    def may_trace(self, key: tuple, reason: str | None) -> bool:
+        """Whether to make a graph for a call that has none."""
+        if key in self.breaks or self.full:
+            return False
+        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+            self.note(f"traced {count} times: other calls run in eager")
             self.full = True
-            return None
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
+            return False
+        if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
+            return True
+        self.seldom.append(key)
+        return self.seldom.count(key) >= OFTEN
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
+        self.kinds[without_numbers(key)] += 1
         try:
-            entry = self.compiled(tensors, args, kwargs)
+            entry = self.compiled(*call)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
@@ -312,9 +361,10 @@ class Compiled:
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         try:
             with no_effects(watch.streams):
@@ -330,26 +380,34 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
 
 
-def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
+def compile(model: Callable, *, fullgraph: bool = False, dynamic: bool | None = None) -> Callable:
     """A function that runs as a graph, and gives what it gave before.
 
     Args:
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
+        dynamic: False: compile a call at once, though only its sizes or numbers are new.
     """
-    compiled = Compiled(model, fullgraph=fullgraph)
+    compiled = Compiled(model, fullgraph=fullgraph, dynamic=dynamic)
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:

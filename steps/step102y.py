@@ -2,14 +2,8 @@
 
 How many graphs are there? How many breaks, and where? Which values are guarded? How many operations
 did the trace record, and how many steps are left of them? `explain(f)(*args)` calls f and reports
-all this. Views are not counted as steps, since they compute nothing.
-
-This completes the compiler. It needed little of the rest of the package: an array that records what
-is done to it. The 150 operations and the backward pass are used as they are, because their formulas
-call any array library (ctx.xp).
-
-tinytorch.compile is the name that programs use. Most programs do not need it, so the compiler is
-imported at the first use: Python calls a module's `__getattr__` for a name that it does not have.
+all this. Views are not counted as steps, since they compute nothing. Where the function runs in
+eager, the modules that are compiled instead (step 102s) are listed, each with a report of its own.
 
 The demo ends with a table: for each program, the time in eager divided by the compiled time, on
 your machine. The chain gains most, since 300 calls become one step. In a network most of the time
@@ -17,7 +11,7 @@ is in matrix products, which BLAS computes as before.
 
 PyTorch's name for it is torch._dynamo.explain.
 
-New: Explanation, explain, lazy.__getattr__.
+New: Explanation, explanation_of, explain.
 Try: python -m benchmarks.compiled, which compares with PyTorch.
 """
 
@@ -34,6 +28,7 @@ from tinytorch.compiler.guards import PLAIN
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
+from tinytorch.nn.module import Module
 from tinytorch.nn.norm_layers import BatchNorm1d
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
@@ -49,6 +44,7 @@ class Explanation:
         nodes: operations on arrays in the last one, forward and backward.
         steps: what is left of them: kernels, and calls of the array library.
         breaks: why a call ran in eager, with the line of the program.
+        parts: the modules that are compiled when the function runs in eager: (class, explanation).
         guards: the Python values that were seen, and are compared at each call.
         log: what happened, in order.
     """
@@ -58,14 +54,40 @@ class Explanation:
     nodes: int
     steps: int
     breaks: list[str]
+    parts: list[tuple[str, "Explanation"]]
     guards: list[str]
     log: list[str]
 
-    def __str__(self) -> str:
+    def summary(self) -> list[str]:
         lines = [f"graphs: {self.graphs}", f"breaks: {len(self.breaks)}"]
         lines += [f"    {reason}" for reason in self.breaks]
         lines.append(f"calls: {self.calls}, array operations: {self.nodes}, after: {self.steps}")
-        return "\n".join([*lines, "guards:", *(f"    {guard}" for guard in self.guards)])
+        for name, part in self.parts:
+            lines += [f"compiled instead: {name}", *(f"    {line}" for line in part.summary())]
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join([*self.summary(), "guards:", *(f"    {guard}" for guard in self.guards)])
+
+
+def explanation_of(compiled: Compiled) -> Explanation:
+    """What was made of a function until now."""
+    entries = [entry for entries in compiled.entries.values() for entry in entries]
+    nodes = steps = calls = 0
+    guards: list[str] = []
+    if entries:
+        last = entries[-1]
+        calls = last.captured.calls
+        for graph in (last.captured.graph, last.captured.backward):
+            nodes += 0 if graph is None else len(graph.nodes)
+        for program in (last.forward, last.backward):
+            schedule = getattr(program, "schedule", ())
+            steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)
+        values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
+        guards = [f"{key} == {value!r}" for key, value in values]
+    breaks = list(compiled.breaks.values())
+    parts = [(type(x).__name__, explanation_of(part)) for x, part in compiled.parts.items()]
+    return Explanation(len(entries), calls, nodes, steps, breaks, parts, guards, compiled.log)
 
 
 def explain(function: Callable, **options: Any) -> Callable[..., Explanation]:
@@ -75,37 +97,9 @@ def explain(function: Callable, **options: Any) -> Callable[..., Explanation]:
         compiled = function.compiled if hasattr(function, "compiled") else None
         compiled = compiled or Compiled(function, **options)
         compiled(*args, **kwargs)
-        entries = [entry for entries in compiled.entries.values() for entry in entries]
-        nodes = steps = calls = 0
-        guards: list[str] = []
-        if entries:
-            last = entries[-1]
-            calls = last.captured.calls
-            for graph in (last.captured.graph, last.captured.backward):
-                nodes += 0 if graph is None else len(graph.nodes)
-            for program in (last.forward, last.backward):
-                schedule = getattr(program, "schedule", ())
-                steps += sum(getattr(step, "op", "") not in VIEWS for step in schedule)
-            values = [(k, v) for _, k, v in last.watch.entries if isinstance(v, PLAIN)]
-            guards = [f"{key} == {value!r}" for key, value in values]
-        return Explanation(
-            len(entries), calls, nodes, steps, list(compiled.breaks.values()), guards, compiled.log
-        )
+        return explanation_of(compiled)
 
     return call
-
-
-def __getattr__(name: str) -> Any:
-    """tinytorch.compile and tinytorch.compiler: most programs do without a compiler.
-
-    tinytorch/__init__.py imports this function. Python calls it for a name that a module does not
-    have.
-    """
-    if name not in ("compile", "compiler"):
-        raise AttributeError(f"module 'tinytorch' has no attribute '{name}'")
-    if name == "compiler":
-        return importlib.import_module("tinytorch.compiler")
-    return importlib.import_module("tinytorch.compiler.api").compile
 
 
 if __name__ == "__main__":
@@ -144,12 +138,20 @@ if __name__ == "__main__":
     print(str(explain(broken)(ones(2))).splitlines()[:2])  # -> ['graphs: 0', 'breaks: 1']
     print([line[:7] for line in str(explanation).splitlines()[:2]])  # -> ['graphs:', 'breaks:']
 
-    print(__getattr__("compile").__module__)  # -> tinytorch.compiler.api
-    print(__getattr__("compiler").__name__)  # -> tinytorch.compiler
-    try:
-        __getattr__("compiles")
-    except AttributeError as error:
-        print(error)  # -> module 'tinytorch' has no attribute 'compiles'
+    class Net(Module):
+        def __init__(self):
+            super().__init__()
+            self.head = Sequential(Linear(64, 4), ReLU())
+
+        def forward(self, x):
+            print(x.shape)  # not part of a graph
+            return self.head(x)
+
+    print("\n".join(explain(Net())(randn(2, 64)).summary()[3:6]))
+    # -> torch.Size([2, 64])
+    # -> compiled instead: Sequential
+    # ->     graphs: 1
+    # ->     breaks: 0
 
     seconds = {}
     for name, (function, x) in programs.items():

@@ -158,8 +158,7 @@ class Compiled:
             key, tensors = call_key(args, kwargs, modes)
             entry, reason = self.known(key, tensors)
         if entry is None and self.may_trace(key, reason):
-            with self.making:
-                entry = self.entry_for(key, tensors, args, kwargs)
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
             self.misses += 1
             return self.in_eager(args, kwargs)
@@ -209,17 +208,22 @@ class Compiled:
         return self.seldom.count(key) >= OFTEN
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
         """A new graph for a call; None where it has to run in eager."""
-        with tracing_lock:
-            entry, reason = self.known(key, tensors)
-        if entry is not None or key in self.breaks:  # another thread has made it
-            return entry
         if reason:
             self.note("recompiles", f"compiled anew: {reason}")
         self.kinds[without_numbers(key)] += 1
         found: list = []
         try:
-            entry = self.compiled(tensors, args, kwargs, found)
+            entry = self.compiled(*call, found)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason

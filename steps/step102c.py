@@ -260,7 +260,7 @@ if __name__ == "__main__":
         thread.start()
     started.wait(5)
     print("another function runs:", many(ones(3)).shape, len(waiting.entries))
-    # -> another function runs: torch.Size([3]) 0
+    # -> another function runs: tinytorch.Size([3]) 0
     finish.set()
     for thread in threads:
         thread.join()

@@ -512,6 +512,7 @@ if __name__ == "__main__":
 
     fixed = Compiled(Linear(2, 2))
     fixed(ones(1, 2))
+    fixed(ones(1, 2))  # the same graph
     fixed.function.eval()
     fixed(ones(1, 2))
     print(fixed.log[1])  # -> compiled anew: training is False, and was True

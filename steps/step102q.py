@@ -264,7 +264,7 @@ class Compiled:
             return self.function(*args, **kwargs)
         if self.misses > PATIENCE and self.misses % PATIENCE:
             self.misses += 1
-            return self.function(*args, **kwargs)
+            return self.in_eager(args, kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
             entry, reason = self.known(key, tensors)
@@ -272,7 +272,7 @@ class Compiled:
             entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
             self.misses += 1
-            return self.function(*args, **kwargs)
+            return self.in_eager(args, kwargs)
         self.misses = 0
         with tracing_lock:
             sources = entry.sources(tensors)
@@ -337,6 +337,10 @@ class Compiled:
         """Notes why a call runs in eager, and all calls like it."""
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
+
+    def in_eager(self, args: tuple, kwargs: dict) -> Any:
+        """Runs the function as it is."""
+        return self.function(*args, **kwargs)
 
     def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
         """The function, traced; the watch on what it can see; for each source, which of `tensors`

@@ -540,6 +540,9 @@ if __name__ == "__main__":
     print("left behind:", ["forward" in vars(module) for module in net.modules()].count(True))
     # -> left behind: 0
 
+    loose = compile(lambda x: x * x.sum().item())
+    print("no parts:", loose(ones(2)).tolist(), loose.compiled.parts)  # -> no parts: [2.0, 2.0] {}
+
     # A plain function that needs a value: the network in it is found, and divided as well.
     @compile
     def step(x):

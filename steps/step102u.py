@@ -148,7 +148,6 @@ class Compiled:
 
     function: Callable
     backend: Any = "inductor"
-    mode: str | None = None
     fullgraph: bool = False
     dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
@@ -261,8 +260,7 @@ class Compiled:
         """Notes which of the modules that were found are compiled when the function is not."""
         for module in parts_of(found, getattr(self.function, "__self__", self.function)):
             if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                part = Compiled(module.forward, self.backend, self.mode, dynamic=self.dynamic)
-                self.parts[module] = part
+                self.parts[module] = Compiled(module.forward, self.backend, dynamic=self.dynamic)
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
         """Runs the function as it is, with its parts compiled."""
@@ -442,7 +440,8 @@ def compile(
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default"; "reduce-overhead" uses CUDA graphs; "max-autotune" is the default here.
+        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: there
+            are no CUDA graphs, and nothing is tuned by measuring.
         options: has no effect.
         disable: return the model as it is.
     Raises:
@@ -460,7 +459,7 @@ def compile(
         raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
     if disable:
         return model
-    chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph, dynamic=dynamic)
+    chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
     compiled = Compiled(model, **chosen)

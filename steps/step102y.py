@@ -147,8 +147,8 @@ if __name__ == "__main__":
             print(x.shape)  # not part of a graph
             return self.head(x)
 
-    print("\n".join(explain(Net())(randn(2, 64)).summary()[3:6]))
-    # -> torch.Size([2, 64])
+    print("\n".join(explain(Net())(randn(2, 64)).summary()[4:7]))
+    # -> tinytorch.Size([2, 64])
     # -> compiled instead: Sequential
     # ->     graphs: 1
     # ->     breaks: 0

@@ -4,8 +4,8 @@ This completes the compiler. It needed little of the rest of the package: an arr
 is done to it. The 150 operations and the backward pass are used as they are, because their formulas
 call any array library (ctx.xp).
 
-A program calls tinytorch.compile(model), or model.compile(). But most programs need no compiler, and
-it should not make `import tinytorch` slower. So it is imported at the first use: Python calls a
+A program calls tinytorch.compile(model), or model.compile(). Most programs need no compiler, and it
+should not make `import tinytorch` slower. So it is imported at the first use: Python calls a
 module's `__getattr__` for a name that the module does not have.
 
 model.compile() is for programs that cannot put another object in the place of the model, for
@@ -102,4 +102,4 @@ if __name__ == "__main__":
     # -> False True
 
     model.compile(dynamic=False)  # once more, with other options
-    print(model.forward.compiled.fullgraph, model(x).shape)  # -> False torch.Size([3, 2])
+    print(model.forward.compiled.fullgraph, model(x).shape)  # -> False tinytorch.Size([3, 2])

@@ -68,7 +68,8 @@ def compile(
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default"; "reduce-overhead" uses CUDA graphs; "max-autotune" is the default here.
+        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: there
+            are no CUDA graphs, and nothing is tuned by measuring.
         options: has no effect.
         disable: return the model as it is.
     Raises:
@@ -86,7 +87,7 @@ def compile(
         raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
     if disable:
         return model
-    chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph, dynamic=dynamic)
+    chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
     if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":

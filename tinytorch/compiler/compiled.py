@@ -129,7 +129,6 @@ class Compiled:
 
     function: Callable
     backend: Any = "inductor"
-    mode: str | None = None
     fullgraph: bool = False
     dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
@@ -246,8 +245,7 @@ class Compiled:
         """Notes which of the modules that were found are compiled when the function is not."""
         for module in parts_of(found, getattr(self.function, "__self__", self.function)):
             if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                part = Compiled(module.forward, self.backend, self.mode, dynamic=self.dynamic)
-                self.parts[module] = part
+                self.parts[module] = Compiled(module.forward, self.backend, dynamic=self.dynamic)
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
         """Runs the function as it is, with its parts compiled."""

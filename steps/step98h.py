@@ -1,4 +1,4 @@
-"""Step 98f: Common subexpressions and constant folding
+"""Step 98h: Common subexpressions and constant folding
 
 Derivatives by formulas have a bad name: d/dx of a short expression fills a page. Trace a function
 that calls grad(), and the graph has the same problem: for x x exp(-x x) it has 16 nodes.

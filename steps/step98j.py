@@ -1,4 +1,4 @@
-"""Step 98g: What the backward recomputes instead of keeping
+"""Step 98j: What the backward recomputes instead of keeping
 
 Step 97l keeps all that the backward needs of the forward. In a CNN that is the output of each
 convolution, relu of its normalised form, and the parts of the pooling. Most of it follows from the

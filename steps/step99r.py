@@ -1,38 +1,42 @@
-"""Step 99n: The order of loops, and loops that merge
+"""Step 99r: Passes over a row: compute again, or keep
 
-A kernel with a reduction has two kinds of loops. The outer ones run over rows, which are what the
-reduction leaves. The inner ones run over the elements of a row. `kernel.outer` is the number of
-outer loops, and `full` holds the nodes that have a value for each element.
+Softmax goes over a row three times. Pass 0 finds the largest element, pass 1 adds up the
+exponentials, pass 2 divides by the sum. In general, `find_passes` gives each value the latest pass
+of its operands, and a reduction one more, since its result is there only after the pass.
 
-    softmax of [512, 1000]        outer 512, inner 1000
-    BatchNorm of [16, 8, 28, 28]  outer 8, inner 16, 28, 28: a "row" is what shares one mean
+exp(x - largest) is needed twice: in pass 1 for the sum, and in pass 2 for the quotient. What
+happens to such a value depends on three questions:
 
-The inner loops follow the order in memory of the last full value that is written.
+    is it an output of the kernel?          read it back; it is written anyway
+    is it cheap?                            compute it again; x is still in the cache
+    is it expensive? (exp: 20 additions)    keep it in a buffer for one row
 
-Sums over the first dimension (the gradient of a bias) need care. Row by row would mean one column
-after the other, and the elements of a column are far apart. So if the last loop belongs to the
-result, `columns` is True: a row is then a block of columns, and the last loop stays the innermost.
+A row of a million elements is too long for a buffer on the stack. Then the value becomes an
+additional output of the kernel.
 
-Two neighbouring loops merge if, in every array, one step of the outer loop is as far as all steps
-of the inner one: 28 x 28 becomes 784, and a chain over [512, 1000] becomes one loop of 512,000.
+The trap: to compute a value again, a pass needs that value's operands again, too. So the search for
+the last use goes backwards through the nodes.
 
-The trap: an outer loop must not merge with an inner one, even where the memory would allow it. The
-row would lose its end, where the reduction's result is taken.
+(PyTorch: Inductor computes pointwise values again, up to a number of uses: realize_hint.)
 
-(PyTorch: the pointwise and reduction ranges of a kernel, and `simplify_indexing`.)
-
-New: merge_loops, Kernel.__repr__. Changed: Kernel, build_kernel.
-Try: build the kernel of the mean alone, without the subtraction. Do its loops change?
+New: ROW_BYTES, CHEAP, Kernel.passes, Kernel.kept, find_passes. Changed: Kernel, build_kernel.
+Try: set CHEAP to 100. What does softmax keep then?
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 
 from tinytorch.compiler.axes import leaves
+from tinytorch.compiler.expressions import COSTS, REDUCTIONS
 from tinytorch.compiler.fuse import Fuser
 from tinytorch.compiler.graph import Graph, Node
+
+# A row's values are kept on the stack up to this size; longer rows go to an array.
+ROW_BYTES = 64 * 1024
+CHEAP = 12  # in additions: a value that costs more is kept, not computed again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +69,8 @@ class Kernel:
         operands: of each node: nodes of the kernel, Loads and numbers.
         strides: of each node's result, for each loop.
         full: the nodes with a value for each element; the others have one for each row.
+        passes: of a full node, in which pass it is computed; of another one, before which.
+        kept: the full nodes whose values a later pass finds in a buffer of the row.
         made_by: what the user's program called, with its lines.
     """
 
@@ -79,6 +85,8 @@ class Kernel:
         self.operands: dict[Node, list] = {}
         self.strides: dict[Node, tuple[int, ...]] = {}
         self.full: set[Node] = set()
+        self.passes: dict[Node, int] = {}
+        self.kept: set[Node] = set()
         made = dict.fromkeys(", ".join(x for x in (n.made_by, n.line) if x) for n in nodes)
         self.made_by = [text for text in made if text]
 
@@ -133,6 +141,7 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
             found.append(x)
         kernel.strides[node] = strides_of([(sequences[node], 1)])
     merge_loops(kernel, [axis.size for axis in loops])
+    find_passes(kernel)
     loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
     kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
     return kernel
@@ -162,6 +171,33 @@ def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
         kernel.operands[node] = [merged[x] if type(x) is Load else x for x in found]
 
 
+def find_passes(kernel: Kernel) -> None:
+    """Finds the pass over a row in which each value is computed, and the values that are kept for
+    a later pass rather than computed again."""
+    passes, cost = kernel.passes, {}
+    for node in kernel.nodes:
+        used = [x for x in kernel.operands[node] if isinstance(x, Node)]
+        passes[node] = max((passes[x] for x in used), default=0) + (node.op in REDUCTIONS)
+        if node in kernel.full:
+            cost[node] = COSTS.get(node.op, 1) + sum(cost.get(x, 0) for x in used)
+    later: dict[Node, int] = {}  # the last pass that needs a value
+    row = math.prod(kernel.sizes[kernel.outer :])
+    for node in reversed(kernel.nodes):
+        last = max(later.get(node, 0), passes[node]) if node in kernel.full else passes[node] - 1
+        if node in kernel.full and last > passes[node]:
+            if node in kernel.outputs:
+                last = passes[node]
+            elif cost[node] > CHEAP:
+                last = passes[node]
+                if row * node.dtype.itemsize <= ROW_BYTES and not kernel.columns:
+                    kernel.kept.add(node)
+                else:
+                    kernel.outputs.append(node)
+        for x in kernel.operands[node]:
+            if x in kernel.full:
+                later[x] = max(later.get(x, 0), last)
+
+
 if __name__ == "__main__":
     f = np.dtype("float32")
     nodes = []
@@ -180,33 +216,31 @@ if __name__ == "__main__":
         (group,) = {group.now() for group in fuser.groups.values()}
         return build_kernel(group, fuser, set(outputs), 0)
 
-    x = leaf(512, 1000)
-    top = new("max", x, shape=(512, 1), axis=(1,), keepdims=True)
-    shifted = new("subtract", x, top)
-    kernel = kernel_of([x], [shifted])
-    print(kernel, "outer:", kernel.outer)  # -> k0: 512 x 1000 (max, subtract) outer: 1
-    print(kernel.strides[top], [node.op for node in nodes if node in kernel.full])
-    # -> (1, 0) ['subtract']
+    def softmax(*shape):
+        x = leaf(*shape)
+        d = len(shape) - 1
+        less = {"shape": (*shape[:-1], 1), "axis": (d,), "keepdims": True}
+        e = new("exp", new("subtract", x, new("max", x, **less)))
+        return x, new("divide", e, new("sum", e, **less))
 
-    x = leaf(16, 8, 28, 28)
-    mean = new("mean", x, shape=(8,), axis=(0, 2, 3), keepdims=False)
-    row = new("reshape", mean, (1, 8, 1, 1), shape=(1, 8, 1, 1))
-    kernel = kernel_of([x], [new("subtract", x, row)])
-    print(kernel, "outer:", kernel.outer, kernel.operands[mean][0].strides)
-    # -> k0: 8 x 16 x 784 (mean, subtract) outer: 1 (784, 6272, 1)
+    x, y = softmax(5, 1000)
+    kernel = kernel_of([x], [y])
+    print([f"{node.op} {kernel.passes[node]}" for node in kernel.nodes])
+    # -> ['max 1', 'subtract 1', 'exp 1', 'sum 2', 'divide 2']
+    print([node.op for node in kernel.kept], len(kernel.outputs))  # -> ['exp'] 1
 
-    # A chain: one loop. A bias: two, since its elements come again in each row.
-    x, bias = leaf(512, 1000), leaf(1000)
-    print(kernel_of([x, bias], [new("exp", x)]))  # -> k0: 512000 (exp)
-    print(kernel_of([x, bias], [new("add", nodes[0], bias)]))  # -> k0: 512 x 1000 (exp, add)
+    # A row that is too long; and a value that is written anyway.
+    x, y = softmax(2, 100_000)
+    kernel = kernel_of([x], [y])
+    print([node.op for node in kernel.outputs], kernel.kept)  # -> ['divide', 'exp'] set()
+    x, y = softmax(5, 1000)
+    print(kernel_of([x], [nodes[2], y]).kept)  # -> set()
 
-    # The sum of each column.
-    x = leaf(64, 300)
-    total = new("sum", x, shape=(300,), axis=(0,), keepdims=False)
-    kernel = kernel_of([x], [total])
-    print(kernel, kernel.columns, kernel.outer, kernel.strides[total])
-    # -> k0: 64 x 300 (sum) True 0 (0, 1)
-
-    # What the program called, for the comments of the source.
-    node = Node("exp", (x,), {}, (3,), f, "softmax", "model.py:12")
-    print(Kernel([node]).made_by)  # -> ['softmax, model.py:12']
+    # Cheap: x - mean is computed in both passes.
+    x = leaf(5, 1000)
+    less = {"shape": (5, 1), "axis": (1,), "keepdims": True}
+    centred = new("subtract", x, new("mean", x, **less))
+    variance = new("mean", new("square", centred), **less)
+    kernel = kernel_of([x], [new("divide", centred, variance)])
+    print(kernel.kept, [kernel.passes[node] for node in (centred, variance, nodes[-1])])
+    # -> set() [1, 2, 2]

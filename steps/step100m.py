@@ -1,4 +1,4 @@
-"""Step 100h: CUDA: a thread for each element
+"""Step 100m: CUDA: a thread for each element
 
 So far the kernels of this topic are loops in C, for a CPU. A GPU does not need a loop over
 elements: it starts a thread for each of them (topic 69). So the same Kernel gets another text,

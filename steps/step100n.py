@@ -1,29 +1,29 @@
-"""Step 100k: CUDA: a tile of columns
+"""Step 100n: CUDA: a block for each row
 
-The gradient of a bias is the sum over the batch: x.sum(0). A "row" of this reduction is a column
-of the array. With a block for each column, the 32 threads of a warp would read 32 places that are
-a row apart. Each read brings 32 bytes, of which 4 are used. For sums like this, kernel.columns
-says that the last loop belongs to the results.
+The class of step 100m gets the sum of a row wrong: every thread writes its own element to the place
+of the sum, and the last one to write wins. The demo shows this first: a row of ones adds up to 1.
 
-So a block takes 32 columns side by side, a tile:
+The C code adds in a loop. On a GPU, a block takes the row, and its threads divide the loop:
 
-    threads   0 ..  31    row 0, columns 0 .. 31         then row 8, 16, ...
-    threads  32 ..  63    row 1                          then row 9, 17, ...
+    thread 0 takes elements 0, 256, 512 ...        each thread: an accumulator of its own
+    thread 1 takes elements 1, 257, 513 ...
     ...
-    threads 224 .. 255    row 7
+    combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight steps in shared memory
 
-A warp reads 128 contiguous bytes, and uses all of them. `combined` stops halving at a width of 32
-numbers, one for each column: thread j and thread j + 32 k add for the same column.
+Neighbouring threads read neighbouring elements, so the reads are coalesced (step 69b). After
+`combined_sum` all threads know the sum, and a later pass can go over the row again. CFunction
+writes the passes; only the loop over a row and the end of a reduction are new.
 
-The trap is the last tile. Threads beyond the last column must not return, as they do in step 100h:
-the other threads would wait for them at the barrier. So they take the last column once more, and
-write the same number to the same place as the thread that it belongs to, which is harmless.
+The C code adds floats in a double. Here float is enough: a thread adds few numbers, then the sums
+are added in pairs, and the error grows with the number of these steps, not with the length of the
+row. On most GPUs, doubles are slow.
 
-The module is finished. Its text has been compiled by NVIDIA's compiler, and by a C++ compiler with
-a simulation of the threads (tests/compiler/test_cuda_code.py).
+The trap is the last barrier of COMBINED. Without it, a fast thread could reach the next sum of the
+kernel and overwrite box[0] before slow threads have read it.
 
-Changed: COMBINED, launch_of, CUDAFunction. New: TILE. Rows of at most 32 elements get 32 threads.
-Try: let threads beyond the last column return, and read what the simulator says.
+Changed: helpers, launch_of, CUDAFunction. New: COMBINED, FORMULAS, CUDAFunction.write_start,
+.reduced, .type_of_accumulator.
+Try: remove that barrier. Which line of the demo changes?
 """
 
 import math
@@ -36,45 +36,28 @@ from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
 
 THREADS = 256  # of a block
-TILE = 32  # columns of a block, where a block has several
-SHARED_BYTES = 40 * 1024  # for the values of a row that a later pass needs
 
 HEAD = """\
-#ifdef __CUDACC_RTC__
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long long int64_t;
-typedef unsigned long long uint64_t;
-#define INT64_MIN (-9223372036854775807LL - 1)
-#define INFINITY __int_as_float(0x7f800000)
-#define NAN __int_as_float(0x7fffffff)
-#else
-#include <stdint.h>
-#endif
 __device__ inline float erf_float(float x) { return erff(x); }
 __device__ inline double erf_double(double x) { return erf(x); }
 __device__ inline float exp_float(float x) { return expf(x); }
 __device__ inline double exp_double(double x) { return exp(x); }
 """
 # The threads of a block put their numbers side by side, and half of them add those of the others,
-# until `width` numbers are left: one, or one for each column.
+# until one number is left.
 COMBINED = """\
-template <class V> __device__ V combined_{name}(V value, int width) {{
+template <class V> __device__ V combined_{name}(V value) {{
     __shared__ V box[{threads}];
     box[threadIdx.x] = value;
     __syncthreads();
-    for (int k = blockDim.x / 2; k >= width; k /= 2) {{
+    for (int k = blockDim.x / 2; k >= 1; k /= 2) {{
         if (threadIdx.x < k) {{
             const V a = box[threadIdx.x], b = box[threadIdx.x + k];
             box[threadIdx.x] = {formula};
         }}
         __syncthreads();
     }}
-    const V result = box[threadIdx.x % width];
+    const V result = box[0];
     __syncthreads();
     return result;
 }}
@@ -83,10 +66,6 @@ FORMULAS = {
     "sum": "a + b",
     "mean": "a + b",
     "prod": "a * b",
-    "max": "b > a ? b : a",
-    "min": "b < a ? b : a",
-    "any": "a | b",
-    "all": "a & b",
 }
 
 
@@ -120,27 +99,22 @@ def launch_of(kernel: Kernel) -> tuple[int, int]:
     """How many blocks a kernel runs in, and how many threads each of them has."""
     rows = math.prod(kernel.sizes[: kernel.outer])
     elements = math.prod(kernel.sizes[kernel.outer :])
-    if kernel.columns:
-        return rows * math.ceil(kernel.sizes[-1] / TILE), THREADS
     if max(kernel.passes.values()) == 0:  # no rows: a thread for each element
         return math.ceil(rows * elements / THREADS), THREADS
-    return rows, THREADS if elements > TILE else TILE
+    return rows, THREADS
 
 
 class CUDAFunction(CFunction):
     """Writes the CUDA function of one kernel.
 
-    Without reductions, each thread has one element. With them, a block has a row (or a tile of
-    columns), and each of its threads takes every 256th element of it (every 8th of its column).
+    Without reductions, each thread has one element. With them, a block has a row, and each of its
+    threads takes every 256th element of it.
     """
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
-        self.in_blocks = False
-        self.later: set[Node] = set()
-        self.single = max(kernel.passes.values()) == 0 and not kernel.columns
-        fits = self.count * sum(x.dtype.itemsize for x in kernel.kept) <= SHARED_BYTES
-        self.kept = kernel.kept if fits else set()
+        self.single = max(kernel.passes.values()) == 0
+        self.kept: set[Node] = set()  # a later pass computes it again
 
     def text(self) -> str:
         given = []
@@ -166,23 +140,9 @@ class CUDAFunction(CFunction):
             self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
             self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
             self.count_out("i", range(len(kernel.sizes)))
-        elif kernel.columns:
-            tiles = math.ceil(kernel.sizes[-1] / TILE)
-            last = kernel.sizes[-1] - 1
-            self.counters[-1] = "column"
-            self.write(f"const long long tile = blockIdx.x % {tiles};")
-            self.write(f"const long long own = tile * {TILE} + threadIdx.x % {TILE};")
-            self.write(f"const long long column = own < {last} ? own : {last};")
-            if kernel.outer:
-                self.write(f"const long long row = blockIdx.x / {tiles};")
-                self.count_out("row", range(kernel.outer))
         else:
             self.write("const long long row = blockIdx.x;")
             self.count_out("row", range(kernel.outer))
-        for node in kernel.nodes:
-            if node in self.kept:
-                name = f"{self.names[node]}_row[{self.count}]"
-                self.write(f"__shared__ {self.c_type(node)} {name};")
         self.write_outer(0)
         for number in range(self.last + 1):
             self.write_pass(number, alone=False)
@@ -191,33 +151,24 @@ class CUDAFunction(CFunction):
         if self.single:
             return
         kernel = self.kernel
-        loops = range(kernel.outer, len(kernel.sizes) - kernel.columns)
-        first, step = "threadIdx.x", "blockDim.x"
-        if kernel.columns:
-            first, step = f"threadIdx.x / {TILE}", f"blockDim.x / {TILE}"
-        self.open(f"for (long long i = {first}; i < {self.count}; i += {step})")
+        loops = range(kernel.outer, len(kernel.sizes))
+        self.open(f"for (long long i = threadIdx.x; i < {self.count}; i += blockDim.x)")
         self.count_out("i", loops)
 
     def write_start(self, node: Node) -> list[str]:
         """Each thread has an accumulator of its own."""
         name = f"{self.names[node]}_acc"
         self.write(f"{self.type_of_accumulator(node)} {name} = {self.start(node)};")
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            self.write(f"int {name.replace('_acc', '_nan')} = 0;")
         return []
 
     def reduced(self, node: Node) -> str:
-        width = TILE if self.kernel.columns else 1
         acc = self.accumulator(node)
-        self.write(f"{acc} = combined_{node.op}({acc}, {width});")
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            nan = acc.replace("_acc", "_nan")
-            self.write(f"{nan} = combined_any({nan}, {width});")
+        self.write(f"{acc} = combined_{node.op}({acc});")
         return super().reduced(node)
 
     def type_of_accumulator(self, node: Node) -> str:
         """float for float: each thread adds few numbers, and then sums are added to sums."""
-        return "int" if node.op in ("any", "all") else C_TYPES[node.dtype.name]
+        return C_TYPES[node.dtype.name]
 
 
 if __name__ == "__main__":
@@ -227,6 +178,7 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.capture import capture
     from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
@@ -267,7 +219,7 @@ if __name__ == "__main__":
         text = source[len(HEAD) :]
         for pattern, new in PYTHON:
             text = re.sub(pattern, new, text)
-        names = {"halves": halves, "exp_float": np.exp, "INFINITY": np.inf, "NAN": np.nan}
+        names = {"halves": halves, "exp_float": np.exp}
         exec(text, names)
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
@@ -280,62 +232,65 @@ if __name__ == "__main__":
     def body(source):
         return source[source.index("void k0") :].strip()
 
-    # What a warp of 32 threads reads, in pieces of 32 bytes: down a column, and side by side.
-    down, side = {i * 70 * 4 // 32 for i in range(32)}, {j * 4 // 32 for j in range(32)}
-    print(len(down), len(side))  # -> 32 4
+    def one_element(t, x, out):  # what step 100m writes for a sum of rows
+        if t.number < 900:
+            out[t.number // 300] = x[t.number]
 
-    # 70 columns are three tiles. What a later pass needs (exp) goes through an array: shared memory
-    # has no place for the columns of a long array.
+    out = np.zeros(3, int)
+    launch(one_element, 4, 256, np.ones(900, int), out)
+    print(out)  # -> [1 1 1]
+
+    # A block for each row. The sum is there for all threads of the block, in the next pass, too.
     rng = np.random.default_rng(0)
-    x = tensor(rng.normal(size=(30, 70)).astype("f4"))
-    (kernel,), source, right = play(*graph_of(lambda x: x.exp() - x.sum(0), x))
+    x = tensor(rng.normal(size=(3, 300)).astype("f4") + 1)
+    (kernel,), source, right = play(*graph_of(lambda x: x / x.sum(1, keepdim=True), x))
     print(body(source))
-    # -> void k0(const float* in0, float* out0, float* out1) {
-    # ->     const long long tile = blockIdx.x % 3;
-    # ->     const long long own = tile * 32 + threadIdx.x % 32;
-    # ->     const long long column = own < 69 ? own : 69;
-    # ->     float sum_1_acc = 0;
-    # ->     for (long long i = threadIdx.x / 32; i < 30; i += blockDim.x / 32) {
-    # ->         const long long i0 = i;
-    # ->         const float x0 = in0[i0 * 70 + column];
-    # ->         const float exp_0 = exp_float(x0);
-    # ->         out1[i0 * 70 + column] = exp_0;
-    # ->         sum_1_acc += x0;
+    # -> void k0(const float* in0, float* out0) {
+    # ->     const long long row = blockIdx.x;
+    # ->     const long long i0 = row;
+    # ->     float sum_0_acc = 0;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float x0 = in0[i0 * 300 + i1];
+    # ->         sum_0_acc += x0;
     # ->     }
-    # ->     sum_1_acc = combined_sum(sum_1_acc, 32);
-    # ->     const float sum_1 = sum_1_acc;
-    # ->     for (long long i = threadIdx.x / 32; i < 30; i += blockDim.x / 32) {
-    # ->         const long long i0 = i;
-    # ->         const float exp_0 = out1[i0 * 70 + column];
-    # ->         const float subtract_2 = exp_0 - sum_1;
-    # ->         out0[i0 * 70 + column] = subtract_2;
+    # ->     sum_0_acc = combined_sum(sum_0_acc);
+    # ->     const float sum_0 = sum_0_acc;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float x1 = in0[i0 * 300 + i1];
+    # ->         const float divide_1 = x1 / sum_0;
+    # ->         out0[i0 * 300 + i1] = divide_1;
     # ->     }
     # -> }
-    print(kernel, launch_of(kernel), right)  # -> k0: 30 x 70 (exp, sum, subtract) (3, 256) True
+    print(kernel, launch_of(kernel), right)  # -> k0: 3 x 300 (sum, divide) (3, 256) True
 
-    # Several blocks of rows: two tiles for each of 6.
-    y = tensor(rng.normal(size=(2, 3, 40, 33)).astype("f4"))
-    (kernel,), source, right = play(*graph_of(lambda y: y.sum(2), y))
-    print(kernel, re.findall(r"(?:row|i\d) = .*", source), launch_of(kernel), right)
-    # -> k0: 6 x 40 x 33 (sum) ['row = blockIdx.x / 2;', 'i0 = row;', 'i1 = i;'] (12, 256) True
+    # Two reductions of the same kind, one after the other: here the last barrier counts.
+    def variance(x):
+        return (x - x.mean(1, keepdim=True)).square().sum(1) / 299
 
-    # The nan of one column.
-    graph, arrays = graph_of(lambda x: x.amax(0), x)
-    arrays[0][3, 1] = np.nan
-    (kernel,), source, right = play(graph, arrays)
-    print(re.findall(r"= (combined_\w+\(max.*);", source), right)
-    # -> ['combined_max(max_0_acc, 32)', 'combined_any(max_0_nan, 32)'] True
+    (kernel,), source, right = play(*graph_of(variance, x))
+    print(source.count("V combined_sum("), source.count("= combined_sum("), right)  # -> 1 2 True
 
-    # Short rows get 32 threads: others would have nothing to do.
-    for n in (32, 33):
-        (kernel,) = fuse(graph_of(lambda x: x.sum(1), x[:, :n])[0])
-        print(launch_of(kernel))
-    # -> (30, 32)
-    # -> (30, 256)
+    # A row may consist of several loops: the mean of a channel, over images and pixels.
+    images = tensor(rng.normal(size=(2, 4, 30)).astype("f4"))
+    (kernel,), source, right = play(*graph_of(lambda x: x.mean((0, 2)), images))
+    print(kernel, re.findall(r"i\d = .*", source), right)
+    # -> k0: 4 x 2 x 30 (sum, divide) ['i0 = row;', 'i2 = i % 30;', 'i1 = i / 30;'] True
 
-    # Rows and elements, as before.
-    for function in (lambda x: x / x.sum(1, keepdim=True), lambda x: x.exp()):
-        (kernel,), source, right = play(*graph_of(function, x))
-        print(kernel, launch_of(kernel), right)
-    # -> k0: 30 x 70 (sum, divide) (30, 256) True
-    # -> k0: 2100 (exp) (9, 256) True
+    # The text for a row does not say how many rows there are. Kernels with the same text and other
+    # numbers of blocks have functions of their own, so that a name has one launch.
+    kernels, source, right = play(*graph_of(lambda x: (x.sum(1), x[:2].sum(1)), x))
+    print(kernels, [launch_of(kernel) for kernel in kernels], right)
+    # -> [k0: 3 x 300 (sum), k1: 2 x 300 (sum)] [(3, 256), (2, 256)] True
+
+    # Other reductions; and without one, a thread has an element, as before.
+    a = Node("input", (), {}, (3, 300), np.dtype("float32"))
+    for op in ("mean", "prod"):
+        node = Node(op, (a,), {"axis": (1,)}, (3,), a.dtype)
+        (kernel,), source, right = play(Graph([a], [node], [node]), [x.array])
+        print(kernel, right)
+    # -> k0: 3 x 300 (mean) True
+    # -> k0: 3 x 300 (prod) True
+    (kernel,), source, right = play(*graph_of(lambda x: (x + 1).exp(), x))
+    print(launch_of(kernel), "blockIdx.x * blockDim.x" in source, right)  # -> (4, 256) True True

@@ -1,29 +1,28 @@
-"""Step 98h: Common subexpressions and constant folding
+"""Step 98h: Constant folding
 
-Derivatives by formulas have a bad name: d/dx of a short expression fills a page. Trace a function
-that calls grad(), and the graph has the same problem: for x x exp(-x x) it has 16 nodes.
+The mask of a causal attention is made of a `constant`, two comparisons and a cast. A table of
+positions is made of an arange and an addition. They depend on no input, so they are the same in
+each run, and each run computes them.
 
-The chain rule needs the same values again and again. In a graph that is easy to see: two nodes are
-the same if they have the same operation on the same nodes. So look each node up in a dictionary,
-under (operation, arguments). The first such node stays, and replaces the later ones. As the nodes
-are in order, equal arguments have become the same node by then. Together with the rules of step
-98e, this leaves 11 of the 16.
+A node whose arguments are all constants is computed now, once for all runs:
 
-Constant folding: a node whose arguments are all constants is computed now, once for all runs. That
-is the mask of a causal attention, a table of positions, or a check of them. A result that is larger
-than its arguments and than 4 KB is not folded: zeros(1, 1000) + zeros(1000, 1) would occupy memory
-for as long as the graph exists.
+    %1 = constant(array[3])               %1 = constant(array[3]), which holds the sums
+    %2 = add(%1, 1)
 
-The trap: x * 1 as a result would become x itself, and two equal results would become one. A program
-that writes into its result would write into its argument. So such an output gets a copy at the end;
-with this in place, a `copy` inside the graph can be dropped. And two random numbers are never the
-same number.
+This is called constant folding. The pass goes through the nodes in order, so a chain of such nodes
+becomes one constant. `perform` computes a node here, as it does in a run.
 
-(PyTorch: "common subexpression elimination" and "constant folding".)
+A check (step 97x) of a constant has a known answer. If it is the answer of the trace, the check is
+dropped: `settled`. An embedding of fixed positions loses its test of the range.
 
-New: memory_of, with_memory_of_their_own, settled, key_of, common_parts, constants, copied.
-Changed: simplify, dead_code.
-Try: the demo enters log(exp(x)) -> x, which is right for real numbers. For which floats is it not?
+The trap is memory. zeros(1, 1000) + zeros(1000, 1) would occupy 4 MB for as long as the graph
+exists, for two arguments of 4 KB. So a result that is larger than 4 KB, and than its arguments, is
+not folded.
+
+(PyTorch: "constant folding", in Inductor's freezing.)
+
+New: constants, settled. Changed: simplify, dead_code.
+Try: capture a causal attention, and print its graph before and after. How many nodes made the mask?
 """
 
 import functools
@@ -33,8 +32,6 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
-from tinytorch.autograd.modes import no_grad
 from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import (
     EFFECTS,
@@ -48,7 +45,7 @@ from tinytorch.compiler.graph import (
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
 from tinytorch.nn import functional as F
-from tinytorch.ops.creation import arange, ones_like
+from tinytorch.ops.creation import arange
 from tinytorch.ops.random import rand
 
 Rule = Callable[[Node], Node | None]
@@ -429,30 +426,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    x = tensor([0.3, -1.2, 2.0], requires_grad=True)
-
-    def derivative(function):
-        """The graph of d/dx of the sum of function(x)."""
-
-        def slope(x):
-            y = function(x)
-            return grad(y, x, ones_like(y))[0]
-
-        return capture(slope, (x,), {}, [x]).graph
-
-    def compared(function):
-        graph = derivative(function)
-        simple = simplify(graph)
-        old, new = (g.run(np, [x.detach().numpy()])[0] for g in (graph, simple))
-        assert np.array_equal(old, new)
-        return f"{len(graph.nodes)} nodes, simplified {len(simple.nodes)}"
-
-    print(compared(lambda x: x * x * (-x * x).exp()))  # -> 16 nodes, simplified 11
-    print(compared(lambda x: (x.sin() ** 2 + x.cos() ** 2) / 1))  # -> 16 nodes, simplified 8
-    print(compared(lambda x: (1 + x.exp()).log()))  # -> 5 nodes, simplified 4
-    text = str(simplify(derivative(lambda x: x * x * x)))  # x x + x x + x x, which is 3 x^2
-    print([line.partition("  ")[0] for line in text.splitlines()[1:]])
-    # -> ['%1 = multiply(%0, %0)', '%2 = add(%1, %1)', '%3 = add(%2, %1)', 'return %3']
+    x = tensor([0.3, -1.2, 2.0])
 
     def ops(function, *tensors):
         """The operations before and after."""
@@ -460,32 +434,15 @@ if __name__ == "__main__":
         before, after = ([n.op for n in g.nodes] for g in (graph, simplify(graph)))
         return f"{' '.join(before)} -> {' '.join(after)}"
 
-    # A rule that is right for real numbers only.
-    @rule_for("log")
-    def log_of_exp(node):
-        return node.args[0].args[0] if is_op(node.args[0], "exp") else None
-
-    print(ops(lambda x: x.detach().exp().log() * 2))  # -> view_at exp log multiply -> multiply
-    RULES.pop("log")
-
-    # Each result has memory of its own; a copy inside the graph is dropped.
-    with no_grad():
-        print(ops(lambda x: x * 1))  # -> multiply -> copy
-        print(ops(lambda x: (x.sin(), x.sin())))  # -> sin sin -> sin copy
-        print(ops(lambda x: x.clone().sin()))  # -> copy sin -> sin
-        print(ops(lambda x: (x.sin() * 1).reshape(3, 1)))  # -> sin multiply reshape -> sin reshape
-        print(ops(lambda x: rand(3) - rand(3)))
-        # -> random random subtract -> random random subtract
-
-        # What does not depend on the inputs.
-        print(ops(lambda x: x * (arange(3) + 1).float()))
-        # -> constant add astype multiply -> constant multiply
-        print(ops(lambda x: x + (arange(90).reshape(90, 1, 1) + arange(90).reshape(90, 1))))
-        # -> constant reshape constant reshape add astype add -> constant constant add astype add
-        print(ops(lambda table: F.embedding(arange(8), table), rand(8, 3)))
-        # -> constant view_as max greater_equal check call part -> constant call part
-        q = rand(2, 4, 8, 16)
-        attend = F.scaled_dot_product_attention
-        graph = capture(lambda q: attend(q, q, q, is_causal=True), (q,), {}, [q]).graph
-        masks = [node for node in simplify(graph).nodes if node.op == "constant"]
-        print(masks[0].dtype, masks[0].shape)  # -> bool (8, 8)
+    # What does not depend on the inputs.
+    print(ops(lambda x: x * (arange(3) + 1).float()))
+    # -> constant add astype multiply -> constant multiply
+    print(ops(lambda x: x + (arange(90).reshape(90, 1, 1) + arange(90).reshape(90, 1))))
+    # -> constant reshape constant reshape add astype add -> constant constant add astype add
+    print(ops(lambda table: F.embedding(arange(8), table), rand(8, 3)))
+    # -> constant view_as max greater_equal check call part -> constant call part
+    q = rand(2, 4, 8, 16)
+    attend = F.scaled_dot_product_attention
+    graph = capture(lambda q: attend(q, q, q, is_causal=True), (q,), {}, [q]).graph
+    masks = [node for node in simplify(graph).nodes if node.op == "constant"]
+    print(masks[0].dtype, masks[0].shape)  # -> bool (8, 8)

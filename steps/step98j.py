@@ -1,30 +1,31 @@
-"""Step 98j: What the backward recomputes instead of keeping
+"""Step 98j: What is in memory anyway, and what is at hand
 
-Step 97l keeps all that the backward needs of the forward. In a CNN that is the output of each
-convolution, relu of its normalised form, and the parts of the pooling. Most of it follows from the
-convolution's output by a few additions. To keep a float32 number means to write it and to read it
-again, 8 bytes of traffic; an addition takes a fraction of that time. So the backward recomputes it.
+The prices of step 98i assume that each value is computed for one user, and that a value that is
+computed again never becomes an array. Both may be wrong:
 
-Each value has two prices, in bytes of traffic:
+    chain of the demo         step 98i keeps 8 of its 10 sums: each alone has a high price. But the
+                              backward computes one from the other, and then has both
+    (x @ x).relu() @ x.T      step 98i keeps relu and the mask of its gradient. Once the backward
+                              has relu, the mask costs one comparison
+    a product of x * 2        a product reads arrays, so x * 2 would be computed again and written
 
-    keep           write it and read it; only read it, where the forward makes it an array anyway
-    compute again  the computation itself, and the prices of its arguments
+So the prices are corrected:
 
-The lower one counts. The nodes are in order, so one walk finds all prices. Then the nodes are
-visited in reverse: a value that the backward needs is kept, or computed from arguments that it then
-needs too. A value that the backward has already costs nothing to use, which makes others cheaper.
-So the whole is done three times.
+    keep           only read it, if the forward makes it an array anyway
+    compute again  and write and read it, if the backward needs it as an array
+    either         nothing, if the backward has it already
 
-A sum, a product, random numbers and whole Functions are never computed twice. A mask of dropout is
-kept, one byte per number, rather than computed from its random numbers, four bytes each.
+`in_memory` finds the arrays: a loop computes element-wise operations, casts and views; what other
+operations read and write is in memory. A reduction can be part of a loop, so its operand does not
+have to be an array.
 
-Forward and backward are simplified as one graph, before it is cut, so that what both compute is one
-node.
+Which values the backward has is known only after a choice, so prices and choice are made three
+times.
 
-(PyTorch: AOTAutograd's min-cut partitioner finds the minimum. By hand: checkpointing, step 95k.)
+(PyTorch: AOTAutograd's partitioner finds the minimum by a maximum-flow algorithm.)
 
-New: SLOW, REDUCTIONS, in_memory, cheaper_again. Changed: divided.
-Try: set SLOW["sin"] and SLOW["erf"] to 0. What is kept of erf(x) * sin(x) then?
+New: REDUCTIONS, in_memory. Changed: cheaper_again, divided.
+Try: let the loop run once. What is kept of the chain?
 """
 
 import math

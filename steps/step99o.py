@@ -1,25 +1,26 @@
-"""Step 99o: The schedule: kernels and single nodes in order
+"""Step 99o: Operations with an effect keep their order
 
-Some nodes are in no kernel: products, random numbers, whole Functions. `fuse` returns a list of
-nodes and kernels in an order in which they can run.
+Two draws of random numbers do not depend on each other: neither is an argument of the other. So the
+schedule of step 99n may swap them:
 
-What does a kernel have to write? The values that another kernel, a single node or the caller of the
-graph uses. All other values never exist as an array. Views and numbers that only kernels use are
-left out of the list.
+    e = exp(x)                 program: draws a, then b
+    a = random()               schedule: the kernel of e, b + a needs b first
+    b = random()               run: draws b, then a, each from the other's place in the stream
 
-The order: each unit (a kernel or a node) comes after the units that it needs, otherwise as in the
-graph. `in_order` goes through the nodes; where a unit needs others that are not done yet, those
-come first. It uses a stack instead of recursion, because a chain of 10,000 nodes exceeds Python's
-limit.
+The generator gives its numbers in order, so a gets the numbers of b. With a seed, the result is not
+that of eager.
 
-The trap: random numbers. Two draws do not depend on each other, but the program made them in a
-certain order, and in another order the generator would give them other numbers. So each operation
-with an effect also waits for the one before it. The levels of step 99h must include this edge;
-otherwise it could close a cycle.
+So each operation with an effect also waits for the one before it: an edge in addition to those of
+the arguments. `chained` holds these edges for in_order. The levels of step 99g must include them
+too; otherwise a group could depend on itself by such an edge, which is a cycle.
 
-(PyTorch: fx nodes have no such edges; Inductor keeps the order of extern calls.)
+A check has an effect, and may be moved: it changes nothing, and it comes before the end of the run
+in any case.
 
-New: fuse, in_order. Changed: Fuser.sort.
+(PyTorch: fx nodes have no such edges; Inductor keeps the order of extern calls, and has "effect
+tokens".)
+
+Changed: Fuser.sort, in_order.
 Try: remove the line chained[node] = effect. In which order do the demo's draws run then?
 """
 
@@ -474,24 +475,6 @@ if __name__ == "__main__":
     def words(schedule):
         return " ".join(unit.op if isinstance(unit, Node) else unit.name for unit in schedule)
 
-    x, w, bias = leaf(8, 4), leaf(4, 4), leaf(4)
-    flipped = new("transpose", w, (1, 0))
-    h = new("add", new("matmul", x, flipped, shape=(8, 4)), bias)
-    y = new("tanh", h)
-    last = new("matmul", y, flipped, shape=(8, 4))
-    schedule = fuse(Graph([x, w, bias], nodes, [last, y]))
-    print(words(schedule))  # -> transpose matmul k0 matmul
-    print(
-        schedule[2].outputs == [y], [node.op for node in schedule[2].nodes]
-    )  # -> True ['add', 'tanh']
-
-    # Only the kernel uses `half`, so the list does not contain it: the kernel reads x itself.
-    x = leaf(8, 4)
-    half = new("view_at", x, (slice(0, 4), ...), shape=(4, 4))
-    y = new("multiply", half, new("constant", np.full((), 2, f), shape=()))
-    print(words(fuse(Graph([x], nodes, [y]))))  # -> k0
-    print(words(fuse(Graph([x], nodes, [y, half]))))  # -> view_at k0
-
     # Three draws, and a kernel that is due before them, since it begins with exp: they keep their
     # order.
     x = leaf(3)
@@ -500,10 +483,3 @@ if __name__ == "__main__":
     total = new("add", new("add", new("add", early, draws[0]), draws[1]), draws[2])
     schedule = fuse(Graph([x], nodes, [total]))
     print(schedule[:3] == draws, words(schedule))  # -> True random random random k0
-
-    # A kernel whose first node stands before the product that its last node needs.
-    x = leaf(4, 4)
-    a = new("exp", x)
-    p = new("matmul", new("sort", x), x)
-    total = new("add", p, a)
-    print(words(fuse(Graph([x], nodes, [total]))))  # -> sort matmul k0

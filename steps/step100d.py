@@ -118,72 +118,49 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
     import numpy as np
 
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                "-O3",
-                "-ffp-contract=off",
-                "-lm",
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, "-O3 -ffp-contract=off -lm".split())
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
     # relu(x * 2 + y). The operations know what the program called, and in which line.
-    x, y = given(1000), given(1000)
-    total = op("add", op("multiply", x, 2), y)
-    total.made_by, total.line = "add", "model.py:7"
-    relu = op("maximum", total, 0)
-    relu.made_by, relu.line = "relu", "model.py:8"
-    graph = graph_of([x, y], [relu])
+    def f(xp, x, y):
+        return xp.maximum(x * 2 + y, 0)
+
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 1000)).astype(np.float32)
+    graph = graph_of(f, a, b)
+    for node, text in zip(graph.nodes[1:], ("add model.py:7", "relu model.py:8"), strict=True):
+        node.made_by, node.line = text.split()
     print(c_source(fuse(graph)))
     # -> #include <math.h>
     # -> #include <stdbool.h>
@@ -200,15 +177,15 @@ if __name__ == "__main__":
     # -> }
 
     # Compiled, it gives what NumPy gives, to the last bit.
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 1000)).astype(np.float32)
-    _, (got,) = run(graph, a, b)
+    _, got = run(f, a, b)
     print((got == np.maximum(a * 2 + b, 0)).all())  # -> True
 
     # Values that something else needs, too, are written by the same loop.
-    x = given(1000)
-    square = op("square", x)
-    functions, (one, two) = run(graph_of([x], [square, op("sqrt", op("add", square, 1))]), a)
+    def both(xp, x):
+        square = xp.square(x)
+        return square, xp.sqrt(square + 1)
+
+    functions, one, two = run(both, a)
     print(functions)
     # -> void k0(const float *restrict in0, float *restrict out0, float *restrict out1) {
     # ->     for (long i0 = 0; i0 < 1000; i0++) {
@@ -222,9 +199,8 @@ if __name__ == "__main__":
     print((one == a * a).all() and (two == np.sqrt(a * a + 1)).all())  # -> True
 
     # A long chain: the comment ends after twelve lines.
-    x = y = given(1000)
-    for number in range(20):
-        y = op("add", y, number)
-        y.made_by, y.line = "add", f"model.py:{number}"
-    (kernel,) = fuse(graph_of([x], [y]))
+    graph = graph_of(lambda xp, x: sum((x for _ in range(20)), x), a)
+    for number, node in enumerate(graph.nodes):
+        node.made_by, node.line = "add", f"model.py:{number}"
+    (kernel,) = fuse(graph)
     print(comment_of(kernel).splitlines()[-2:])  # -> ['// add, model.py:11', '// and 8 more']

@@ -172,63 +172,39 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
     import numpy as np
 
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
     def lines(functions):
         """Without the long first line, which names the parameters."""
@@ -237,9 +213,7 @@ if __name__ == "__main__":
     # A bias is repeated for each row, and y is transposed: none of them is copied.
     rng = np.random.default_rng(0)
     a, b, c = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), 5, (5, 3)))
-    x, bias, y = given(3, 5), given(5), given(5, 3)
-    total = op("multiply", op("add", x, bias), op("transpose", y, (1, 0)))
-    functions, (got,) = run(graph_of([x, bias, y], [total]), a, b, c)
+    functions, got = run(lambda xp, x, bias, y: (x + bias) * y.T, a, b, c)
     print(lines(functions))
     # ->     for (long i0 = 0; i0 < 3; i0++) {
     # ->         for (long i1 = 0; i1 < 5; i1++) {
@@ -256,9 +230,7 @@ if __name__ == "__main__":
 
     # The second half of each row begins at 3. The first two loops run on in all arrays: one loop.
     a = rng.normal(size=(4, 3, 6)).astype(np.float32)
-    x = given(4, 3, 6)
-    half = op("view_at", x, (..., slice(3, None)))
-    functions, (got,) = run(graph_of([x], [op("multiply", half, 2)]), a)
+    functions, got = run(lambda xp, x: x[..., 3:] * 2, a)
     print(lines(functions))
     # ->     for (long i0 = 0; i0 < 12; i0++) {
     # ->         for (long i1 = 0; i1 < 3; i1++) {
@@ -271,10 +243,8 @@ if __name__ == "__main__":
     print((got == a[..., 3:] * 2).all())  # -> True
 
     # An element that is used twice is read once. An array without dimensions has one: number 0.
-    x, scale = given(6), given()
-    y = op("multiply", op("square", x), op("add", x, scale))
     a, b = np.arange(6, dtype=np.float32), np.array(2, np.float32)
-    functions, (got,) = run(graph_of([x, scale], [y]), a, b)
+    functions, got = run(lambda xp, x, scale: xp.square(x) * (x + scale), a, b)
     print(lines(functions))
     # ->     for (long i0 = 0; i0 < 6; i0++) {
     # ->         const float x0 = in0[i0];
@@ -289,18 +259,17 @@ if __name__ == "__main__":
 
     # % of integers is written out in front, with Python's sign; C has another one.
     a = np.arange(-3, 3)
-    x = given(6, dtype=np.int64)
-    graph = graph_of([x], [op("remainder", x, 3)])
-    functions, (got,) = run(graph, a)
+    functions, got = run(lambda xp, x: x % 3, a)
     print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
     # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
-    print("static inline int64_t remainder_int64_t(" in c_source(fuse(graph)))  # -> True
+    source = c_source(fuse(graph_of(lambda xp, x: x % 3, a)))
+    print("static inline int64_t remainder_int64_t(" in source)  # -> True
 
     # Two layers: both kernels are the same function, so its text is there once.
-    x, bias, weight = given(4, 5), given(5), given(5, 5)
-    first = op("maximum", op("add", x, bias), 0)
-    second = op("maximum", op("add", op("matmul", first, weight), bias), 0)
-    schedule = fuse(graph_of([x, bias, weight], [second]))
+    def layers(xp, x, bias, weight):
+        return xp.maximum(xp.matmul(xp.maximum(x + bias, 0), weight) + bias, 0)
+
+    schedule = fuse(graph_of(layers, *(np.ones(size, "f4") for size in ((4, 5), 5, (5, 5)))))
     source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
     print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
     # -> ['k0', 'matmul', 'k0'] 1

@@ -246,61 +246,39 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
     def lines(functions):
         """Without the long first line, which names the parameters."""
@@ -309,10 +287,11 @@ if __name__ == "__main__":
     # The norm of each row: in front of the loop, in it, and behind it.
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(3, 100)).astype(np.float32), np.full((3, 1), 2, np.float32)
-    x, scale = given(3, 100), given(3, 1)
-    scaled = op("multiply", x, op("sqrt", scale))
-    norm = op("sqrt", op("sum", op("square", scaled), axis=(1,), keepdims=True))
-    functions, (got,) = run(graph_of([x, scale], [norm]), a, b)
+
+    def norm(xp, x, scale):
+        return xp.sqrt(xp.square(x * xp.sqrt(scale)).sum(1, keepdims=True))
+
+    functions, got = run(norm, a, b)
     print(lines(functions))
     # ->     for (long i0 = 0; i0 < 3; i0++) {
     # ->         const float x0 = in0[i0];
@@ -332,10 +311,11 @@ if __name__ == "__main__":
     print(np.allclose(got, np.sqrt((a * a * 2).sum(1, keepdims=True))))  # -> True
 
     # The sum of everything has no outer loop. What is summed may be written, too.
-    x = given(3, 100)
-    product = op("multiply", x, x)
-    graph = graph_of([x], [op("sum", product, axis=(0, 1)), product])
-    functions, (got, _) = run(graph, a)
+    def total(xp, x):
+        product = x * x
+        return product.sum(), product
+
+    functions, got, _ = run(total, a)
     print(lines(functions))
     # ->     double sum_1_acc = 0;
     # ->     for (long i0 = 0; i0 < 300; i0++) {
@@ -351,14 +331,12 @@ if __name__ == "__main__":
 
     # int32 becomes int64 before it is added: in int32 this sum would be -2.
     whole = np.full((1, 2), 2**31 - 1, np.int32)
-    x = given(1, 2, dtype=np.int32)
-    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(1,))]), whole)
+    functions, got = run(lambda xp, x: x.sum(1), whole)
     print([line.strip() for line in functions.splitlines() if "+=" in line], got)
     # -> ['sum_0_acc += (int64_t)x0;'] [4294967294]
 
     # Why double: a million times 0.1, added one after the other.
     tenths = np.full(1_000_000, 0.1, np.float32)
-    x = given(1_000_000)
-    _, (got,) = run(graph_of([x], [op("sum", x, axis=(0,))]), tenths)
+    _, got = run(lambda xp, x: x.sum(), tenths)
     print(f"{np.cumsum(tenths)[-1]:.0f} in float32, {got:.0f} here")
     # -> 100958 in float32, 100000 here

@@ -291,61 +291,39 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
     def lines(functions):
         """Without the long first line, which names the parameters."""
@@ -354,12 +332,12 @@ if __name__ == "__main__":
     # Two sums, one after the other: the variance of each row. x - mean is computed twice.
     rng = np.random.default_rng(0)
     a = rng.normal(size=(3, 100)).astype(np.float32)
-    x = given(3, 100)
-    mean = op("multiply", op("sum", x, axis=(1,), keepdims=True), 0.01)
-    distance = op("subtract", x, mean)
-    variance = op("multiply", op("sum", op("square", distance), axis=(1,), keepdims=True), 0.01)
-    normed = op("divide", distance, op("sqrt", variance))
-    functions, (got,) = run(graph_of([x], [normed]), a)
+
+    def normed(xp, x):
+        distance = x - x.sum(1, keepdims=True) * 0.01
+        return distance / xp.sqrt(xp.square(distance).sum(1, keepdims=True) * 0.01)
+
+    functions, got = run(normed, a)
     print(lines(functions))
     # ->     for (long i0 = 0; i0 < 3; i0++) {
     # ->         double sum_0_acc = 0;
@@ -391,17 +369,18 @@ if __name__ == "__main__":
     # -> True
 
     # Where a reduction comes last, nothing is left for a last pass: two loops, no third.
-    x = given(3, 100)
-    mean = op("multiply", op("sum", x, axis=(1,), keepdims=True), 0.01)
-    spread = op("sum", op("square", op("subtract", x, mean)), axis=(1,))
-    functions, (got,) = run(graph_of([x], [spread]), a)
+    def spread(xp, x):
+        return xp.square(x - x.sum(1, keepdims=True) * 0.01).sum(1)
+
+    functions, got = run(spread, a)
     print(functions.count("i1 = 0"), np.allclose(got, 100 * a.var(1)))  # -> 2 True
 
     # A softmax to the base of 2. A power takes long: a buffer keeps it for the second pass.
-    x = given(3, 100)
-    power = op("exp2", x)
-    softmax = op("divide", power, op("sum", power, axis=(1,), keepdims=True))
-    functions, (got,) = run(graph_of([x], [softmax]), a)
+    def softmax(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True)
+
+    functions, got = run(softmax, a)
     print(lines(functions))
     # ->     for (long i0 = 0; i0 < 3; i0++) {
     # ->         float exp2_0_row[100];
@@ -423,10 +402,11 @@ if __name__ == "__main__":
     print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True
 
     # What has been written anyway is read back from there.
-    x = given(3, 100)
-    power = op("exp2", x)
-    softmax = op("divide", power, op("sum", power, axis=(1,), keepdims=True))
-    functions, (got, _) = run(graph_of([x], [softmax, power]), a)
+    def softmax_and_power(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True), power
+
+    functions, got, _ = run(softmax_and_power, a)
     print("\n".join(line.strip() for line in functions.splitlines() if "exp2_0 =" in line))
     # -> const float exp2_0 = exp2f(x0);
     # -> const float exp2_0 = out0[i0 * 100 + i1];

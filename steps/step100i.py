@@ -1,15 +1,9 @@
-"""Step 100i: Catalogue: the other reductions, and functions for vectors
+"""Step 100i: exp and erf of our own
 
-Reductions (step 100f): COMBINE and START get a row for each. Only max and min need care. The
-accumulator of max starts from the smallest number of its type. `x > acc` is false where x is nan,
-so nan would be lost, but NumPy's max is nan then. `(x > acc) | (x != x)` would keep it only within
-one accumulator. Vectors and threads (step 100l) have several, and combining those loses the nan
-again. So a second accumulator records whether there was a nan. any and all combine bits; numbers
-are compared with 0 first.
-
-Functions: a loop computes 8 or 16 floats at once only if all its functions can. GNU's C library
-has vector versions (libmvec), and `declarations` tells the compiler so, on x86 and with a recent
-library. Two functions are written out here as polynomials (skip their coefficients):
+Softmax calls exp, and GELU calls erf, for each element. The library's erff takes more than twice
+the time of a polynomial, and its expf takes ten times as long where the result is 0, as it is
+behind a mask. So these two are written out, as text in front of the kernels that use them. Skip the
+coefficients; the ideas are these:
 
     exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree 6 is enough
     erf(x) = x * p(x * x),      1 beyond 3.7
@@ -17,15 +11,17 @@ library. Two functions are written out here as polynomials (skip their coefficie
 2 ** n is built from bits: the exponent field of a float is n + 127. 12582912 is 1.5 * 2 ** 23. A
 float of this size has no fraction bits, so adding it and subtracting it again rounds a number.
 
+`plus_times` is c + a * b, rounded once where the processor can do that (FMA).
+
 The trap: 2 ** 128 is too large for a float, but exp(88.7) = 2 ** 128 * 0.98 is not. So 2 ** n is
 split into two factors.
 
-(PyTorch has at::vec::Vectorized, with functions of the library Sleef; its max has a mask for nan.)
+With exp and max, the demo writes a softmax: three passes over a row.
 
-New: VECTORS, VECTORS_OF_TWO, PLUS_TIMES, ERF, EXP, OWN, declarations, CFunction.start. Changed:
-HEAD, COMBINE, START, c_file, helpers, CFunction.reduced, .type_of_accumulator, .write_pass,
-.write_start.
-Try: remove the line with `|=` and `!=` from write_pass. Which value of the demo's check is wrong?
+(PyTorch has at::vec::Vectorized, with functions of the library Sleef.)
+
+New: PLUS_TIMES, ERF, EXP, OWN. Changed: HEAD, helpers.
+Try: print the C of a GELU: x * (1 + erf(x * 0.7071)) * 0.5. How many lines has its loop?
 """
 
 import itertools
@@ -46,10 +42,6 @@ from tinytorch.compiler.kernel import Kernel, Load
 FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
 LIBRARIES = ["-lm"]
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
@@ -140,29 +132,13 @@ def c_source(kernels: Sequence[Kernel]) -> str:
 
 def c_file(body: str) -> str:
     """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
     lines = [f"// {text}\n" for text in kernel.made_by[:12]]
     more = len(kernel.made_by) - len(lines)
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
-
-
-def declarations(body: str) -> Iterator[str]:
-    """Tells the compiler which functions of the library come in vectors, of those that are used."""
-    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
-    lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
-        for called, t in ((name + "f", "float"), (name, "double")):
-            if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
-                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
-    if lines:
-        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
-        yield "#if __GLIBC_PREREQ(2, 35)"
-        yield from lines
-        yield "#endif\n#endif\n"
 
 
 def helpers(body: str) -> Iterator[str]:
@@ -396,104 +372,50 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, traced, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
-    # All reductions, of floats with a nan, of integers, of a mask: values and types are NumPy's.
     rng = np.random.default_rng(0)
     a = rng.normal(size=(3, 100)).astype(np.float32)
     a[1, 7] = np.nan
-    whole, mask = rng.integers(-9, 9, (3, 100)), rng.normal(size=(3, 100)) > 2.5
-    x, y, z = given(3, 100), given(3, 100, dtype=np.int64), given(3, 100, dtype=bool)
-    outputs = [op(name, x, axis=(1,)) for name in COMBINE]
-    outputs += [op(name, y, axis=(1,)) for name in COMBINE]
-    outputs += [op(name, z, axis=(1,)) for name in ("max", "min", "any", "all", "sum")]
-    graph = graph_of([x, y, z], outputs)
-    with np.errstate(all="ignore"):
-        _, got = run(graph, a, whole, mask)
-        want = graph.run(np, (a, whole, mask))
-    for one, two in zip(got, want, strict=True):
-        assert one.dtype == two.dtype and np.allclose(one, two, equal_nan=True), (one, two)
-    print(len(got), "reductions as in NumPy; the largest of each row:", got[3])
-    # -> 19 reductions as in NumPy; the largest of each row: [2.0023925       nan 3.0660367]
-
-    # The maximum has two accumulators: one for the number, one says whether there was a nan.
-    x = given(3, 100)
-    functions, _ = run(graph_of([x], [op("max", x, axis=(1,))]), a)
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 3; i0++) {
-    # ->         float max_0_acc = (-INFINITY);
-    # ->         int max_0_nan = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x0 = in0[i0 * 100 + i1];
-    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->             max_0_nan |= x0 != x0;
-    # ->         }
-    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->         out0[i0] = max_0;
-    # ->     }
-    # -> }
 
     # softmax, three passes: the largest; the exponentials and their sum; the quotients.
-    x = given(2, 100)
-    largest = op("max", x, axis=(1,), keepdims=True)
-    e = op("exp", op("subtract", x, largest))
-    softmax = op("divide", e, op("sum", e, axis=(1,), keepdims=True))
-    functions, (got,) = run(graph_of([x], [softmax]), np.clip(a[:2], -1, 1))
+    def softmax(xp, x):
+        e = xp.exp(x - x.max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True)
+
+    functions, got = run(softmax, np.clip(a[:2], -1, 1))
     print(functions)
     # -> void k0(const float *restrict in0, float *restrict out0) {
     # ->     for (long i0 = 0; i0 < 2; i0++) {
@@ -525,30 +447,24 @@ if __name__ == "__main__":
     print(got[0].sum().round(5), np.isnan(got[1]).all())  # -> 1.0 True
 
     # exp and erf of our own: how far they are from the results in float64, and the special values.
-    from math import erf
+    erf = math.erf
 
-    x = given(20_001)
-    graph = graph_of([x], [op("exp", x), op("erf", x)])
+    def both(xp, x):
+        return xp.exp(x), traced("erf", (x,))
+
     numbers = np.linspace(-87, 88, 20_001, dtype=np.float32)
-    _, (one, _) = run(graph, numbers)
+    _, one, _ = run(both, numbers)
     exact = np.exp(numbers.astype(float))
     print((abs(one - exact) < 2e-7 * exact).all())  # -> True
     numbers = np.linspace(-4, 4, 20_001, dtype=np.float32)
-    _, (_, two) = run(graph, numbers)
+    _, _, two = run(both, numbers)
     print((abs(two - [erf(x) for x in numbers]) < 4e-7).all())  # -> True
     numbers[:4] = np.nan, -np.inf, np.inf, -1000
     with np.errstate(all="ignore"):
-        _, (one, two) = run(graph, numbers)
+        _, one, two = run(both, numbers)
     print(one[:4], two[:4])  # -> [nan  0. inf  0.] [nan -1.  1. -1.]
 
-    # What tells the compiler about vectors, and what is in front of each file that needs it.
-    print(*declarations("y = tanhf(x) + pow(x, y)"), sep="\n")
-    # -> #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
-    # -> #if __GLIBC_PREREQ(2, 35)
-    # -> __attribute__((simd("notinbranch"))) float tanhf(float);
-    # -> __attribute__((simd("notinbranch"))) double pow(double, double);
-    # -> #endif
-    # -> #endif
+    # What is in front of each file that needs it.
     for body in ("exp_float(x)", "erf_double(x)", "remainder_int64_t(x, y)", "x + y"):
         print(body, "needs", len([*helpers(body)]), "texts")
         # -> exp_float(x) needs 2 texts

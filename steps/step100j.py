@@ -45,10 +45,6 @@ FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math 
 LIBRARIES = ["-lm"]
 BLOCK = 256  # columns that are reduced side by side
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
@@ -139,29 +135,13 @@ def c_source(kernels: Sequence[Kernel]) -> str:
 
 def c_file(body: str) -> str:
     """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
     lines = [f"// {text}\n" for text in kernel.made_by[:12]]
     more = len(kernel.made_by) - len(lines)
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
-
-
-def declarations(body: str) -> Iterator[str]:
-    """Tells the compiler which functions of the library come in vectors, of those that are used."""
-    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
-    lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
-        for called, t in ((name + "f", "float"), (name, "double")):
-            if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
-                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
-    if lines:
-        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
-        yield "#if __GLIBC_PREREQ(2, 35)"
-        yield from lines
-        yield "#endif\n#endif\n"
 
 
 def helpers(body: str) -> Iterator[str]:
@@ -448,61 +428,39 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
     def lines(functions):
         """Without the long first line, which names the parameters."""
@@ -511,8 +469,7 @@ if __name__ == "__main__":
     # The gradient of a bias: 300 columns are a block of 256 and one of 44.
     rng = np.random.default_rng(0)
     a = rng.normal(size=(64, 300)).astype(np.float32)
-    x = given(64, 300)
-    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(0,))]), a)
+    functions, got = run(lambda xp, x: x.sum(0), a)
     print(lines(functions))
     # ->     for (long first = 0; first < 300; first += 256) {
     # ->         const long width = 300 - first < 256 ? 300 - first : 256;
@@ -534,13 +491,14 @@ if __name__ == "__main__":
 
     # Batch normalisation: what is there once for each column is kept in arrays between the loops.
     a, b = a[:, :40].copy(), rng.normal(size=40).astype(np.float32)
-    x, weight = given(64, 40), given(40)
-    mean = op("mean", x, axis=(0,), keepdims=True)
-    distance = op("subtract", x, mean)
-    variance = op("mean", op("square", distance), axis=(0,), keepdims=True)
-    scale = op("divide", weight, op("sqrt", op("add", variance, 1e-5)))
-    normed = op("multiply", distance, scale)
-    functions, (got, _) = run(graph_of([x, weight], [normed, mean]), a, b)
+
+    def normed(xp, x, weight):
+        mean = x.mean(0, keepdims=True)
+        distance = x - mean
+        variance = xp.square(distance).mean(0, keepdims=True)
+        return distance * (weight / xp.sqrt(variance + 1e-5)), mean
+
+    functions, got, _ = run(normed, a, b)
     print(lines(functions))
     # ->     double mean_0_acc[40];
     # ->     for (long j = 0; j < 40; j++) mean_0_acc[j] = 0;
@@ -588,8 +546,7 @@ if __name__ == "__main__":
     print(np.allclose(got, want, atol=1e-4))  # -> True
 
     # The sum of each row is as before, with one accumulator.
-    x = given(64, 40)
-    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(1,))]), a)
+    functions, got = run(lambda xp, x: x.sum(1), a)
     print("\n".join(line.strip() for line in functions.splitlines() if "_acc" in line))
     # -> double sum_0_acc = 0;
     # -> sum_0_acc += x0;

@@ -1,32 +1,28 @@
-"""Step 100l: Threads and vectors
+"""Step 100l: Vectors: several elements at once
 
-So far the loops run on one processor core. OpenMP divides a loop among threads with one line in
-front of it. A second kind of line says that several iterations may be computed at once, in a
-vector:
+A processor core has instructions that add 8 or 16 floats at once. Such a group of numbers is called
+a vector, and the technique SIMD: single instruction, multiple data. The compiler uses them by
+itself only where it can prove that the result stays the same. For a sum it does not: eight partial
+sums round differently from one. A pragma permits it:
 
-    #pragma omp parallel for num_threads(threads) if(threads > 1)    rows: each thread takes some
-        #pragma omp simd reduction(+ : sum_0_acc)                    elements: 8 or 16 at once
+    #pragma omp simd reduction(+ : sum_0_acc)     an accumulator for each place of the vector
+    for (long i1 = 0; i1 < 500; i1++) {           elements 0 to 7, 8 to 15, ...
 
-Without `simd`, GCC uses vectors only where it can prove that the result stays the same. For a sum
-it does not: eight partial sums round differently from one. `reduction` permits it, and creates an
-accumulator for each place of the vector, and with `parallel` one for each thread.
+It stands in front of the innermost loop, beside `parallel for` if that is the same loop. A last
+loop of 3 iterations would fill a vector only in part. It is unrolled (written out three times), and
+the loop around it is vectorized.
 
-Starting threads takes microseconds, so the outermost loop is the one to divide. If it has fewer
-than 16 iterations, collapse(2) joins it with the next one. If there is no outer loop, the loop of
-each pass is divided, or the blocks of columns. Below WORTH_THREADS elements (times their cost) one
-thread does all. The caller passes the number of threads.
+A loop has vectors only if everything in it has. GNU's C library has forms of exp, log, tanh, ...
+for vectors (libmvec), and `declarations` tells the compiler so, on x86 and with a recent library.
 
-A last loop of 3 iterations would fill a vector only in part. It is unrolled, and the loop around it
-is vectorized.
+The trap: -mprefer-vector-width=512 asks for 16 floats; without it, GCC takes 8 even where the
+processor has more. Other machines do not know the flag, so it is only for x86.
 
-The trap: without `reduction`, all threads write to one accumulator. Sometimes the result is right
-even so.
+(PyTorch: at::vec::Vectorized, and the library Sleef for the functions.)
 
-(PyTorch's compiler writes OpenMP, too; cpp.min_chunk_size says how much work is worth a thread.)
-
-New: WORTH_THREADS, CFunction.unrolled. Changed: FLAGS, COMBINE, CFunction.__init__, .parameters,
-.write_rows, .over_columns, .write_pass, .open_row, .write_start.
-Try: let write_start return []. Which line of the demo is wrong then, and is it so each time?
+New: VECTORS, VECTORS_OF_TWO, declarations, CFunction.unrolled. Changed: FLAGS, c_file,
+CFunction.over_columns, .open_row.
+Try: take "simd" out of open_row, and measure the sum of a million numbers with and without it.
 """
 
 import itertools
@@ -486,61 +482,39 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays, threads=1):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays, threads=1):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order), threads)
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order), threads)
+        return functions, *[values[node] for node in graph.outputs]
 
     def pragmas(functions):
         """The loops, and what is said to the compiler; in short."""
@@ -548,11 +522,10 @@ if __name__ == "__main__":
         functions = functions.replace("num_threads(threads) if(threads > 1)", "...")
         return "\n".join(x.strip() for x in functions.splitlines() if "#" in x or "for (" in x)
 
-    # A long chain: each thread takes a part of the loop, and in it several elements at once.
+    # A long chain: each thread takes a part of the loop, and in it vectors.
     rng = np.random.default_rng(0)
     a = rng.normal(size=100_000).astype(np.float32)
-    x = given(100_000)
-    functions, (got,) = run(graph_of([x], [op("multiply", x, 3)]), a, threads=2)
+    functions, got = run(lambda xp, x: x * 3, a, threads=2)
     print(functions)
     # -> void k0(const float *restrict in0, float *restrict out0, int threads) {
     # ->     #pragma omp parallel for simd num_threads(threads) if(parallel: threads > 1)
@@ -564,17 +537,8 @@ if __name__ == "__main__":
     # -> }
     print((got == a * 3).all())  # -> True
 
-    # A short one: a thread would cost more than it saves.
-    x = given(100)
-    functions, (got,) = run(graph_of([x], [op("multiply", x, 3)]), a[:100].copy(), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp simd
-    # -> for (long i0 = 0; i0 < 100; i0++) {
-
-    # The sum of everything: each thread has an accumulator, and in the end they are added.
-    x = given(100_000)
-    outputs = [op("sum", x, axis=(0,)), op("max", x, axis=(0,))]
-    functions, got = run(graph_of([x], outputs), a, threads=2)
+    # The sum of everything: each place of each thread's vector has an accumulator.
+    functions, *got = run(lambda xp, x: (x.sum(), x.max()), a, threads=2)
     print(pragmas(functions))
     # -> #pragma omp parallel for simd ... reduction(+ : sum_0_acc)
     # -> for (long i0 = 0; i0 < 100000; i0++) {
@@ -582,11 +546,9 @@ if __name__ == "__main__":
     # -> for (long i0 = 0; i0 < 100000; i0++) {
     print(np.allclose(got, [a.sum(dtype=float), a.max()]))  # -> True
 
-    # Rows: a thread takes whole rows. Two outer loops become one where the first is short.
+    # Rows: the threads divide the outer loop, the vectors the inner ones.
     a = a.reshape(4, 50, 500)
-    x = given(4, 50, 500)
-    total = op("sum", x, axis=(2,), keepdims=True)
-    functions, (got,) = run(graph_of([x], [op("subtract", x, total)]), a, threads=2)
+    functions, got = run(lambda xp, x: x - x.sum(2, keepdims=True), a, threads=2)
     print(pragmas(functions))
     # -> #pragma omp parallel for ...
     # -> for (long i0 = 0; i0 < 200; i0++) {
@@ -595,22 +557,8 @@ if __name__ == "__main__":
     # -> #pragma omp simd
     # -> for (long i1 = 0; i1 < 500; i1++) {
     print(np.allclose(got, a - a.sum(2, keepdims=True), atol=1e-4))  # -> True
-    y = given(4, 500)
-    total = op("sum", op("multiply", x, op("view_at", y, (slice(None), None))), axis=(2,))
-    functions, (got,) = run(graph_of([x, y], [total]), a, a[:, 0].copy(), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for collapse(2) ...
-    # -> for (long i0 = 0; i0 < 4; i0++) {
-    # -> for (long i1 = 0; i1 < 50; i1++) {
-    # -> #pragma omp simd reduction(+ : sum_1_acc)
-    # -> for (long i2 = 0; i2 < 500; i2++) {
-    print(np.allclose(got, (a * a[:, :1]).sum(2), atol=1e-3))  # -> True
-
-    # Columns: a thread takes blocks of them.
-    x = given(200, 500)
-    functions, (got,) = run(
-        graph_of([x], [op("sum", x, axis=(0,))]), a.reshape(200, 500), threads=2
-    )
+    # Columns: a vector is a piece of a row.
+    functions, got = run(lambda xp, x: x.sum(0), a.reshape(200, 500), threads=2)
     print(pragmas(functions))
     # -> #pragma omp parallel for ...
     # -> for (long first = 0; first < 500; first += 256) {
@@ -624,11 +572,19 @@ if __name__ == "__main__":
 
     # A last loop of three rounds is written out: the one around it has the vectors.
     a = a.ravel()[:99_000].reshape(33_000, 3)
-    x, y = given(33_000, 3), given(33_000, 1)
-    functions, (got,) = run(graph_of([x, y], [op("add", x, y)]), a, a[:, :1].copy(), threads=2)
+    functions, got = run(lambda xp, x, y: x + y, a, a[:, :1].copy(), threads=2)
     print(pragmas(functions))
     # -> #pragma omp parallel for simd ...
     # -> for (long i0 = 0; i0 < 33000; i0++) {
     # -> #pragma GCC unroll 3
     # -> for (long i1 = 0; i1 < 3; i1++) {
     print((got == a + a[:, :1]).all())  # -> True
+
+    # What tells the compiler about functions for vectors.
+    print(*declarations("y = tanhf(x) + pow(x, y)"), sep="\n")
+    # -> #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+    # -> #if __GLIBC_PREREQ(2, 35)
+    # -> __attribute__((simd("notinbranch"))) float tanhf(float);
+    # -> __attribute__((simd("notinbranch"))) double pow(double, double);
+    # -> #endif
+    # -> #endif

@@ -1,7 +1,9 @@
 """Step 100a: Compiling C and calling it from Python
 
-The kernels of topic 98 are text. A C compiler turns the text into a library of machine code, and
-ctypes, a module of Python, loads the library and calls its functions:
+Topic 99 ends with kernels: loops, with an expression in C for each operation. This topic writes
+them as text in C, and later in CUDA. But what does a program of Python do with a text in C? A C
+compiler turns it into a library of machine code, and ctypes, a module of Python, loads the library
+and calls its functions:
 
     text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
 

@@ -1,28 +1,27 @@
-"""Step 100p: CUDA: shared memory for later passes, and a maximum with nan
+"""Step 100p: CUDA: shared memory for later passes
 
 Softmax takes three passes over a row: the largest element, the sum of the exponentials, the
-division. The third pass needs exp(x - max) again. Step 100n computes it again, and exp costs as
-much as twenty additions. The C code keeps such values in an array on the stack (`kernel.kept`,
-step 99r).
+division. The third pass needs exp(x - max) again. Step 100o computes it again, and exp costs as
+much as twenty additions. The C code keeps such values in an array on the stack (`kernel.kept`, step
+99r).
 
-A block can keep them in its shared memory, which is as fast as a cache. A row of 300 floats takes
-1,200 bytes. A block has 48 KB, a part of which `box` needs; so up to 40 KB are used. For a longer
-row, the values are computed again. No barrier is needed in between: each thread takes the same
-elements in each pass, so it reads only what it has written itself.
+A block can keep them in its shared memory, which is as fast as a cache (step 69d):
 
-max needs more than a formula: every comparison with nan is false, so max would skip a nan, while
-NumPy's result is nan. As in C, each thread has an int that records whether it has seen one, and
-`combined_any` combines these ints.
+    pass 2    exp_2_row[i1] = exp_2;              thread 0 writes 0, 256; thread 1 writes 1, 257
+    pass 3    const float exp_2 = exp_2_row[i1];  thread 0 reads 0, 256; ...
 
-max starts from -INFINITY, and the result of any is a uint8_t. NVRTC, the compiler that a program
-calls while it runs, has no header files, so HEAD defines these names. nvcc, the compiler for files,
-has the header files, and would refuse a second definition; hence the #ifdef.
+No barrier is needed in between: each thread takes the same elements in each pass, so it reads only
+what it has written itself.
+
+The trap is the size. A row of 300 floats takes 1,200 bytes. A block has 48 KB, a part of which the
+trees of the reductions need; so up to 40 KB are used. For a longer row, the values are computed
+again.
 
 (PyTorch's softmax on a GPU keeps short rows in registers, "persistent", and long ones in shared
 memory, or reads them again.)
 
-Changed: HEAD, FORMULAS, CUDAFunction. New: SHARED_BYTES.
-Try: remove the line that writes `combined_any`. Which line of the demo becomes False, and why?
+Changed: CUDAFunction.__init__, .write_rows. New: SHARED_BYTES.
+Try: set SHARED_BYTES to 0, and count exp_float in the kernel of the demo.
 """
 
 import math
@@ -207,7 +206,6 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.capture import capture
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
@@ -317,24 +315,3 @@ if __name__ == "__main__":
         print(n, "exp:", text.count("exp_float("), "shared:", text.count("__shared__"))
     # -> 300 exp: 1 shared: 1
     # -> 12000 exp: 2 shared: 0
-
-    # One nan makes its row's result nan, and leaves those of other rows alone.
-    arrays[0][1, 7] = np.nan
-    graph, arrays = graph_of(lambda x: x.amax(1), x)
-    print(play(graph, arrays)[2], graph.run(np, arrays)[0].round(4))
-    # -> True [3.066     nan 2.4724]
-
-    # The other reductions, of floats, integers and bools.
-    arrays[0][2] = 0
-    for op, kind in (("min", "f4"), ("max", "i8"), ("min", "i8"), ("any", "f4"), ("all", "bool")):
-        array = arrays[0][[0, 2]].astype(kind)
-        a = Node("input", (), {}, array.shape, array.dtype)
-        bools = op in ("any", "all")
-        node = Node(op, (a,), {"axis": (1,)}, (2,), np.dtype(bool) if bools else a.dtype)
-        _, source, right = play(Graph([a], [node], [node]), [array])
-        print(op, kind, re.search(r"\w+ \w+_acc = .*;", source)[0], right)
-    # -> min f4 float min_0_acc = INFINITY; True
-    # -> max i8 int64_t max_0_acc = INT64_MIN; True
-    # -> min i8 int64_t min_0_acc = 9223372036854775807; True
-    # -> any f4 int any_0_acc = 0; True
-    # -> all bool int all_0_acc = 1; True

@@ -1,15 +1,8 @@
-"""Step 101o: The number of threads, and errors that name the operation
+"""Step 101o: Errors that name the operation
 
-Two things are missing before others can use the program.
-
-The first is the number of threads. Large loops use as many threads as matrix products do. The user
-may change the number with set_num_threads between two runs, so each run asks for it.
-get_num_threads searches all loaded libraries for BLAS, which takes 300 us. The function of BLAS
-that it finds takes 0.2 us to call. So thread_counter searches once and keeps that function.
-
-The second is error messages. The user has never seen the generated code, but each of its lines
-names the operation that it was made for, and so do the comments above each kernel. Both are added
-to the error:
+A program fails in a line of generated code, which the user has never seen: an index is out of
+bounds, or the C compiler does not take a kernel. But each of these lines names the operation that
+it was made for, and so do the comments above each kernel. Both are added to the error:
 
     IndexError: index 9 is out of bounds for axis 0 with size 3
     in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
@@ -17,14 +10,19 @@ to the error:
     the C compiler 'cc' failed: kernels.c:12:5: error: ...
     // Gelu, model.py:14
 
+The first is found in the traceback: `explain` looks for the frame whose file is the program, and
+takes the line of its text with that number. It becomes a note of the error (`add_note`), so type
+and message stay as in eager. The second is found by the number that the compiler prints: the last
+comment before that line of C.
+
 A check that fails is not an error: the caller catches CheckFailed, and runs in eager. The line
 becomes part of its message.
 
-The trap: `explain` finds the line by the file name in the traceback. Two programs with the same
-file name would be confused, so each program gets a number.
+The trap: two programs with the same file name would be confused, so each program gets a number.
 
-New: thread_counter, threads_now, build_kernels, Program.explain. Changed: compiled_c, Writer,
-Program.
+(PyTorch: TORCHDYNAMO_VERBOSE, and the comments "Source Nodes" in Inductor's code.)
+
+New: build_kernels, Program.explain. Changed: compiled_c, Program.
 Try: raise an error inside a Function that is one node of the graph. What is noted?
 """
 
@@ -364,17 +362,6 @@ if __name__ == "__main__":
 
     def node(op, *args, shape=(3,), made_by="", **kwargs):
         return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
-
-    from types import SimpleNamespace
-
-    print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
-
-    # Without threadpoolctl the number is not known: one thread.
-    found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
-    thread_counter.cache_clear()
-    print(threads_now())  # -> 1
-    blas_libraries = found
-    thread_counter.cache_clear()
 
     x, index = node("input"), node("input")
     taken = node("take", x, index, 0, made_by="Embedding")

@@ -2,7 +2,7 @@
 
 The gradient of a bias is the sum of each column. With the loops of step 100f, columns outside and
 rows inside, each iteration reads 1,200 bytes further on, and of the 64 bytes that come from memory
-it uses 4. So the kernel has the loops in the other order (step 99q, kernel.columns): rows outside,
+it uses 4. So the kernel has the loops in the other order (step 99p, kernel.columns): rows outside,
 columns inside. Then each column needs an accumulator of its own:
 
     double sum_0_acc[256];

@@ -1,8 +1,8 @@
 """Step 101g: Generated code with planned memory
 
-`Writer` combines the text of steps 101a to 101c with the plan of 99g to 99i. It visits the steps
-once. For each it writes a line, takes a buffer for the result, and frees the buffers that are no
-longer needed. The comment of a line names the operation of the user's program:
+`Writer` combines the text of steps 101a to 101c with the plan of steps 101d to 101f. It visits the
+steps once. For each it writes a line, takes a buffer for the result, and frees the buffers that are
+no longer needed. The comment of a line names the operation of the user's program:
 
     v3 = array_at(memory, 0, (2, 3), float32)        the head: executed once
     v4 = array_at(memory, 64, (2, 3), float32)

@@ -1,29 +1,29 @@
-"""Step 100n: CUDA: a block for each row
+"""Step 100n: CUDA: a thread for each element
 
-The class of step 100m gets the sum of a row wrong: every thread writes its own element to the place
-of the sum, and the last one to write wins. The demo shows this first: a row of ones adds up to 1.
+So far the kernels of this topic are loops in C, for a CPU. A GPU does not need a loop over
+elements: it starts a thread for each of them (topic 69). So the same Kernel gets another text,
+without loops. Each thread computes the indices of its element from its number:
 
-The C code adds in a loop. On a GPU, a block takes the row, and its threads divide the loop:
+    for (long i0 = 0; i0 < 6; i0++)              i  = blockIdx.x * blockDim.x + threadIdx.x
+        for (long i1 = 0; i1 < 50; i1++)         i1 = i % 50
+            out0[i0 * 50 + i1] = ...             i0 = i / 50
 
-    thread 0 takes elements 0, 256, 512 ...        each thread: an accumulator of its own
-    thread 1 takes elements 1, 257, 513 ...
-    ...
-    combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight steps in shared memory
+The last line is the same for both, and so is all that CFunction does for loads, values and stores.
+CUDAFunction inherits from it, and replaces the text around that line.
 
-Neighbouring threads read neighbouring elements, so the reads are coalesced (step 69b). After
-`combined_sum` all threads know the sum, and a later pass can go over the row again. CFunction
-writes the passes; only the loop over a row and the end of a reduction are new.
+`launch_of` returns the number of blocks of 256 threads. 300 elements take two blocks, 512 threads;
+the threads beyond the last element return at once. CUDA has most of C's functions; HEAD and
+`helpers` supply the rest.
 
-The C code adds floats in a double. Here float is enough: a thread adds few numbers, then the sums
-are added in pairs, and the error grows with the number of these steps, not with the length of the
-row. On most GPUs, doubles are slow.
+The trap: blockIdx.x and blockDim.x are unsigned ints of 32 bits. Without the cast to (long long),
+element number 2 ** 32 would be element 0.
 
-The trap is the last barrier of COMBINED. Without it, a fast thread could reach the next sum of the
-kernel and overwrite box[0] before slow threads have read it.
+You may not have a GPU. So the demo translates the text into Python with a few regular expressions,
+and the simulator of topic 69 runs that, thread by thread. (PyTorch's compiler writes Triton for a
+GPU. There a program has a block of elements instead of one, and finds it with tl.program_id.)
 
-Changed: helpers, launch_of, CUDAFunction. New: COMBINED, FORMULAS, CUDAFunction.write_start,
-.reduced, .type_of_accumulator.
-Try: remove that barrier. Which line of the demo changes?
+New: THREADS, HEAD, cuda_source, helpers, launch_of, CUDAFunction.
+Try: remove the line with `return;`. Which index does the simulator report?
 """
 
 import math
@@ -31,8 +31,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tinytorch.compiler.c_code import CFunction, comment_of
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS
-from tinytorch.compiler.graph import Node
+from tinytorch.compiler.expressions import DIVISIONS
 from tinytorch.compiler.kernel import Kernel
 
 THREADS = 256  # of a block
@@ -43,30 +42,6 @@ __device__ inline double erf_double(double x) { return erf(x); }
 __device__ inline float exp_float(float x) { return expf(x); }
 __device__ inline double exp_double(double x) { return exp(x); }
 """
-# The threads of a block put their numbers side by side, and half of them add those of the others,
-# until one number is left.
-COMBINED = """\
-template <class V> __device__ V combined_{name}(V value) {{
-    __shared__ V box[{threads}];
-    box[threadIdx.x] = value;
-    __syncthreads();
-    for (int k = blockDim.x / 2; k >= 1; k /= 2) {{
-        if (threadIdx.x < k) {{
-            const V a = box[threadIdx.x], b = box[threadIdx.x + k];
-            box[threadIdx.x] = {formula};
-        }}
-        __syncthreads();
-    }}
-    const V result = box[0];
-    __syncthreads();
-    return result;
-}}
-"""
-FORMULAS = {
-    "sum": "a + b",
-    "mean": "a + b",
-    "prod": "a * b",
-}
 
 
 def cuda_source(kernels: Sequence[Kernel]) -> str:
@@ -87,8 +62,6 @@ def cuda_source(kernels: Sequence[Kernel]) -> str:
 
 def helpers(body: str) -> Iterator[str]:
     """The functions that the kernels call and CUDA does not have."""
-    for name in sorted(set(re.findall(r"\bcombined_(\w+)\(", body))):
-        yield COMBINED.format(name=name, formula=FORMULAS[name], threads=THREADS)
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         text = DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
@@ -97,24 +70,14 @@ def helpers(body: str) -> Iterator[str]:
 
 def launch_of(kernel: Kernel) -> tuple[int, int]:
     """How many blocks a kernel runs in, and how many threads each of them has."""
-    rows = math.prod(kernel.sizes[: kernel.outer])
-    elements = math.prod(kernel.sizes[kernel.outer :])
-    if max(kernel.passes.values()) == 0:  # no rows: a thread for each element
-        return math.ceil(rows * elements / THREADS), THREADS
-    return rows, THREADS
+    return math.ceil(math.prod(kernel.sizes) / THREADS), THREADS
 
 
 class CUDAFunction(CFunction):
     """Writes the CUDA function of one kernel.
 
-    Without reductions, each thread has one element. With them, a block has a row, and each of its
-    threads takes every 256th element of it.
+    Each thread has one element.
     """
-
-    def __init__(self, kernel: Kernel):
-        super().__init__(kernel)
-        self.single = max(kernel.passes.values()) == 0
-        self.kept: set[Node] = set()  # a later pass computes it again
 
     def text(self) -> str:
         given = []
@@ -136,39 +99,14 @@ class CUDAFunction(CFunction):
 
     def write_rows(self) -> None:
         kernel = self.kernel
-        if self.single:
-            self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
-            self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
-            self.count_out("i", range(len(kernel.sizes)))
-        else:
-            self.write("const long long row = blockIdx.x;")
-            self.count_out("row", range(kernel.outer))
+        self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
+        self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
+        self.count_out("i", range(len(kernel.sizes)))
         self.write_outer(0)
-        for number in range(self.last + 1):
-            self.write_pass(number, alone=False)
+        self.write_pass(0, alone=False)
 
     def open_row(self, clauses: list[str], alone: bool) -> None:
-        if self.single:
-            return
-        kernel = self.kernel
-        loops = range(kernel.outer, len(kernel.sizes))
-        self.open(f"for (long long i = threadIdx.x; i < {self.count}; i += blockDim.x)")
-        self.count_out("i", loops)
-
-    def write_start(self, node: Node) -> list[str]:
-        """Each thread has an accumulator of its own."""
-        name = f"{self.names[node]}_acc"
-        self.write(f"{self.type_of_accumulator(node)} {name} = {self.start(node)};")
-        return []
-
-    def reduced(self, node: Node) -> str:
-        acc = self.accumulator(node)
-        self.write(f"{acc} = combined_{node.op}({acc});")
-        return super().reduced(node)
-
-    def type_of_accumulator(self, node: Node) -> str:
-        """float for float: each thread adds few numbers, and then sums are added to sums."""
-        return C_TYPES[node.dtype.name]
+        """There is nothing to open: the threads are the loops."""
 
 
 if __name__ == "__main__":
@@ -178,119 +116,69 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.capture import capture
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
+    from tinytorch.nn.activation import relu
 
-    for name in "comparison elementwise indexing reduction shape".split():
+    for name in "elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    PYTHON = [  # for each form of line in CUDA, the same in Python; a barrier is a `yield`
+    PYTHON = [  # for each form of line in CUDA, the same in Python
         (r"//.*", ""),
-        (r'(extern "C" __global__ void|template.* V) (\w+)\((.*)\)', r"def \2(t, \3):"),
-        (r"for \(int k = (.*); k >= (.*); k /= 2\)", r"for k in halves(\1, \2):"),
-        (r"for \(long long i = (.*); i < (.*); i \+= (.*)\)", r"for i in range(\1, \2, \3):"),
-        (r"if \((.*)\)", r"if \1:"),
-        (r"const V a = (.*), b = (.*);", r"a, b = \1, \2"),
-        (r"__shared__ \w+ (\w+).*;", r"\1 = t.shared.setdefault('\1', dict())"),
-        (r"__syncthreads\(\);", "yield"),
-        (r"= combined_(\w+)\(", r"= yield from combined_\1(t, "),
-        (r"(long long \w+ = .*|(threadIdx|blockDim).x) / ", r"\1 // "),
-        (r"const |\(long long\)|(long long|float|int|V)\*? |(?<=\d)f\b|[;{}]", ""),
+        (r'extern "C" __global__ void (\w+)\((.*)\) {', r"def \1(t, \2):"),
+        (r"if \((.*)\) return;", r"if \1: return"),
+        (r"(long long \w+ = .*) / ", r"\1 // "),
+        (r"const |\(long long\)|(long long|float)\*? |(?<=\d)f\b|[;}]", ""),
         (r"= (.*) \? (.*) : (.*)", r"= \2 if \1 else \3"),
         (r"\b(threadIdx|blockIdx|blockDim)", r"t.\1"),
     ]
 
-    def halves(k, last):
-        while k >= last:
-            yield k
-            k //= 2
-
-    def graph_of(function, *tensors):
+    def play(function, *tensors):
+        """Runs the kernels of a function on the simulator. Returns them, their text, and whether
+        they give what NumPy gives."""
         captured = capture(function, tensors, {}, list(tensors))
-        return simplify(captured.graph), [source.array for source in captured.sources]
-
-    def play(graph, arrays):
-        """Runs the kernels of a graph on the simulator. Returns them, their text, and whether they
-        give what NumPy gives."""
+        graph, arrays = simplify(captured.graph), [x.array for x in captured.sources]
         kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = cuda_source(kernels)
-        text = source[len(HEAD) :]
+        text = source[source.index('extern "C"') :]
         for pattern, new in PYTHON:
             text = re.sub(pattern, new, text)
-        names = {"halves": halves, "exp_float": np.exp}
+        names = {"exp_float": np.exp, "floor_divide_float": np.floor_divide}
         exec(text, names)
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
             memory = [values[node].ravel() for node in (*kernel.inputs, *kernel.outputs)]
             launch(names[kernel.name], *launch_of(kernel), *memory)
         pairs = zip(graph.outputs, graph.run(np, arrays), strict=True)
-        close = [np.allclose(values[node], x, 1e-5, 1e-6, equal_nan=True) for node, x in pairs]
-        return kernels, source, all(close)
+        return kernels, source, all((values[node] == want).all() for node, want in pairs)
 
-    def body(source):
-        return source[source.index("void k0") :].strip()
-
-    def one_element(t, x, out):  # what step 100m writes for a sum of rows
-        if t.number < 900:
-            out[t.number // 300] = x[t.number]
-
-    out = np.zeros(3, int)
-    launch(one_element, 4, 256, np.ones(900, int), out)
-    print(out)  # -> [1 1 1]
-
-    # A block for each row. The sum is there for all threads of the block, in the next pass, too.
     rng = np.random.default_rng(0)
-    x = tensor(rng.normal(size=(3, 300)).astype("f4") + 1)
-    (kernel,), source, right = play(*graph_of(lambda x: x / x.sum(1, keepdim=True), x))
-    print(body(source))
-    # -> void k0(const float* in0, float* out0) {
-    # ->     const long long row = blockIdx.x;
-    # ->     const long long i0 = row;
-    # ->     float sum_0_acc = 0;
-    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
-    # ->         const long long i1 = i;
-    # ->         const float x0 = in0[i0 * 300 + i1];
-    # ->         sum_0_acc += x0;
-    # ->     }
-    # ->     sum_0_acc = combined_sum(sum_0_acc);
-    # ->     const float sum_0 = sum_0_acc;
-    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
-    # ->         const long long i1 = i;
-    # ->         const float x1 = in0[i0 * 300 + i1];
-    # ->         const float divide_1 = x1 / sum_0;
-    # ->         out0[i0 * 300 + i1] = divide_1;
-    # ->     }
+    x, y, z = (tensor(rng.normal(size=s).astype("f4")) for s in ((6, 50), (50,), (4, 6, 1)))
+    (kernel,), source, right = play(lambda x, y: relu(x * 2 + y), x, y)
+    print(source[source.index("extern") :].strip())
+    # -> extern "C" __global__ void k0(const float* in0, const float* in1, float* out0) {
+    # ->     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    # ->     if (i >= 300) return;
+    # ->     const long long i1 = i % 50;
+    # ->     const long long i0 = i / 50;
+    # ->     const float x0 = in0[i0 * 50 + i1];
+    # ->     const float multiply_0 = x0 * 2.0f;
+    # ->     const float x1 = in1[i1];
+    # ->     const float add_1 = multiply_0 + x1;
+    # ->     const float maximum_2 = (add_1 > 0.0f) | (add_1 != add_1) ? add_1 : 0.0f;
+    # ->     out0[i0 * 50 + i1] = maximum_2;
     # -> }
-    print(kernel, launch_of(kernel), right)  # -> k0: 3 x 300 (sum, divide) (3, 256) True
+    print(kernel, launch_of(kernel), right)  # -> k0: 6 x 50 (multiply, add, maximum) (2, 256) True
 
-    # Two reductions of the same kind, one after the other: here the last barrier counts.
-    def variance(x):
-        return (x - x.mean(1, keepdim=True)).square().sum(1) / 299
+    # Three counters: the one in the middle is divided, then wrapped.
+    _, source, right = play(lambda x, z: (z + x[:4, None, :3]).exp(), x, z)
+    print(re.findall(r"i\d = .*", source), right)
+    # -> ['i2 = i % 3;', 'i1 = i / 3 % 6;', 'i0 = i / 18;'] True
 
-    (kernel,), source, right = play(*graph_of(variance, x))
-    print(source.count("V combined_sum("), source.count("= combined_sum("), right)  # -> 1 2 True
-
-    # A row may consist of several loops: the mean of a channel, over images and pixels.
-    images = tensor(rng.normal(size=(2, 4, 30)).astype("f4"))
-    (kernel,), source, right = play(*graph_of(lambda x: x.mean((0, 2)), images))
-    print(kernel, re.findall(r"i\d = .*", source), right)
-    # -> k0: 4 x 2 x 30 (sum, divide) ['i0 = row;', 'i2 = i % 30;', 'i1 = i / 30;'] True
-
-    # The text for a row does not say how many rows there are. Kernels with the same text and other
-    # numbers of blocks have functions of their own, so that a name has one launch.
-    kernels, source, right = play(*graph_of(lambda x: (x.sum(1), x[:2].sum(1)), x))
-    print(kernels, [launch_of(kernel) for kernel in kernels], right)
-    # -> [k0: 3 x 300 (sum), k1: 2 x 300 (sum)] [(3, 256), (2, 256)] True
-
-    # Other reductions; and without one, a thread has an element, as before.
-    a = Node("input", (), {}, (3, 300), np.dtype("float32"))
-    for op in ("mean", "prod"):
-        node = Node(op, (a,), {"axis": (1,)}, (3,), a.dtype)
-        (kernel,), source, right = play(Graph([a], [node], [node]), [x.array])
-        print(kernel, right)
-    # -> k0: 3 x 300 (mean) True
-    # -> k0: 3 x 300 (prod) True
-    (kernel,), source, right = play(*graph_of(lambda x: (x + 1).exp(), x))
-    print(launch_of(kernel), "blockIdx.x * blockDim.x" in source, right)  # -> (4, 256) True True
+    # What CUDA does not have; and a text that two kernels share.
+    _, source, right = play(lambda x, y: x // y, x, y)
+    print(source.count("__device__ inline float floor_divide_float("), right)  # -> 1 True
+    kernels, source, right = play(lambda x, y: (x.exp(), y.exp()), x, x + 1)
+    print(kernels, source.count("extern"), right)
+    # -> [k0: 300 (exp), k0: 300 (exp)] 1 True

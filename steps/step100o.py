@@ -1,24 +1,29 @@
-"""Step 100o: CUDA: a maximum with nan, and the other reductions
+"""Step 100o: CUDA: a block for each row
 
-Step 100n has sums, means and products. FORMULAS gets a row for each other reduction: `combined_max`
-takes the larger of two numbers, `combined_any` a | b.
+The class of step 100n gets the sum of a row wrong: every thread writes its own element to the place
+of the sum, and the last one to write wins. The demo shows this first: a row of ones adds up to 1.
 
-max needs more than a formula: every comparison with nan is false, so max would skip a nan, while
-NumPy's result is nan. As in C (step 100h), each thread has an int that records whether it has seen
-one. At the end of the row there are two trees instead of one:
+The C code adds in a loop. On a GPU, a block takes the row, and its threads divide the loop:
 
-    max_0_acc = combined_max(max_0_acc);        256 numbers -> 1
-    max_0_nan = combined_any(max_0_nan);        256 ints -> 1, and all threads know it
-    const float max_0 = max_0_nan ? NAN : max_0_acc;
+    thread 0 takes elements 0, 256, 512 ...        each thread: an accumulator of its own
+    thread 1 takes elements 1, 257, 513 ...
+    ...
+    combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight steps in shared memory
 
-The trap: max starts from -INFINITY, and the result of any is a uint8_t. NVRTC, the compiler that a
-program calls while it runs, has no header files, so HEAD defines these names. nvcc, the compiler
-for files, has the header files, and would refuse a second definition; hence the #ifdef.
+Neighbouring threads read neighbouring elements, so the reads are coalesced (step 69b). After
+`combined_sum` all threads know the sum, and a later pass can go over the row again. CFunction
+writes the passes; only the loop over a row and the end of a reduction are new.
 
-(PyTorch's reductions on a GPU are trees too; its max uses a comparison that knows nan.)
+The C code adds floats in a double. Here float is enough: a thread adds few numbers, then the sums
+are added in pairs, and the error grows with the number of these steps, not with the length of the
+row. On most GPUs, doubles are slow.
 
-Changed: HEAD, FORMULAS, CUDAFunction.write_start, .reduced, .type_of_accumulator.
-Try: remove the line that writes `combined_any`. Which line of the demo becomes False, and why?
+The trap is the last barrier of COMBINED. Without it, a fast thread could reach the next sum of the
+kernel and overwrite box[0] before slow threads have read it.
+
+Changed: helpers, launch_of, CUDAFunction. New: COMBINED, FORMULAS, CUDAFunction.write_start,
+.reduced, .type_of_accumulator.
+Try: remove that barrier. Which line of the demo changes?
 """
 
 import math
@@ -33,21 +38,6 @@ from tinytorch.compiler.kernel import Kernel
 THREADS = 256  # of a block
 
 HEAD = """\
-#ifdef __CUDACC_RTC__
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long long int64_t;
-typedef unsigned long long uint64_t;
-#define INT64_MIN (-9223372036854775807LL - 1)
-#define INFINITY __int_as_float(0x7f800000)
-#define NAN __int_as_float(0x7fffffff)
-#else
-#include <stdint.h>
-#endif
 __device__ inline float erf_float(float x) { return erff(x); }
 __device__ inline double erf_double(double x) { return erf(x); }
 __device__ inline float exp_float(float x) { return expf(x); }
@@ -76,10 +66,6 @@ FORMULAS = {
     "sum": "a + b",
     "mean": "a + b",
     "prod": "a * b",
-    "max": "b > a ? b : a",
-    "min": "b < a ? b : a",
-    "any": "a | b",
-    "all": "a & b",
 }
 
 
@@ -173,21 +159,16 @@ class CUDAFunction(CFunction):
         """Each thread has an accumulator of its own."""
         name = f"{self.names[node]}_acc"
         self.write(f"{self.type_of_accumulator(node)} {name} = {self.start(node)};")
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            self.write(f"int {name.replace('_acc', '_nan')} = 0;")
         return []
 
     def reduced(self, node: Node) -> str:
         acc = self.accumulator(node)
         self.write(f"{acc} = combined_{node.op}({acc});")
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            nan = acc.replace("_acc", "_nan")
-            self.write(f"{nan} = combined_any({nan});")
         return super().reduced(node)
 
     def type_of_accumulator(self, node: Node) -> str:
         """float for float: each thread adds few numbers, and then sums are added to sums."""
-        return "int" if node.op in ("any", "all") else C_TYPES[node.dtype.name]
+        return C_TYPES[node.dtype.name]
 
 
 if __name__ == "__main__":
@@ -216,7 +197,7 @@ if __name__ == "__main__":
         (r"__syncthreads\(\);", "yield"),
         (r"= combined_(\w+)\(", r"= yield from combined_\1(t, "),
         (r"(long long \w+ = .*|(threadIdx|blockDim).x) / ", r"\1 // "),
-        (r"const |\(long long\)|(long long|float|int|u?int\d+_t|V)\*? |(?<=\d)f\b|[;{}]", ""),
+        (r"const |\(long long\)|(long long|float|int|V)\*? |(?<=\d)f\b|[;{}]", ""),
         (r"= (.*) \? (.*) : (.*)", r"= \2 if \1 else \3"),
         (r"\b(threadIdx|blockIdx|blockDim)", r"t.\1"),
     ]
@@ -238,14 +219,7 @@ if __name__ == "__main__":
         text = source[len(HEAD) :]
         for pattern, new in PYTHON:
             text = re.sub(pattern, new, text)
-        names = {
-            "halves": halves,
-            "exp_float": np.exp,
-            "uint8_t": np.uint8,
-            "INFINITY": np.inf,
-            "NAN": np.nan,
-            "INT64_MIN": -(2**63),
-        }
+        names = {"halves": halves, "exp_float": np.exp}
         exec(text, names)
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
@@ -258,44 +232,65 @@ if __name__ == "__main__":
     def body(source):
         return source[source.index("void k0") :].strip()
 
-    # The largest of each row: two accumulators.
+    def one_element(t, x, out):  # what step 100n writes for a sum of rows
+        if t.number < 900:
+            out[t.number // 300] = x[t.number]
+
+    out = np.zeros(3, int)
+    launch(one_element, 4, 256, np.ones(900, int), out)
+    print(out)  # -> [1 1 1]
+
+    # A block for each row. The sum is there for all threads of the block, in the next pass, too.
     rng = np.random.default_rng(0)
-    x = tensor(rng.normal(size=(3, 300)).astype("f4"))
-    graph, arrays = graph_of(lambda x: x.amax(1), x)
-    print(body(play(graph, arrays)[1]))
+    x = tensor(rng.normal(size=(3, 300)).astype("f4") + 1)
+    (kernel,), source, right = play(*graph_of(lambda x: x / x.sum(1, keepdim=True), x))
+    print(body(source))
     # -> void k0(const float* in0, float* out0) {
     # ->     const long long row = blockIdx.x;
     # ->     const long long i0 = row;
-    # ->     float max_0_acc = (-INFINITY);
-    # ->     int max_0_nan = 0;
+    # ->     float sum_0_acc = 0;
     # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
     # ->         const long long i1 = i;
     # ->         const float x0 = in0[i0 * 300 + i1];
-    # ->         max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->         max_0_nan |= x0 != x0;
+    # ->         sum_0_acc += x0;
     # ->     }
-    # ->     max_0_acc = combined_max(max_0_acc);
-    # ->     max_0_nan = combined_any(max_0_nan);
-    # ->     const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->     out0[i0] = max_0;
+    # ->     sum_0_acc = combined_sum(sum_0_acc);
+    # ->     const float sum_0 = sum_0_acc;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float x1 = in0[i0 * 300 + i1];
+    # ->         const float divide_1 = x1 / sum_0;
+    # ->         out0[i0 * 300 + i1] = divide_1;
+    # ->     }
     # -> }
+    print(kernel, launch_of(kernel), right)  # -> k0: 3 x 300 (sum, divide) (3, 256) True
 
-    # One nan makes its row's result nan, and leaves those of other rows alone.
-    arrays[0][1, 7] = np.nan
-    print(play(graph, arrays)[2], graph.run(np, arrays)[0].round(4))
-    # -> True [3.066     nan 2.4724]
+    # Two reductions of the same kind, one after the other: here the last barrier counts.
+    def variance(x):
+        return (x - x.mean(1, keepdim=True)).square().sum(1) / 299
 
-    # The other reductions, of floats, integers and bools.
-    arrays[0][2] = 0
-    for op, kind in (("min", "f4"), ("max", "i8"), ("min", "i8"), ("any", "f4"), ("all", "bool")):
-        array = arrays[0][[0, 2]].astype(kind)
-        a = Node("input", (), {}, array.shape, array.dtype)
-        bools = op in ("any", "all")
-        node = Node(op, (a,), {"axis": (1,)}, (2,), np.dtype(bool) if bools else a.dtype)
-        _, source, right = play(Graph([a], [node], [node]), [array])
-        print(op, kind, re.search(r"\w+ \w+_acc = .*;", source)[0], right)
-    # -> min f4 float min_0_acc = INFINITY; True
-    # -> max i8 int64_t max_0_acc = INT64_MIN; True
-    # -> min i8 int64_t min_0_acc = 9223372036854775807; True
-    # -> any f4 int any_0_acc = 0; True
-    # -> all bool int all_0_acc = 1; True
+    (kernel,), source, right = play(*graph_of(variance, x))
+    print(source.count("V combined_sum("), source.count("= combined_sum("), right)  # -> 1 2 True
+
+    # A row may consist of several loops: the mean of a channel, over images and pixels.
+    images = tensor(rng.normal(size=(2, 4, 30)).astype("f4"))
+    (kernel,), source, right = play(*graph_of(lambda x: x.mean((0, 2)), images))
+    print(kernel, re.findall(r"i\d = .*", source), right)
+    # -> k0: 4 x 2 x 30 (sum, divide) ['i0 = row;', 'i2 = i % 30;', 'i1 = i / 30;'] True
+
+    # The text for a row does not say how many rows there are. Kernels with the same text and other
+    # numbers of blocks have functions of their own, so that a name has one launch.
+    kernels, source, right = play(*graph_of(lambda x: (x.sum(1), x[:2].sum(1)), x))
+    print(kernels, [launch_of(kernel) for kernel in kernels], right)
+    # -> [k0: 3 x 300 (sum), k1: 2 x 300 (sum)] [(3, 256), (2, 256)] True
+
+    # Other reductions; and without one, a thread has an element, as before.
+    a = Node("input", (), {}, (3, 300), np.dtype("float32"))
+    for op in ("mean", "prod"):
+        node = Node(op, (a,), {"axis": (1,)}, (3,), a.dtype)
+        (kernel,), source, right = play(Graph([a], [node], [node]), [x.array])
+        print(kernel, right)
+    # -> k0: 3 x 300 (mean) True
+    # -> k0: 3 x 300 (prod) True
+    (kernel,), source, right = play(*graph_of(lambda x: (x + 1).exp(), x))
+    print(launch_of(kernel), "blockIdx.x * blockDim.x" in source, right)  # -> (4, 256) True True

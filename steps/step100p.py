@@ -1,27 +1,24 @@
-"""Step 100p: CUDA: shared memory for later passes
+"""Step 100p: CUDA: a maximum with nan, and the other reductions
 
-Softmax takes three passes over a row: the largest element, the sum of the exponentials, the
-division. The third pass needs exp(x - max) again. Step 100o computes it again, and exp costs as
-much as twenty additions. The C code keeps such values in an array on the stack (`kernel.kept`, step
-99r).
+Step 100o has sums, means and products. FORMULAS gets a row for each other reduction: `combined_max`
+takes the larger of two numbers, `combined_any` a | b.
 
-A block can keep them in its shared memory, which is as fast as a cache (step 69d):
+max needs more than a formula: every comparison with nan is false, so max would skip a nan, while
+NumPy's result is nan. As in C (step 100h), each thread has an int that records whether it has seen
+one. At the end of the row there are two trees instead of one:
 
-    pass 2    exp_2_row[i1] = exp_2;              thread 0 writes 0, 256; thread 1 writes 1, 257
-    pass 3    const float exp_2 = exp_2_row[i1];  thread 0 reads 0, 256; ...
+    max_0_acc = combined_max(max_0_acc);        256 numbers -> 1
+    max_0_nan = combined_any(max_0_nan);        256 ints -> 1, and all threads know it
+    const float max_0 = max_0_nan ? NAN : max_0_acc;
 
-No barrier is needed in between: each thread takes the same elements in each pass, so it reads only
-what it has written itself.
+The trap: max starts from -INFINITY, and the result of any is a uint8_t. NVRTC, the compiler that a
+program calls while it runs, has no header files, so HEAD defines these names. nvcc, the compiler
+for files, has the header files, and would refuse a second definition; hence the #ifdef.
 
-The trap is the size. A row of 300 floats takes 1,200 bytes. A block has 48 KB, a part of which the
-trees of the reductions need; so up to 40 KB are used. For a longer row, the values are computed
-again.
+(PyTorch's reductions on a GPU are trees too; its max uses a comparison that knows nan.)
 
-(PyTorch's softmax on a GPU keeps short rows in registers, "persistent", and long ones in shared
-memory, or reads them again.)
-
-Changed: CUDAFunction.__init__, .write_rows. New: SHARED_BYTES.
-Try: set SHARED_BYTES to 0, and count exp_float in the kernel of the demo.
+Changed: HEAD, FORMULAS, CUDAFunction.write_start, .reduced, .type_of_accumulator.
+Try: remove the line that writes `combined_any`. Which line of the demo becomes False, and why?
 """
 
 import math
@@ -34,7 +31,6 @@ from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
 
 THREADS = 256  # of a block
-SHARED_BYTES = 40 * 1024  # for the values of a row that a later pass needs
 
 HEAD = """\
 #ifdef __CUDACC_RTC__
@@ -132,8 +128,7 @@ class CUDAFunction(CFunction):
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
         self.single = max(kernel.passes.values()) == 0
-        fits = self.count * sum(x.dtype.itemsize for x in kernel.kept) <= SHARED_BYTES
-        self.kept = kernel.kept if fits else set()
+        self.kept: set[Node] = set()  # a later pass computes it again
 
     def text(self) -> str:
         given = []
@@ -162,10 +157,6 @@ class CUDAFunction(CFunction):
         else:
             self.write("const long long row = blockIdx.x;")
             self.count_out("row", range(kernel.outer))
-        for node in kernel.nodes:
-            if node in self.kept:
-                name = f"{self.names[node]}_row[{self.count}]"
-                self.write(f"__shared__ {self.c_type(node)} {name};")
         self.write_outer(0)
         for number in range(self.last + 1):
             self.write_pass(number, alone=False)
@@ -206,10 +197,10 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.capture import capture
     from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
-    from tinytorch.ops.softmax import softmax
 
     for name in "comparison elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
@@ -267,16 +258,14 @@ if __name__ == "__main__":
     def body(source):
         return source[source.index("void k0") :].strip()
 
-    # Softmax: exp is computed once, and the last pass finds it in shared memory.
+    # The largest of each row: two accumulators.
     rng = np.random.default_rng(0)
     x = tensor(rng.normal(size=(3, 300)).astype("f4"))
-    graph, arrays = graph_of(lambda x: softmax(x, 1), x)
-    (kernel,), source, right = play(graph, arrays)
-    print(body(source))
+    graph, arrays = graph_of(lambda x: x.amax(1), x)
+    print(body(play(graph, arrays)[1]))
     # -> void k0(const float* in0, float* out0) {
     # ->     const long long row = blockIdx.x;
     # ->     const long long i0 = row;
-    # ->     __shared__ float exp_2_row[300];
     # ->     float max_0_acc = (-INFINITY);
     # ->     int max_0_nan = 0;
     # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
@@ -288,30 +277,25 @@ if __name__ == "__main__":
     # ->     max_0_acc = combined_max(max_0_acc);
     # ->     max_0_nan = combined_any(max_0_nan);
     # ->     const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->     float sum_3_acc = 0;
-    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
-    # ->         const long long i1 = i;
-    # ->         const float x1 = in0[i0 * 300 + i1];
-    # ->         const float subtract_1 = x1 - max_0;
-    # ->         const float exp_2 = exp_float(subtract_1);
-    # ->         exp_2_row[i1] = exp_2;
-    # ->         sum_3_acc += exp_2;
-    # ->     }
-    # ->     sum_3_acc = combined_sum(sum_3_acc);
-    # ->     const float sum_3 = sum_3_acc;
-    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
-    # ->         const long long i1 = i;
-    # ->         const float exp_2 = exp_2_row[i1];
-    # ->         const float divide_4 = exp_2 / sum_3;
-    # ->         out0[i0 * 300 + i1] = divide_4;
-    # ->     }
+    # ->     out0[i0] = max_0;
     # -> }
-    print(launch_of(kernel), right)  # -> (3, 256) True
 
-    # A row of more than 40 KB is computed again, as it was in step 100n.
-    for n in (300, 12_000):
-        (kernel,) = fuse(graph_of(lambda x: softmax(x, 1), tensor(np.ones((3, n), "f4")))[0])
-        text = body(cuda_source([kernel]))
-        print(n, "exp:", text.count("exp_float("), "shared:", text.count("__shared__"))
-    # -> 300 exp: 1 shared: 1
-    # -> 12000 exp: 2 shared: 0
+    # One nan makes its row's result nan, and leaves those of other rows alone.
+    arrays[0][1, 7] = np.nan
+    print(play(graph, arrays)[2], graph.run(np, arrays)[0].round(4))
+    # -> True [3.066     nan 2.4724]
+
+    # The other reductions, of floats, integers and bools.
+    arrays[0][2] = 0
+    for op, kind in (("min", "f4"), ("max", "i8"), ("min", "i8"), ("any", "f4"), ("all", "bool")):
+        array = arrays[0][[0, 2]].astype(kind)
+        a = Node("input", (), {}, array.shape, array.dtype)
+        bools = op in ("any", "all")
+        node = Node(op, (a,), {"axis": (1,)}, (2,), np.dtype(bool) if bools else a.dtype)
+        _, source, right = play(Graph([a], [node], [node]), [array])
+        print(op, kind, re.search(r"\w+ \w+_acc = .*;", source)[0], right)
+    # -> min f4 float min_0_acc = INFINITY; True
+    # -> max i8 int64_t max_0_acc = INT64_MIN; True
+    # -> min i8 int64_t min_0_acc = 9223372036854775807; True
+    # -> any f4 int any_0_acc = 0; True
+    # -> all bool int all_0_acc = 1; True

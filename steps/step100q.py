@@ -1,29 +1,27 @@
-"""Step 100q: CUDA: a tile of columns
+"""Step 100q: CUDA: shared memory for later passes
 
-The gradient of a bias is the sum over the batch: x.sum(0). A "row" of this reduction is a column
-of the array. With a block for each column, the 32 threads of a warp would read 32 places that are
-a row apart. Each read brings 32 bytes, of which 4 are used. For sums like this, kernel.columns
-says that the last loop belongs to the results.
+Softmax takes three passes over a row: the largest element, the sum of the exponentials, the
+division. The third pass needs exp(x - max) again. Step 100p computes it again, and exp costs as
+much as twenty additions. The C code keeps such values in an array on the stack (`kernel.kept`, step
+99r).
 
-So a block takes 32 columns side by side, a tile:
+A block can keep them in its shared memory, which is as fast as a cache (step 69d):
 
-    threads   0 ..  31    row 0, columns 0 .. 31         then row 8, 16, ...
-    threads  32 ..  63    row 1                          then row 9, 17, ...
-    ...
-    threads 224 .. 255    row 7
+    pass 2    exp_2_row[i1] = exp_2;              thread 0 writes 0, 256; thread 1 writes 1, 257
+    pass 3    const float exp_2 = exp_2_row[i1];  thread 0 reads 0, 256; ...
 
-A warp reads 128 contiguous bytes, and uses all of them. `combined` stops halving at a width of 32
-numbers, one for each column: thread j and thread j + 32 k add for the same column.
+No barrier is needed in between: each thread takes the same elements in each pass, so it reads only
+what it has written itself.
 
-The trap is the last tile. Threads beyond the last column must not return, as they do in step 100m:
-the other threads would wait for them at the barrier. So they take the last column once more, and
-write the same number to the same place as the thread that it belongs to, which is harmless.
+The trap is the size. A row of 300 floats takes 1,200 bytes. A block has 48 KB, a part of which the
+trees of the reductions need; so up to 40 KB are used. For a longer row, the values are computed
+again.
 
-The module is finished. Its text has been compiled by NVIDIA's compiler, and by a C++ compiler with
-a simulation of the threads (tests/compiler/test_cuda_code.py).
+(PyTorch's softmax on a GPU keeps short rows in registers, "persistent", and long ones in shared
+memory, or reads them again.)
 
-Changed: COMBINED, launch_of, CUDAFunction. New: TILE. Rows of at most 32 elements get 32 threads.
-Try: let threads beyond the last column return, and read what the simulator says.
+Changed: CUDAFunction.__init__, .write_rows. New: SHARED_BYTES.
+Try: set SHARED_BYTES to 0, and count exp_float in the kernel of the demo.
 """
 
 import math
@@ -36,7 +34,6 @@ from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
 
 THREADS = 256  # of a block
-TILE = 32  # columns of a block, where a block has several
 SHARED_BYTES = 40 * 1024  # for the values of a row that a later pass needs
 
 HEAD = """\
@@ -61,20 +58,20 @@ __device__ inline float exp_float(float x) { return expf(x); }
 __device__ inline double exp_double(double x) { return exp(x); }
 """
 # The threads of a block put their numbers side by side, and half of them add those of the others,
-# until `width` numbers are left: one, or one for each column.
+# until one number is left.
 COMBINED = """\
-template <class V> __device__ V combined_{name}(V value, int width) {{
+template <class V> __device__ V combined_{name}(V value) {{
     __shared__ V box[{threads}];
     box[threadIdx.x] = value;
     __syncthreads();
-    for (int k = blockDim.x / 2; k >= width; k /= 2) {{
+    for (int k = blockDim.x / 2; k >= 1; k /= 2) {{
         if (threadIdx.x < k) {{
             const V a = box[threadIdx.x], b = box[threadIdx.x + k];
             box[threadIdx.x] = {formula};
         }}
         __syncthreads();
     }}
-    const V result = box[threadIdx.x % width];
+    const V result = box[0];
     __syncthreads();
     return result;
 }}
@@ -120,25 +117,21 @@ def launch_of(kernel: Kernel) -> tuple[int, int]:
     """How many blocks a kernel runs in, and how many threads each of them has."""
     rows = math.prod(kernel.sizes[: kernel.outer])
     elements = math.prod(kernel.sizes[kernel.outer :])
-    if kernel.columns:
-        return rows * math.ceil(kernel.sizes[-1] / TILE), THREADS
     if max(kernel.passes.values()) == 0:  # no rows: a thread for each element
         return math.ceil(rows * elements / THREADS), THREADS
-    return rows, THREADS if elements > TILE else TILE
+    return rows, THREADS
 
 
 class CUDAFunction(CFunction):
     """Writes the CUDA function of one kernel.
 
-    Without reductions, each thread has one element. With them, a block has a row (or a tile of
-    columns), and each of its threads takes every 256th element of it (every 8th of its column).
+    Without reductions, each thread has one element. With them, a block has a row, and each of its
+    threads takes every 256th element of it.
     """
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
-        self.in_blocks = False
-        self.later: set[Node] = set()
-        self.single = max(kernel.passes.values()) == 0 and not kernel.columns
+        self.single = max(kernel.passes.values()) == 0
         fits = self.count * sum(x.dtype.itemsize for x in kernel.kept) <= SHARED_BYTES
         self.kept = kernel.kept if fits else set()
 
@@ -166,16 +159,6 @@ class CUDAFunction(CFunction):
             self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
             self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
             self.count_out("i", range(len(kernel.sizes)))
-        elif kernel.columns:
-            tiles = math.ceil(kernel.sizes[-1] / TILE)
-            last = kernel.sizes[-1] - 1
-            self.counters[-1] = "column"
-            self.write(f"const long long tile = blockIdx.x % {tiles};")
-            self.write(f"const long long own = tile * {TILE} + threadIdx.x % {TILE};")
-            self.write(f"const long long column = own < {last} ? own : {last};")
-            if kernel.outer:
-                self.write(f"const long long row = blockIdx.x / {tiles};")
-                self.count_out("row", range(kernel.outer))
         else:
             self.write("const long long row = blockIdx.x;")
             self.count_out("row", range(kernel.outer))
@@ -191,11 +174,8 @@ class CUDAFunction(CFunction):
         if self.single:
             return
         kernel = self.kernel
-        loops = range(kernel.outer, len(kernel.sizes) - kernel.columns)
-        first, step = "threadIdx.x", "blockDim.x"
-        if kernel.columns:
-            first, step = f"threadIdx.x / {TILE}", f"blockDim.x / {TILE}"
-        self.open(f"for (long long i = {first}; i < {self.count}; i += {step})")
+        loops = range(kernel.outer, len(kernel.sizes))
+        self.open(f"for (long long i = threadIdx.x; i < {self.count}; i += blockDim.x)")
         self.count_out("i", loops)
 
     def write_start(self, node: Node) -> list[str]:
@@ -207,12 +187,11 @@ class CUDAFunction(CFunction):
         return []
 
     def reduced(self, node: Node) -> str:
-        width = TILE if self.kernel.columns else 1
         acc = self.accumulator(node)
-        self.write(f"{acc} = combined_{node.op}({acc}, {width});")
+        self.write(f"{acc} = combined_{node.op}({acc});")
         if node.op in ("max", "min") and node.dtype.kind == "f":
             nan = acc.replace("_acc", "_nan")
-            self.write(f"{nan} = combined_any({nan}, {width});")
+            self.write(f"{nan} = combined_any({nan});")
         return super().reduced(node)
 
     def type_of_accumulator(self, node: Node) -> str:
@@ -230,6 +209,7 @@ if __name__ == "__main__":
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
+    from tinytorch.ops.softmax import softmax
 
     for name in "comparison elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
@@ -245,7 +225,7 @@ if __name__ == "__main__":
         (r"__syncthreads\(\);", "yield"),
         (r"= combined_(\w+)\(", r"= yield from combined_\1(t, "),
         (r"(long long \w+ = .*|(threadIdx|blockDim).x) / ", r"\1 // "),
-        (r"const |\(long long\)|(long long|float|int|V)\*? |(?<=\d)f\b|[;{}]", ""),
+        (r"const |\(long long\)|(long long|float|int|u?int\d+_t|V)\*? |(?<=\d)f\b|[;{}]", ""),
         (r"= (.*) \? (.*) : (.*)", r"= \2 if \1 else \3"),
         (r"\b(threadIdx|blockIdx|blockDim)", r"t.\1"),
     ]
@@ -267,7 +247,14 @@ if __name__ == "__main__":
         text = source[len(HEAD) :]
         for pattern, new in PYTHON:
             text = re.sub(pattern, new, text)
-        names = {"halves": halves, "exp_float": np.exp, "INFINITY": np.inf, "NAN": np.nan}
+        names = {
+            "halves": halves,
+            "exp_float": np.exp,
+            "uint8_t": np.uint8,
+            "INFINITY": np.inf,
+            "NAN": np.nan,
+            "INT64_MIN": -(2**63),
+        }
         exec(text, names)
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
@@ -280,62 +267,51 @@ if __name__ == "__main__":
     def body(source):
         return source[source.index("void k0") :].strip()
 
-    # What a warp of 32 threads reads, in pieces of 32 bytes: down a column, and side by side.
-    down, side = {i * 70 * 4 // 32 for i in range(32)}, {j * 4 // 32 for j in range(32)}
-    print(len(down), len(side))  # -> 32 4
-
-    # 70 columns are three tiles. What a later pass needs (exp) goes through an array: shared memory
-    # has no place for the columns of a long array.
+    # Softmax: exp is computed once, and the last pass finds it in shared memory.
     rng = np.random.default_rng(0)
-    x = tensor(rng.normal(size=(30, 70)).astype("f4"))
-    (kernel,), source, right = play(*graph_of(lambda x: x.exp() - x.sum(0), x))
+    x = tensor(rng.normal(size=(3, 300)).astype("f4"))
+    graph, arrays = graph_of(lambda x: softmax(x, 1), x)
+    (kernel,), source, right = play(graph, arrays)
     print(body(source))
-    # -> void k0(const float* in0, float* out0, float* out1) {
-    # ->     const long long tile = blockIdx.x % 3;
-    # ->     const long long own = tile * 32 + threadIdx.x % 32;
-    # ->     const long long column = own < 69 ? own : 69;
-    # ->     float sum_1_acc = 0;
-    # ->     for (long long i = threadIdx.x / 32; i < 30; i += blockDim.x / 32) {
-    # ->         const long long i0 = i;
-    # ->         const float x0 = in0[i0 * 70 + column];
-    # ->         const float exp_0 = exp_float(x0);
-    # ->         out1[i0 * 70 + column] = exp_0;
-    # ->         sum_1_acc += x0;
+    # -> void k0(const float* in0, float* out0) {
+    # ->     const long long row = blockIdx.x;
+    # ->     const long long i0 = row;
+    # ->     __shared__ float exp_2_row[300];
+    # ->     float max_0_acc = (-INFINITY);
+    # ->     int max_0_nan = 0;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float x0 = in0[i0 * 300 + i1];
+    # ->         max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
+    # ->         max_0_nan |= x0 != x0;
     # ->     }
-    # ->     sum_1_acc = combined_sum(sum_1_acc, 32);
-    # ->     const float sum_1 = sum_1_acc;
-    # ->     for (long long i = threadIdx.x / 32; i < 30; i += blockDim.x / 32) {
-    # ->         const long long i0 = i;
-    # ->         const float exp_0 = out1[i0 * 70 + column];
-    # ->         const float subtract_2 = exp_0 - sum_1;
-    # ->         out0[i0 * 70 + column] = subtract_2;
+    # ->     max_0_acc = combined_max(max_0_acc);
+    # ->     max_0_nan = combined_any(max_0_nan);
+    # ->     const float max_0 = max_0_nan ? NAN : max_0_acc;
+    # ->     float sum_3_acc = 0;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float x1 = in0[i0 * 300 + i1];
+    # ->         const float subtract_1 = x1 - max_0;
+    # ->         const float exp_2 = exp_float(subtract_1);
+    # ->         exp_2_row[i1] = exp_2;
+    # ->         sum_3_acc += exp_2;
+    # ->     }
+    # ->     sum_3_acc = combined_sum(sum_3_acc);
+    # ->     const float sum_3 = sum_3_acc;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float exp_2 = exp_2_row[i1];
+    # ->         const float divide_4 = exp_2 / sum_3;
+    # ->         out0[i0 * 300 + i1] = divide_4;
     # ->     }
     # -> }
-    print(kernel, launch_of(kernel), right)  # -> k0: 30 x 70 (exp, sum, subtract) (3, 256) True
+    print(launch_of(kernel), right)  # -> (3, 256) True
 
-    # Several blocks of rows: two tiles for each of 6.
-    y = tensor(rng.normal(size=(2, 3, 40, 33)).astype("f4"))
-    (kernel,), source, right = play(*graph_of(lambda y: y.sum(2), y))
-    print(kernel, re.findall(r"(?:row|i\d) = .*", source), launch_of(kernel), right)
-    # -> k0: 6 x 40 x 33 (sum) ['row = blockIdx.x / 2;', 'i0 = row;', 'i1 = i;'] (12, 256) True
-
-    # The nan of one column.
-    graph, arrays = graph_of(lambda x: x.amax(0), x)
-    arrays[0][3, 1] = np.nan
-    (kernel,), source, right = play(graph, arrays)
-    print(re.findall(r"= (combined_\w+\(max.*);", source), right)
-    # -> ['combined_max(max_0_acc, 32)', 'combined_any(max_0_nan, 32)'] True
-
-    # Short rows get 32 threads: others would have nothing to do.
-    for n in (32, 33):
-        (kernel,) = fuse(graph_of(lambda x: x.sum(1), x[:, :n])[0])
-        print(launch_of(kernel))
-    # -> (30, 32)
-    # -> (30, 256)
-
-    # Rows and elements, as before.
-    for function in (lambda x: x / x.sum(1, keepdim=True), lambda x: x.exp()):
-        (kernel,), source, right = play(*graph_of(function, x))
-        print(kernel, launch_of(kernel), right)
-    # -> k0: 30 x 70 (sum, divide) (30, 256) True
-    # -> k0: 2100 (exp) (9, 256) True
+    # A row of more than 40 KB is computed again, as it was in step 100o.
+    for n in (300, 12_000):
+        (kernel,) = fuse(graph_of(lambda x: softmax(x, 1), tensor(np.ones((3, n), "f4")))[0])
+        text = body(cuda_source([kernel]))
+        print(n, "exp:", text.count("exp_float("), "shared:", text.count("__shared__"))
+    # -> 300 exp: 1 shared: 1
+    # -> 12000 exp: 2 shared: 0

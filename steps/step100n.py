@@ -18,9 +18,8 @@ the threads beyond the last element return at once. CUDA has most of C's functio
 The trap: blockIdx.x and blockDim.x are unsigned ints of 32 bits. Without the cast to (long long),
 element number 2 ** 32 would be element 0.
 
-You may not have a GPU. So the demo translates the text into Python with a few regular expressions,
-and the simulator of topic 69 runs that, thread by thread. (PyTorch's compiler writes Triton for a
-GPU. There a program has a block of elements instead of one, and finds it with tl.program_id.)
+The demo runs the kernels on the simulator, as step 100m does. (PyTorch's compiler writes Triton for
+a GPU. There a program has a block of elements instead of one, and finds it with tl.program_id.)
 
 New: THREADS, HEAD, cuda_source, helpers, launch_of, CUDAFunction.
 Try: remove the line with `return;`. Which index does the simulator report?
@@ -119,20 +118,11 @@ if __name__ == "__main__":
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
+    from tinytorch.kernels.translation import kernels_of
     from tinytorch.nn.activation import relu
 
     for name in "elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-
-    PYTHON = [  # for each form of line in CUDA, the same in Python
-        (r"//.*", ""),
-        (r'extern "C" __global__ void (\w+)\((.*)\) {', r"def \1(t, \2):"),
-        (r"if \((.*)\) return;", r"if \1: return"),
-        (r"(long long \w+ = .*) / ", r"\1 // "),
-        (r"const |\(long long\)|(long long|float)\*? |(?<=\d)f\b|[;}]", ""),
-        (r"= (.*) \? (.*) : (.*)", r"= \2 if \1 else \3"),
-        (r"\b(threadIdx|blockIdx|blockDim)", r"t.\1"),
-    ]
 
     def play(function, *tensors):
         """Runs the kernels of a function on the simulator. Returns them, their text, and whether
@@ -141,15 +131,11 @@ if __name__ == "__main__":
         graph, arrays = simplify(captured.graph), [x.array for x in captured.sources]
         kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = cuda_source(kernels)
-        text = source[source.index('extern "C"') :]
-        for pattern, new in PYTHON:
-            text = re.sub(pattern, new, text)
-        names = {"exp_float": np.exp, "floor_divide_float": np.floor_divide}
-        exec(text, names)
+        functions = kernels_of(source)
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
             memory = [values[node].ravel() for node in (*kernel.inputs, *kernel.outputs)]
-            launch(names[kernel.name], *launch_of(kernel), *memory)
+            launch(functions[kernel.name], *launch_of(kernel), *memory)
         pairs = zip(graph.outputs, graph.run(np, arrays), strict=True)
         return kernels, source, all((values[node] == want).all() for node, want in pairs)
 

@@ -182,30 +182,10 @@ if __name__ == "__main__":
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
+    from tinytorch.kernels.translation import kernels_of
 
     for name in "comparison elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-
-    PYTHON = [  # for each form of line in CUDA, the same in Python; a barrier is a `yield`
-        (r"//.*", ""),
-        (r'(extern "C" __global__ void|template.* V) (\w+)\((.*)\)', r"def \2(t, \3):"),
-        (r"for \(int k = (.*); k >= (.*); k /= 2\)", r"for k in halves(\1, \2):"),
-        (r"for \(long long i = (.*); i < (.*); i \+= (.*)\)", r"for i in range(\1, \2, \3):"),
-        (r"if \((.*)\)", r"if \1:"),
-        (r"const V a = (.*), b = (.*);", r"a, b = \1, \2"),
-        (r"__shared__ \w+ (\w+).*;", r"\1 = t.shared.setdefault('\1', dict())"),
-        (r"__syncthreads\(\);", "yield"),
-        (r"= combined_(\w+)\(", r"= yield from combined_\1(t, "),
-        (r"(long long \w+ = .*|(threadIdx|blockDim).x) / ", r"\1 // "),
-        (r"const |\(long long\)|(long long|float|int|V)\*? |(?<=\d)f\b|[;{}]", ""),
-        (r"= (.*) \? (.*) : (.*)", r"= \2 if \1 else \3"),
-        (r"\b(threadIdx|blockIdx|blockDim)", r"t.\1"),
-    ]
-
-    def halves(k, last):
-        while k >= last:
-            yield k
-            k //= 2
 
     def graph_of(function, *tensors):
         captured = capture(function, tensors, {}, list(tensors))
@@ -216,15 +196,11 @@ if __name__ == "__main__":
         give what NumPy gives."""
         kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = cuda_source(kernels)
-        text = source[len(HEAD) :]
-        for pattern, new in PYTHON:
-            text = re.sub(pattern, new, text)
-        names = {"halves": halves, "exp_float": np.exp}
-        exec(text, names)
+        functions = kernels_of(source)
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
             memory = [values[node].ravel() for node in (*kernel.inputs, *kernel.outputs)]
-            launch(names[kernel.name], *launch_of(kernel), *memory)
+            launch(functions[kernel.name], *launch_of(kernel), *memory)
         pairs = zip(graph.outputs, graph.run(np, arrays), strict=True)
         close = [np.allclose(values[node], x, 1e-5, 1e-6, equal_nan=True) for node, x in pairs]
         return kernels, source, all(close)

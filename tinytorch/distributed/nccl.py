@@ -1,5 +1,7 @@
 """Collectives of arrays on GPUs by NCCL, through CuPy."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,8 @@ class Queued:
 
 
 class NCCLBackend:
-    """NCCL's collectives on CuPy arrays, in the current stream of the current GPU.
+    """NCCL's collectives on CuPy arrays, in the current stream of one GPU: that with the number
+    `gpu`, or the one that is current now.
 
     The processes find one another through MPI. A call returns when it is in the stream, so that no
     timeout sees whether it ends.
@@ -37,9 +40,10 @@ class NCCLBackend:
 
     device = "cuda"
 
-    def __init__(self, host: MPIBackend):
+    def __init__(self, host: MPIBackend, gpu: int | None = None):
         check_available()
         self.xp, self.nccl = cupy, cupy.cuda.nccl
+        self.gpu = cupy.cuda.Device(gpu)  # None: the current one
         self.error = self.nccl.NcclError
         self.rank, self.size = host.rank, host.size
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
@@ -48,7 +52,8 @@ class NCCLBackend:
         if self.rank == 0:
             number[:] = self.nccl.get_unique_id()
         host.broadcast(number, 0).Wait()
-        self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
+        with self.gpu:
+            self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
 
     def empty(self, size: int, dtype: Any) -> Any:
         return self.xp.empty(size, dtype)
@@ -72,9 +77,10 @@ class NCCLBackend:
     def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
         """comm.name(addresses, number of elements, their type, options, stream)."""
         places = [array.data.ptr for array in arrays]
-        stream = self.xp.cuda.get_current_stream().ptr
         kind = self.types[counted.dtype.name]
-        getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
+        with self.gpu:
+            stream = self.xp.cuda.get_current_stream().ptr
+            getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
         return Queued()
 
     def op(self, op: ReduceOp) -> int:
@@ -105,17 +111,25 @@ class NCCLBackend:
             raise ValueError("recv with NCCL needs a source")
         return self.call("recv", [array], array, rank)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Calls inside are one call. One after the other, two sends could wait for each other."""
+        self.nccl.groupStart()
+        try:
+            yield
+        finally:
+            self.nccl.groupEnd()
+
     def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
         """Messages between all pairs, as one call."""
         out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
-        self.nccl.groupStart()
-        for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
-            if count:
-                self.send(array[place : place + count], rank, 0)
-            if out_count:
-                self.recv(out[out_place : out_place + out_count], rank, 0)
-            place, out_place = place + count, out_place + out_count
-        self.nccl.groupEnd()
+        with self.together():
+            for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
+                if count:
+                    self.send(array[place : place + count], rank, 0)
+                if out_count:
+                    self.recv(out[out_place : out_place + out_count], rank, 0)
+                place, out_place = place + count, out_place + out_count
         return Queued()
 
     def gather(self, out: Any, array: Any, root: int) -> Queued:

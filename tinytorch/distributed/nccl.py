@@ -26,8 +26,11 @@ def is_nccl_available() -> bool:
 class Queued:
     """A call in the current stream. What the program computes next comes after it, also there."""
 
+    def __init__(self, backend: "NCCLBackend"):
+        self.backend = backend
+
     def Test(self) -> bool:
-        return True
+        return not self.backend.collecting
 
 
 class NCCLBackend:
@@ -44,6 +47,7 @@ class NCCLBackend:
         check_available()
         self.xp, self.nccl = cupy, cupy.cuda.nccl
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
+        self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
         self.rank, self.size = host.rank, host.size
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
@@ -81,7 +85,7 @@ class NCCLBackend:
         with self.gpu:
             stream = self.xp.cuda.get_current_stream().ptr
             getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued()
+        return Queued(self)
 
     def op(self, op: ReduceOp) -> int:
         if op not in self.ops:
@@ -114,11 +118,13 @@ class NCCLBackend:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Calls inside are one call. One after the other, two sends could wait for each other."""
+        self.collecting = True
         self.nccl.groupStart()
         try:
             yield
         finally:
             self.nccl.groupEnd()
+            self.collecting = False
 
     def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
         """Messages between all pairs, as one call."""
@@ -130,7 +136,7 @@ class NCCLBackend:
                 if out_count:
                     self.recv(out[out_place : out_place + out_count], rank, 0)
                 place, out_place = place + count, out_place + out_count
-        return Queued()
+        return Queued(self)
 
     def gather(self, out: Any, array: Any, root: int) -> Queued:
         counts = [array.size if rank == root else 0 for rank in range(self.size)]

@@ -1,30 +1,30 @@
-"""Step 105c: A matrix divided by columns
+"""Step 106f: A matrix divided by rows, and the two together
 
-ZeRO divides what the optimizer keeps. When the weights themselves are too large, or one layer takes
-too long, the matrix is divided: this is tensor parallelism. A Linear is y = x W^T, and W has a row
-for each output. Give each process some of the rows (of W^T: columns):
+After a layer that is divided by columns, the outputs are divided: gathering them costs a message of
+their size, and the next layer would begin with all of them again. It need not. A product is a sum
+over the inputs, and a sum can be divided, too:
 
-    process 0:   y0 = x W0^T         all have x, each computes some of the outputs
-    process 1:   y1 = x W1^T         y = [y0 y1], gathered, if all of it is wanted
+    x = [x0 x1]        x W^T  =  x0 W0^T + x1 W1^T        W0, W1: some of the columns of W
 
-No process ever holds W, nor its gradient, nor its moments. Now backwards. Every process has the
-same loss, computed from the same y. Of the gradient of y each takes its own part, and gets the
-whole gradient of its rows. But the gradient of x came through all rows, and each process has only
-the part that came through its own: these have to be added.
+Process r has x_r and W_r, computes its part of the sum, and one all_reduce adds them. An activation
+between the two layers is computed for each element, so it may stand between the parts. Two layers
+take one message forward and one backward:
 
-    CopyToAll     y = x            backward: the sum of all gradients       (SumOfAll)
-    GatherLast    y = all parts    backward: this process's part            (SplitLast)
+    x -> columns -> y_r -> relu -> rows -> sum_r        the MLP of a Transformer; and attention:
+                                                        each process has some of the heads
 
-The pairs are each other's backward, so derivatives of any order work.
+Backward is one line in each class. The sum's gradient is every part's gradient (SumOfAll, whose
+backward is CopyToAll: nothing is sent). The first layer's CopyToAll sends.
 
-The trap: this is not the all_reduce of step 104h. There each process has a loss of its own and the
-losses are added. Here the loss is one, computed several times; adding its gradients would count it
-several times.
+The trap is the bias. If each process added it before the sum, it would count size times. It is
+added after, by all, and its gradient is the same in all.
 
-(Megatron-LM's names. In PyTorch: ColwiseParallel, in torch.distributed.tensor.parallel.)
+The demo counts the messages of an MLP, and what each process holds.
 
-New: part_size, CopyToAll, SumOfAll, SplitLast, GatherLast, own_part, ColumnParallelLinear.
-Try: remove CopyToAll from forward. Which of the promises is broken?
+(In PyTorch: RowwiseParallel.)
+
+New: RowParallelLinear.
+Try: pass the bias to linear. By how much is the result off on two processes, and on four?
 """
 
 import importlib
@@ -138,64 +138,75 @@ class ColumnParallelLinear(Linear):
         return GatherLast.apply(y, self.group) if self.gather_output else y
 
 
+class RowParallelLinear(Linear):
+    """A Linear whose inputs are divided: this process has in_features / size of them.
+
+        x [..., in]  ->  divided: x_rank [..., in / size]  ->  the sum of all x_rank W_rank^T, + b
+
+    With input_is_parallel=True the input is this process's part already.
+    Raises:
+        ValueError: in_features cannot be divided by the number of processes.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True,
+        input_is_parallel: bool = False, group: Any = None, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.input_is_parallel, self.group = input_is_parallel, group
+        self.weight = own_part(self.weight, 1, group)
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = input if self.input_is_parallel else SplitLast.apply(input, self.group)
+        y = SumOfAll.apply(linear(x, self.weight), self.group)
+        return y if self.bias is None else y + self.bias  # added once, not by each process
+
+
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
     from tinytorch.distributed.group import init_process_group
-    from tinytorch.distributed.simulator import simulate
+    from tinytorch.distributed.simulator import here, simulate
+    from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.container import Sequential
     from tinytorch.ops.random import manual_seed, randn
+    from tinytorch.optim.adam import Adam
 
     manual_seed(0)
-    inputs = randn(5, 8)
+    inputs = randn(10, 5, 8)
 
-    def run(parallel):
-        """Result, gradients, and a second derivative of a layer and a loss."""
-        init_process_group("mpi")
+    def network(kind):
+        """An MLP as a Transformer has it, of Linears; or divided, in two ways."""
         manual_seed(1)
-        layer = ColumnParallelLinear(8, 6) if parallel else Linear(8, 6)
-        x = inputs.clone().requires_grad_()
-        y = layer(x)
-        (g,) = grad((y**3).sum(), x, create_graph=True)
-        (g**2).sum().backward()
-        return y, g, x.grad, layer.weight, layer.weight.grad, layer.bias.grad
+        if kind == "one":
+            return Sequential(Linear(8, 32), ReLU(), Linear(32, 8))
+        divided = kind == "divided"
+        first = ColumnParallelLinear(8, 32, gather_output=not divided)
+        return Sequential(first, ReLU(), RowParallelLinear(32, 8, input_is_parallel=divided))
 
-    def off(a, b):
-        return ((a - b).abs().max() / b.abs().max()).item()
+    def calls():
+        """How many collective calls this process has made."""
+        return here.group.backend.comm.calls
 
-    (whole,) = simulate(1, run, False)
-
-    def compare(size):
-        results = simulate(size, run, True)
-        print(size, "processes, weight", tuple(results[0][3].shape))
-        for i, name in enumerate(("result", "dL/dx", "second derivative")):
-            print(f"  {name}: {max(off(result[i], whole[i]) for result in results) < 1e-5}")
-        for i, name in ((3, "weight"), (4, "its gradient"), (5, "gradient of the bias")):
-            parts = zip(results, whole[i].chunk(size), strict=True)
-            print(f"  {name}, each a part: {max(off(r[i], part) for r, part in parts) < 1e-5}")
-
-    compare(2)
-    # -> 2 processes, weight (3, 8)
-    # ->   result: True
-    # ->   dL/dx: True
-    # ->   second derivative: True
-    # ->   weight, each a part: True
-    # ->   its gradient, each a part: True
-    # ->   gradient of the bias, each a part: True
-    compare(3)
-    # -> 3 processes, weight (2, 8)
-    # ->   result: True
-    # ->   dL/dx: True
-    # ->   second derivative: True
-    # ->   weight, each a part: True
-    # ->   its gradient, each a part: True
-    # ->   gradient of the bias, each a part: True
-
-    def part_only():
+    def train(kind):
+        """Ten steps of Adam. Weights, the last loss, and the messages of one step."""
         init_process_group("mpi")
-        layer = ColumnParallelLinear(8, 6, gather_output=False)
-        try:
-            ColumnParallelLinear(8, 7)
-        except ValueError as error:
-            return layer(inputs).shape, str(error)
+        model = network(kind)
+        optimizer = Adam(model.parameters(), lr=0.01)
+        sent = []
+        for x in inputs:
+            x = x.clone().requires_grad_()
+            before = calls()
+            loss = (model(x) - x).square().mean()
+            forward = calls()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            sent = [forward - before, calls() - forward]
+        return sum(p.numel() for p in model.parameters()), loss.item(), sent
 
-    print(*simulate(2, part_only)[0])
-    # -> tinytorch.Size([5, 3]) 7 features cannot be divided among 2 processes
+    for size, kind in ((1, "one"), (2, "gathered"), (2, "divided"), (4, "divided")):
+        count, loss, sent = simulate(size, train, kind)[0]
+        print(f"{size} {kind:8} {count:3} parameters each, loss {loss:.5f}, messages {sent}")
+    # -> 1 one      552 parameters each, loss 0.96388, messages [0, 0]
+    # -> 2 gathered 280 parameters each, loss 0.96388, messages [2, 2]
+    # -> 2 divided  280 parameters each, loss 0.96388, messages [1, 1]
+    # -> 4 divided  144 parameters each, loss 0.96388, messages [1, 1]

@@ -1,4 +1,4 @@
-"""Step 103e: Catalogue: the collectives of one tensor
+"""Step 103q: Catalogue: the collectives of one tensor
 
 Skim this one. all_reduce has shown how a call is made; broadcast, reduce, barrier and two more are
 the same with another name. Three things are worth a look:
@@ -16,7 +16,7 @@ class's.
     all_gather_into_tensor    [a], [b]        ->  [a, b] in both
     reduce_scatter_tensor     [a, b], [c, d]  ->  [a + c] and [b + d]
 
-One after the other they are an all_reduce: these are the two rounds of the ring of step 103a.
+One after the other they are an all_reduce: these are the two rounds of the ring of step 103c.
 
 Changed: init_process_group, get_rank, get_world_size, all_reduce. New: GroupMember, group,
 default_group, get_group_rank, ready, check_tensor, check_op, store, arrival, reduced, broadcast,

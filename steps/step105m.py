@@ -1,4 +1,4 @@
-"""Step 104g: Which samples are mine: DistributedSampler asks the group
+"""Step 105m: Which samples are mine: DistributedSampler asks the group
 
 Each process has a DataLoader. If each shuffles with its own numbers, some samples come twice in an
 epoch, and others never: with two processes, a quarter is seen by both and a quarter by none.

@@ -1,4 +1,4 @@
-"""Step 104f: Parameters that a call did not use
+"""Step 105k: Parameters that a call did not use
 
 A bucket is sent when all of its gradients are there. If the network has two branches and a call
 takes one, the gradients of the other never come. Their bucket is not sent, in no process, and

@@ -1,8 +1,8 @@
-"""Step 103f: Catalogue: collectives of lists, and groups of some processes
+"""Step 103s: Catalogue: collectives of lists, and groups of some processes
 
 Skim this one as well. A list with a tensor for each process takes the place of one large tensor:
 what has to be sent is joined, and what has come is divided. `check_list` finds what can be found
-wrong before anything is sent. (What the others have cannot be seen: step 103g.)
+wrong before anything is sent. (What the others have cannot be seen: step 104a.)
 
     all_gather, gather      out[rank] is the tensor of that rank, everywhere or in one process
     scatter                 the other way round

@@ -1,4 +1,4 @@
-"""Step 104i: SyncBatchNorm: the mean of the whole batch
+"""Step 105o: SyncBatchNorm: the mean of the whole batch
 
 Two processes equal one with the whole batch: with BatchNorm they do not. It subtracts the mean of
 the batch, and a process sees only its share. The mean of 2 images is a poor guess of the mean of 6,
@@ -13,7 +13,7 @@ Everything else in batch normalisation belongs to one sample, or is a sum for th
 which DistributedDataParallel averages like every gradient. So the Function of step 86l changes in
 one place: `mean` adds up this process's rows and then all processes' sums. Its backward needs two
 means, of the gradients; they come from the same method. For the derivative of the derivative
-`means` does so, too, with step 104h's AllReduce, which can be differentiated.
+`means` does so, too, with step 105n's AllReduce, which can be differentiated.
 
 total is counted anew in each call: shares may have different sizes.
 

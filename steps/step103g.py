@@ -1,31 +1,18 @@
-"""Step 103g: Catalogue: ranks as threads, with MPI's calls
+"""Step 103g: Catalogue: MPI's other calls, and ranks that fail
 
-Skim this one: there is nothing to learn in it but how a few ranks can be watched at once. Messages
-and all-reduce were step 103c; MPI has both, and a dozen calls of the same kind. MPI is a program
-that not every machine has, and several processes are hard to look into. So here is a stand-in:
-`simulate(3, function)` calls the function in three threads, whose communicator has the names and
-arguments of mpi4py's. Every demo of this stage uses it. With MPI the function is a program of its
-own, whose communicator is mpi4py's MPI.COMM_WORLD:
+Skim this one. The other collectives are `meet` of step 103f with another `finish`:
 
-    pip install 'tinytorch[distributed]'; mpiexec -n 3 python program.py
-
-A rank runs until it waits for a message, and then the next one does. So the lines are printed in
-the same order each time. (Under mpiexec all ranks run at once, and the order changes from run to
-run.)
-
-A call that begins with I, like Isend, only begins: it returns a request. request.Wait() waits
-until the message is there; request.Test() asks, and lets the others go on in the meantime. A
-collective is a call that all ranks make. The simulation puts up what each rank brings; when all
-parts are there, each takes its result:
-
-    Ibcast     one rank's array for all     Iallreduce             the sum for all
     Ireduce    the sum for one              Ireduce_scatter_block  a part of the sum for each
     Igather    all arrays for one           Iallgather             all arrays for all
     Iscatter   a part for each from one     Ialltoallv             a part for each from each
 
-Split divides the ranks into groups that have collectives of their own.
+Split divides the ranks into groups that have collectives of their own. A Status says who has sent a
+message, and how long it is, for a receiver that takes what comes (ANY_SOURCE).
 
-New: Here, Turns, Request, Status, MPI, fill, Comm, simulate. They make simulator.py.
+And one rank may fail while others wait for it. Then the others end as well, and simulate raises
+what the first one raised, with a note that names its rank.
+
+Changed: Here, Turns, Request, MPI, Comm, simulate. New: Status. They make simulator.py.
 Try: leave out the first Send of the demo. Which ranks wait, and for how long? (Ctrl-C ends it.)
 """
 

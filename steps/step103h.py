@@ -1,28 +1,28 @@
 """Step 103h: A process group, and all_reduce of tensors
 
-With MPI alone a program deals with communicators, buffers and datatypes. What it wants to say is:
-replace this tensor, everywhere, by the sum of all. So there are three layers:
+With MPI alone a program deals with communicators, buffers and requests. What it wants to say is:
+replace this tensor, in all processes, by the sum of all. So there are three layers:
 
     all_reduce(x)       a tensor; in the group of all processes
     ProcessGroup        which processes talk to one another, and how
     MPIBackend          begins MPI's call, on an array as MPI wants it
 
-MPI wants the elements side by side, in a type that it can add. A transposed matrix must be copied,
-and copied back. MPI knows neither bfloat16 nor NumPy's bool. And a sum of halves should not be
-rounded after each addition: in float16 2048 + 1 is 2048, and so is 2048 + 1 + 1, as the demo
-shows. So halves travel as float32, and the sum is rounded once.
+init_process_group makes the group of all processes. It is kept in `here`, as a global variable of
+the process, so that all_reduce finds it without an argument.
 
-The trap: all processes must make the same calls in the same order. `if rank == 0:
-all_reduce(loss)` waits for ever, for ranks that never come. Step 104a gives it a time limit.
+MPI wants the elements side by side in memory. A transposed matrix is a view whose elements are not
+(step 66b). So it is copied, and the result is copied back.
+
+The trap: `if rank == 0: all_reduce(loss)` waits for ever, for ranks that never come. Step 104a
+gives it a time limit.
 
 (PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
 
-New: ReduceOp, is_available, MPIBackend, ProcessGroup, init_process_group, get_rank,
-get_world_size, all_reduce.
-Try: call all_reduce of x only in the ranks above 0. (Ctrl-C ends it.)
+New: is_available, MPIBackend, ProcessGroup, init_process_group, get_rank, get_world_size,
+all_reduce.
+Try: call all_reduce of x in the ranks above 0 only. (Ctrl-C ends it.)
 """
 
-import enum
 import importlib.util
 from typing import Any
 
@@ -30,19 +30,6 @@ import numpy as np
 
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.simulator import here
-
-
-class ReduceOp(enum.IntEnum):
-    """How all_reduce and its kin make one element of those of all processes."""
-
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
 
 
 def is_available() -> bool:
@@ -56,30 +43,12 @@ class MPIBackend:
     Each call returns a request at once. MPI works on it while Test() is being called.
     """
 
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
-
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
+        self.in_place = mpi.IN_PLACE
 
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
+    def all_reduce(self, array: np.ndarray) -> Any:
+        return self.comm.Iallreduce(self.in_place, array)
 
 
 class ProcessGroup:
@@ -130,22 +99,14 @@ def get_world_size() -> int:
     return here.group.size()
 
 
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
-    """Replace the tensor in all processes by the reduction of all of them, element by element.
-
-    With MPI halves are added in float32 and rounded once.
-    """
-    group = here.group
-    wire = group.backend.reducible(tensor.array)
-    group.start("all_reduce", (wire, op))
-    if op is ReduceOp.AVG:
-        group.backend.xp.divide(wire, group.size(), out=wire)
+def all_reduce(tensor: Tensor) -> None:
+    """Replace the tensor in all processes by the sum of all of them, element by element."""
+    wire = np.ascontiguousarray(tensor.array)
+    here.group.start("all_reduce", (wire,))
     tensor.array[...] = wire.reshape(tensor.shape)
 
 
 if __name__ == "__main__":
-    import importlib
-
     from tinytorch.core.tensor import tensor
     from tinytorch.distributed.simulator import simulate
 
@@ -157,24 +118,12 @@ if __name__ == "__main__":
         rank, size = get_rank(), get_world_size()
         x = tensor([[1.0, 2.0], [3.0, 4.0]]).T * 10**rank
         all_reduce(x)
-        mean, largest = tensor(float(rank)), tensor([rank, -rank])
-        all_reduce(mean, ReduceOp.AVG)
-        all_reduce(largest, ReduceOp.MAX)
-        halves, found = tensor([2048.0 if rank == 0 else 1.0]).half(), tensor([rank > 0])
-        all_reduce(halves)
-        all_reduce(found, ReduceOp.MAX)
         try:
             init_process_group("mpi")
         except ValueError as error:
-            return size, x.tolist(), mean.item(), largest.tolist(), halves, found, str(error)
+            return size, x.tolist(), str(error)
 
-    size, x, mean, largest, halves, found, error = simulate(3, program)[2]
-    print(size, "ranks:", x, mean, largest)
-    # -> 3 ranks: [[111.0, 333.0], [222.0, 444.0]] 1.0 [2, 0]
-    print(halves, found)  # -> tensor([2050.], dtype=tinytorch.float16) tensor([True])
+    size, x, error = simulate(3, program)[2]
+    print(size, "ranks:", x)  # -> 3 ranks: [[111.0, 333.0], [222.0, 444.0]]
     print(error)  # -> trying to initialize the default process group twice!
     print("MPI, too:", is_available())  # -> ...
-    total = np.float16(2048)
-    for _ in range(2):
-        total += np.float16(1)
-    print("rounded after each addition:", total)  # -> rounded after each addition: 2.048e+03

@@ -1,25 +1,20 @@
-"""Step 103s: Catalogue: collectives of lists, and groups of some processes
+"""Step 103s: Catalogue: the other collectives of lists
 
-Skim this one as well. A list with a tensor for each process takes the place of one large tensor:
-what has to be sent is joined, and what has come is divided. `check_list` finds what can be found
-wrong before anything is sent. (What the others have cannot be seen: step 104a.)
+Skim this one. `divide` has a partner, `join`, which puts the tensors of a list side by side to be
+sent. With the two, each of these calls is all_gather of step 103r in another direction:
 
-    all_gather, gather      out[rank] is the tensor of that rank, everywhere or in one process
-    scatter                 the other way round
-    reduce_scatter          each process gets the sum of what all have for it
-    all_to_all              process r gets the r-th tensor of each: a transposition, of processes
+    gather            out[rank] is the tensor of that rank, in one process only
+    scatter           the other way round
+    reduce_scatter    each process gets the sum of what all have for it
+    all_to_all        process r gets the r-th tensor of each: a transposition, of processes
 
-New is a group of some processes, for example of those that share the parts of one matrix.
-new_group is a collective of ALL processes, since MPI makes the new communicator in one call
-(Split). The other processes get GroupMember.NON_GROUP_MEMBER.
+all_to_all_single does the last one with the parts of one tensor, of equal or given sizes. A mixture
+of experts sends its tokens in this way. And MPIBackend gets its last two calls, which begin
+messages from one process to another; step 104k uses them.
 
-The trap: a collective of a group still names its processes by their global ranks: src=2 is process
-2, which may be the first member of its group. Inside of the group it has another rank.
-
-Changed: ProcessGroup, MPIBackend. New: check_list, join, divide, split, all_gather, gather,
-scatter, reduce_scatter, all_to_all, all_to_all_single, new_group, destroy_process_group,
-get_backend and others.
-Try: let rank 0 skip new_group, because it does not belong to it.
+Changed: MPIBackend. New: join, gather, scatter, reduce_scatter, all_to_all, split,
+all_to_all_single.
+Try: call all_to_all twice, the second time with its own result. What comes back?
 """
 
 import importlib.util
@@ -126,6 +121,8 @@ class MPIBackend:
 
 
 SPINS = range(200)  # how often to look for a result before others may have the core
+
+
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
@@ -173,6 +170,7 @@ class ProcessGroup:
         self.name, self.ranks, self.host = name, ranks, host
         self.backend = host
         self.errors = (host.error, self.backend.error)
+        self.running: list[Work] = []  # what has begun, and may not be complete
 
     def rank(self) -> int:
         return self.host.rank
@@ -203,6 +201,8 @@ class ProcessGroup:
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
+        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
+        self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
             work.wait()
         return work if async_op else None
@@ -305,15 +305,14 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     Raises:
         ValueError: it does not belong to the group.
     """
-    if global_rank not in group.ranks:
-        raise ValueError(f"Global rank {global_rank} is not part of group {group.ranks}")
-    return group.ranks.index(global_rank)
+    try:
+        return group.ranks.index(global_rank)
+    except ValueError:
+        text = f"Global rank {global_rank} is not part of group {group.ranks}"
+        raise ValueError(text) from None
 
 
-def new_group(
-    ranks: list[int] | None = None,
-    backend: str | None = None,
-) -> ProcessGroup | object:
+def new_group(ranks: list[int] | None = None, backend: str | None = None) -> ProcessGroup | object:
     """A group of the processes with these global ranks. All processes must call it, in one order.
 
     Returns GroupMember.NON_GROUP_MEMBER to the others.
@@ -485,12 +484,10 @@ def all_to_all_single(
 
 
 if __name__ == "__main__":
-    import importlib
     import warnings
 
     from tinytorch.core.tensor import tensor
     from tinytorch.distributed.collectives import GroupMember as FinishedMember
-    from tinytorch.distributed.collectives import all_reduce
     from tinytorch.distributed.simulator import simulate
     from tinytorch.ops.creation import zeros
 
@@ -501,47 +498,38 @@ if __name__ == "__main__":
         init_process_group("mpi")
         rank, size = get_rank(), get_world_size()
         x = tensor([float(rank)])
-        lists = [[zeros(1) for _ in range(size)] for _ in range(3)]
-        all_gather(lists[0], x)
-        gather(x, lists[1] if rank == 1 else None, 1)
+        lists = [[zeros(1) for _ in range(size)] for _ in range(2)]
+        gather(x, lists[0] if rank == 1 else None, 1)
         part, total, columns = zeros(1), zeros(1), zeros(3)
         scatter(part, [x + i for i in range(size)] if rank == 2 else None, 2)
         reduce_scatter(total, [x * i for i in range(size)])
-        all_to_all(lists[2], [x + 10 * i for i in range(size)])
+        all_to_all(lists[1], [x + 10 * i for i in range(size)])
         all_to_all_single(columns, tensor([10.0 * rank, 10 * rank + 1, 10 * rank + 2]))
-
-        some = new_group([1, 2])
-        if rank > 0:
-            all_reduce(x, group=some)
-            assert get_global_rank(some, get_rank(some)) == rank
-            assert get_process_group_ranks(some) == [1, 2] and get_backend(some) == "mpi"
-        destroy_process_group(some if rank > 0 else None)
         listed = [[tensor.item() for tensor in tensors] for tensors in lists]
-        return *listed, part.item(), total.item(), columns.tolist(), x.item()
+        host, letter = group.WORLD.host, np.array([rank])
+        host.send(letter, (rank + 1) % size, 0)
+        host.recv(letter := np.array([-1]), None, 0).Wait()
+        assert letter == (rank - 1) % size
+        return *listed, part.item(), total.item(), columns.tolist()
 
     for rank, results in enumerate(simulate(3, program)):
         print(rank, *results)
-    # -> 0 [0.0, 1.0, 2.0] [0.0, 0.0, 0.0] [0.0, 1.0, 2.0] 2.0 0.0 [0.0, 10.0, 20.0] 0.0
-    # -> 1 [0.0, 1.0, 2.0] [0.0, 1.0, 2.0] [10.0, 11.0, 12.0] 3.0 3.0 [1.0, 11.0, 21.0] 3.0
-    # -> 2 [0.0, 1.0, 2.0] [0.0, 0.0, 0.0] [20.0, 21.0, 22.0] 4.0 6.0 [2.0, 12.0, 22.0] 3.0
+    # -> 0 [0.0, 0.0, 0.0] [0.0, 1.0, 2.0] 2.0 0.0 [0.0, 10.0, 20.0]
+    # -> 1 [0.0, 1.0, 2.0] [10.0, 11.0, 12.0] 3.0 3.0 [1.0, 11.0, 21.0]
+    # -> 2 [0.0, 0.0, 0.0] [20.0, 21.0, 22.0] 4.0 6.0 [2.0, 12.0, 22.0]
 
     def mistakes():
         init_process_group("mpi")
         x, found = zeros(2), []
         outside = FinishedMember.NON_GROUP_MEMBER
         for mistake in (
-            lambda: all_gather(x, x),
-            lambda: all_gather([x, x], x),
-            lambda: all_gather([zeros(3)], x),
-            lambda: all_gather([x.long()], x),
             lambda: gather(x),
             lambda: scatter(x),
             lambda: all_to_all_single(x, x, [1]),
-            lambda: new_group([0, 0]),
         ):
             try:
                 mistake()
-            except (ValueError, TypeError, RuntimeError) as error:
+            except (ValueError, RuntimeError) as error:
                 found.append(str(error)[:70])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -552,14 +540,9 @@ if __name__ == "__main__":
 
     for text in simulate(1, mistakes)[0]:
         print(text)
-    # -> Invalid function argument. Expected a list of tensors, got tensor([0.,
-    # -> a list of 2 tensors for 1 processes
-    # -> expected a tensor of tinytorch.Size([2]), got one of tinytorch.Size([3
-    # -> tensors of different dtypes: tinytorch.int64, tinytorch.float32
     # -> gather_list must be specified on the destination rank, and only there
     # -> scatter_list must be specified on the source rank, and only there
     # -> parts of [1] of 2 rows for 1 processes
-    # -> the ranks of a group should differ and exist, got [0, 0]
     # -> None
     # -> None
     # -> None

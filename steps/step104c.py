@@ -1,36 +1,31 @@
-"""Step 104c: Real processes, and what happens when one of them dies
+"""Step 104c: Real processes: MPI, where there is no simulation
 
-Until now the ranks were simulated. `world` takes mpi4py where there is no simulated rank. It is
-imported here and not above: importing it begins MPI, which an `import tinytorch` should not do.
+Until now all ranks were simulated: init_process_group takes `here.comm`, which only simulated ranks
+have. The same program should run under mpiexec, where each rank is a process:
 
-A real process can die. MPI has no way to go on without it, so the others should end as well, at
-once, and the user should see why. By itself that does not happen: an exception ends its process,
-MPI waits in that process's exit for the others, and they wait for its part of the sum.
+    mpiexec -n 3 python program.py
 
-    killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
-    an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
-    a time limit, caught               the process may go on, but at its exit MPI would wait for the
-                                       call that never ends. So the exit becomes MPI_Abort
-    sys.exit(1)                        no hook sees it: step 104h catches it around the program
+`world` gives both: mpi4py's MPI and its COMM_WORLD where there is no simulated rank. mpi4py is
+imported inside of the function and not above: importing it begins MPI, which an `import tinytorch`
+should not do. Where it is missing, the error names the extra to install.
 
-The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
-whole job because a worker of a DataLoader failed. So the hook knows the number of its process.
+MPI knows how many processes there are, and which one this is. Programs for PyTorch say both, as
+arguments or in RANK and WORLD_SIZE; these are compared with MPI's numbers. Else a program that was
+started without mpiexec would train alone, as rank 0 of 1, and nobody would notice.
 
-(PyTorch: torchrun watches its processes, and ends them all when one fails.)
+The trap: PyTorch's backend for processors is called "gloo", and programs ask for it. MPI serves it
+here, and rank 0 says so.
 
-Changed: ProcessGroup, MPIBackend, init_process_group. New: is_mpi_available, is_gloo_available,
-Job, end_job, end_job_on_error, world, BACKENDS.
-Try: with MPI installed, let rank 1 of 2 raise an error, under mpiexec.
+Changed: ProcessGroup.part, init_process_group. New: world, BACKENDS, is_mpi_available,
+is_gloo_available.
+Try: with MPI installed, run a file with the demo's program under mpiexec -n 2.
 """
 
-import atexit
 import datetime
 import importlib.util
 import os
-import sys
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -46,41 +41,9 @@ def is_available() -> bool:
 
 
 is_mpi_available = is_available
+
+
 is_gloo_available = is_available  # MPI serves it
-
-
-class Job:
-    """What this process has to know when it ends."""
-
-    watched = False  # whether its exceptions end the job
-    broken = False  # whether a call has failed, so that the others may wait for ever
-
-
-def end_job(mpi: Any, code: int = 1) -> None:
-    """End all processes of the job, this one too."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.2)  # for mpiexec to pass on what was printed
-    mpi.COMM_WORLD.Abort(code)
-
-
-def end_job_on_error(mpi: Any) -> None:
-    """Let an exception that is not caught end the whole job, and name the rank."""
-    comm, process, previous = mpi.COMM_WORLD, os.getpid(), sys.excepthook
-
-    def hook(kind: type, error: BaseException, trace: Any) -> None:
-        if os.getpid() == process:  # a forked process is not a rank
-            print(f"rank {comm.rank} of {comm.size} has failed:", file=sys.stderr)
-        previous(kind, error, trace)
-        if os.getpid() == process and comm.size > 1:
-            end_job(mpi)
-
-    def at_exit() -> None:
-        if Job.broken and os.getpid() == process:
-            end_job(mpi)  # MPI would wait for a call that never ends
-
-    sys.excepthook = hook
-    atexit.register(at_exit)
 
 
 def world() -> tuple[Any, Any]:
@@ -98,9 +61,6 @@ def world() -> tuple[Any, Any]:
             f"process groups need mpi4py and an MPI library ({error}): "
             f"pip install 'tinytorch[distributed]'"
         ) from None
-    if not Job.watched:
-        Job.watched = True
-        end_job_on_error(MPI)
     return MPI, MPI.COMM_WORLD
 
 
@@ -182,10 +142,18 @@ class MPIBackend:
 
 
 default_pg_timeout = datetime.timedelta(minutes=30)
+
+
 SPINS = range(200)  # how often to look for a result before others may have the core
+
+
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+
+
 # What moves the tensors of a group, by the name of its backend and from what moves its objects.
 BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
+
+
 # Which argument of a call has the same size and type in all processes.
 COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
     "all_gather": 1,
@@ -257,7 +225,7 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = BACKENDS[name](host)
         self.errors = (host.error, self.backend.error)
-        self.seen = defaultdict(set)  # name of a call -> sizes that all processes have had
+        self.seen = set()  # (name, bytes) of the calls that have been compared
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
@@ -269,14 +237,13 @@ class ProcessGroup:
 
     def failure(self, name: str, reason: Any) -> DistBackendError:
         """The error of a call. After it, this process can only end the job."""
-        Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
     def compare(self, name: str, args: tuple) -> Work:
         """Begin to check that all processes make the same call."""
         array = args[COMPARED[name]]
         if not self.detail:
-            self.seen[name].add(array.nbytes)
+            self.seen.add((name, array.nbytes))
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
@@ -304,8 +271,8 @@ class ProcessGroup:
         It is compared with the calls of the other processes when it is new to this one; with the
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
-        check = None
-        if name in COMPARED and args[COMPARED[name]].nbytes not in self.seen[name]:
+        check, number = None, COMPARED.get(name)
+        if number is not None and (name, args[number].nbytes) not in self.seen:
             check = self.compare(name, args)
             if not async_op:
                 check.wait()
@@ -456,9 +423,11 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     Raises:
         ValueError: it does not belong to the group.
     """
-    if global_rank not in group.ranks:
-        raise ValueError(f"Global rank {global_rank} is not part of group {group.ranks}")
-    return group.ranks.index(global_rank)
+    try:
+        return group.ranks.index(global_rank)
+    except ValueError:
+        text = f"Global rank {global_rank} is not part of group {group.ranks}"
+        raise ValueError(text) from None
 
 
 def new_group(
@@ -482,8 +451,7 @@ def new_group(
 
 
 if __name__ == "__main__":
-    import contextlib
-    import io
+    import sys
     import types
 
     from tinytorch.distributed.simulator import MPI as simulator_mpi
@@ -509,21 +477,8 @@ if __name__ == "__main__":
                 sys.modules["mpi4py"] = kept
 
     print(without(None, world))  # -> process groups need mpi4py and an MPI library
-
-    at_exit, atexit.register = [], lambda call: at_exit.append(call)
-    hook = sys.excepthook
     print(without(mpi4py, world)[1].rank)  # -> 1
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
-        sys.excepthook(KeyError, KeyError("lost"), None)
-    print(printed.getvalue().splitlines(), ended)
-    # -> ['rank 1 of 2 has failed:', "KeyError: 'lost'"] [1]
-    group = ProcessGroup("mpi", [0, 1], MPIBackend(simulator_mpi, comm), 1.0)
-    print(group.failure("barrier", "timed out"), Job.broken)
-    # -> rank 1, barrier: timed out True
-    at_exit[0]()
-    print("and when it ends after a caught time limit:", ended)
-    # -> and when it ends after a caught time limit: [1, 1]
-    Job.broken, sys.excepthook = False, hook
+    print("MPI is here:", is_mpi_available())  # -> ...
 
     def program(*args):
         try:
@@ -539,9 +494,8 @@ if __name__ == "__main__":
     os.environ["RANK"] = "5"
     mpi4py.MPI = simulator_mpi
     mpi4py.MPI.COMM_WORLD = comm
-    print(
-        without(mpi4py, program)
-    )  # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
+    print(without(mpi4py, program))
+    # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
     del os.environ["RANK"]
     print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]
     print(simulate(2, program, "smoke")[0])

@@ -47,7 +47,7 @@ def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
         )
         return None
     for tensor in tensors:
-        # The first line of check_tensor, which need not be called for it.
+        # What check_tensor asks, without the call: it is a part of each small message.
         if not isinstance(tensor, Tensor) or tensor.device.type != group.backend.device:
             check_tensor(tensor, group)
     return group

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device
+from tinytorch.core.device import Device
 from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import Job, MPIBackend, world
 from tinytorch.distributed.simulator import Here, here
@@ -206,7 +206,7 @@ def gpu_number(device_id: Any) -> int | None:
     """
     if device_id is None:
         return None
-    device = Device("cuda", device_id) if isinstance(device_id, int) else as_device(device_id)
+    device = Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id)
     if device.type == "cpu" or device.index is None:
         raise ValueError(
             "init_process_group device_id parameter must be an accelerator with an index"
@@ -218,7 +218,7 @@ def gpu_number(device_id: Any) -> int | None:
 
 def get_default_backend_for_device(device: Any) -> str:
     """The name of the backend that serves a device best."""
-    return "gloo" if as_device(device).type == "cpu" else "nccl"
+    return "gloo" if Device(device).type == "cpu" else "nccl"
 
 
 def init_process_group(

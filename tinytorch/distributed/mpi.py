@@ -5,7 +5,6 @@ import importlib.util
 import os
 import sys
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -142,10 +141,6 @@ class MPIBackend:
 
     def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
         return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
-
-    def together(self) -> nullcontext:
-        """For calls that belong together. MPI works on all that have begun."""
-        return nullcontext()
 
     def barrier(self) -> Any:
         return self.comm.Ibarrier()

@@ -3,6 +3,7 @@
 import datetime
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -126,9 +127,10 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
     if len({x.group for x in p2p_op_list}) > 1:
         raise ValueError("All ops need to use the same group.")
-    if not p2p_op_list or p2p_op_list[0].group is GroupMember.NON_GROUP_MEMBER:
+    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
         return []
-    with p2p_op_list[0].group.backend.together():
+    # MPI works on all that has begun. NCCL would work on one message after the other.
+    with nullcontext() if group.backend is group.host else group.backend.together():
         return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
 
 

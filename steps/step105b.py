@@ -1,13 +1,12 @@
 """Step 105b: DistributedDataParallel: one start, and hooks that average
 
-average_gradients relies on three things that are not checked. All processes must have drawn the
-same first weights: with seeds of their own they differ, and equal gradients keep them different for
-ever. The networks must be the same: else rank 0's third gradient is added to rank 1's, whatever
-they are. And the call must not be forgotten, between backward and the step.
+average_gradients of step 105a relies on two things that nobody checks. All processes must have
+drawn the same first weights: with seeds of their own they differ, and equal gradients keep them
+different for ever. And the call must not be forgotten, between backward and the step.
 
-A wrapper around the network does all three:
+A wrapper around the network does both:
 
-    at the start     compare the shapes, then broadcast the parameters and buffers of rank 0
+    at the start     broadcast the parameters and buffers of rank 0
     each call        broadcast the buffers: BatchNorm's statistics are not parameters, they drift
     each gradient    a hook on the leaf (step 51m) averages it as soon as it is complete
 
@@ -17,8 +16,6 @@ without.
 
 The trap: rank 0 is special only at the start and for buffers. If a program changes the weights in
 rank 0 later (loads a file, clips them), nothing sends the change to the others.
-
-(PyTorch's class has the same checks, with the same messages.)
 
 New: DistributedDataParallel. average_gradients is dropped: the hook has taken its place.
 Try: give the wrapper init_sync=False, and find the line of the demo that tells.
@@ -31,7 +28,6 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_world_size
-from tinytorch.distributed.objects import all_gather_object
 from tinytorch.nn.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -49,10 +45,9 @@ class DistributedDataParallel(Module):
     one process computes with the whole batch. Source: Li et al., 2020.
 
     Args:
-        init_sync: compare the shapes of the parameters, and send those of rank 0.
+        init_sync: send the parameters of rank 0.
         process_group: the processes that take part; all of them, if it is not given.
     Raises:
-        RuntimeError: no parameter requires a gradient, or the networks differ.
         ValueError: there is no process group.
     """
 
@@ -61,34 +56,10 @@ class DistributedDataParallel(Module):
         self.world_size = get_world_size(process_group)
         self.module, self.process_group = module, process_group
         self.params = [param for param in module.parameters() if param.requires_grad]
-        if not self.params:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
-            )
         if init_sync:
-            self.check_shapes()
             self.send([*module.parameters(), *module.buffers()])
         for param in self.params:
             param.register_post_accumulate_grad_hook(self.gradient_ready)
-
-    def check_shapes(self) -> None:
-        """Raises RuntimeError, in all processes, if the networks differ."""
-        found: list = [None] * self.world_size
-        mine = [tuple(param.shape) for param in self.module.parameters()]
-        all_gather_object(found, mine, group=self.process_group)
-        for rank, theirs in enumerate(found):
-            if len(theirs) != len(found[0]):
-                raise RuntimeError(
-                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
-                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
-                )
-            for i, shape in enumerate(theirs):
-                if shape != found[0][i]:
-                    raise RuntimeError(
-                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
-                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
-                    )
 
     def send(self, tensors: list[Tensor]) -> None:
         """Makes these tensors those of the first process."""
@@ -164,17 +135,3 @@ if __name__ == "__main__":
     (first, after), (second, after_second) = simulate(2, statistics)
     print("as the second call begins:", first == second, " as it ends:", after == after_second)
     # -> as the second call begins: True  as it ends: False
-
-    def mistake(number):
-        init_process_group("mpi")
-        layers = [ReLU(), Linear(3, 4 + get_rank()), Linear(3, 4, bias=get_rank() == 0)]
-        try:
-            DistributedDataParallel(layers[number])
-        except RuntimeError as error:
-            return str(error)
-
-    for number in range(3):
-        print(simulate(2, mistake, number)[0][:80].strip())
-    # -> DistributedDataParallel is not needed when a module doesn't have any parameter t
-    # -> [1]: params[0] in this process with sizes [5, 3] appears not to match sizes of t
-    # -> DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 h

@@ -20,9 +20,6 @@ send the buckets in one order, `launched` is the next one.
 A second one: MPI works on a message while it is asked about. So each gradient that comes also asks
 for the buckets that are on their way.
 
-Whether messages and backward overlap is seen in the trace of a profile (topic 95), where each
-message gets a row in a lane of its own, beside the nodes of backward.
-
 (Li et al., PyTorch Distributed, 2020, gained up to 38 % with it. PyTorch's hooks, buckets and order
 are the same.)
 
@@ -34,14 +31,12 @@ import importlib
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_world_size
 from tinytorch.distributed.objects import all_gather_object
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import zeros
-from tinytorch.profiler import FunctionEvent, profile
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -68,25 +63,6 @@ class Bucket:
             start += param.numel()
         self.missing = set(range(len(params)))  # whose gradients have not come
         self.work: Any = None  # what waits for the message
-
-    def send(self, group: Any, lane: int) -> None:
-        """Begin to add it up over all processes. An open profile shows how long it is on its way,
-        in a lane of its own beside that of the thread, which computes meanwhile."""
-        self.work = all_reduce(self.flat, group=group, async_op=True)
-        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
-        self.rows = [(mode, FunctionEvent("all_reduce", "communication", [])) for mode in profiles]
-        for _, row in self.rows:
-            row.thread = lane
-
-    def arrived(self) -> bool:
-        """Whether the sums are there. MPI works on a message while it is asked about."""
-        if self.work.is_completed():
-            for mode, row in self.rows:
-                row.stop()
-                row.self_cpu_time_total = 0.0  # the computing of this thread is counted already
-                mode.recorded.append(row)
-            self.rows = []
-        return self.work.done
 
 
 def divide_into_buckets(params: list[Tensor], first_mb: float, cap_mb: float) -> list[Bucket]:
@@ -177,11 +153,11 @@ class DistributedDataParallel(Module):
         """Called when the gradient of `param` is complete: sends each bucket that is."""
         self.fill(param)
         for bucket in self.buckets[: self.launched]:
-            bucket.arrived()
+            bucket.work.is_completed()
         # In one order in all processes: messages are told apart by their order only.
         while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
             bucket = self.buckets[self.launched]
-            bucket.send(self.process_group, self.launched)
+            bucket.work = all_reduce(bucket.flat, group=self.process_group, async_op=True)
             self.launched += 1
         if self.launched == len(self.buckets):
             self.finish()
@@ -197,7 +173,6 @@ class DistributedDataParallel(Module):
         """Waits for the buckets, and makes their parts the gradients."""
         for bucket in self.buckets:
             bucket.work.wait()
-            bucket.arrived()
         for bucket in self.buckets:
             for param, view in zip(bucket.params, bucket.views, strict=True):
                 param.grad = view
@@ -257,24 +232,6 @@ if __name__ == "__main__":
     params = [zeros(2**18) for _ in range(8)]  # of 1 MiB each
     buckets = divide_into_buckets(params, FIRST_BUCKET_MB, 3)
     print([len(bucket.params) for bucket in buckets])  # -> [1, 3, 3, 1]
-
-    def in_profile():
-        """The messages and the nodes of a backward pass, in the order of their beginnings."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Sequential(Linear(16, 16), Linear(16, 16)), bucket_cap_mb=0)
-        loss = ddp(inputs[0]).square().mean()
-        with profile() as recorded:
-            loss.backward()
-        return recorded.events()
-
-    rows = [
-        row for row in simulate(2, in_profile)[0] if row.name in ("all_reduce", "AddmmBackward0")
-    ]
-    print(*[row.name for row in rows])
-    # -> AddmmBackward0 all_reduce all_reduce AddmmBackward0 all_reduce all_reduce
-    ends = [row.start / 1000 + row.cpu_time_total for row in rows]
-    print("on its way while the second node computes:", ends[2] > ends[3])
-    # -> on its way while the second node computes: True
 
     def branches():
         """The processes use the layers in different orders: what is complete first, waits."""

@@ -14,23 +14,16 @@ whether gradients are to be averaged (`reducing`). So the call has to be inside,
 Calls without a graph (evaluation) leave the note alone. Buffers are sent before a call only if the
 call before it averaged gradients: inside no_sync, nothing is sent at all.
 
-And .grad as a part of the bucket, which step 105d made of it, is a choice now. A gradient that has
-been there since the first part, and that others may hold, stays where it is, and gets the new
-numbers. gradient_as_bucket_view=True saves this copy and its memory.
-
 The trap: without no_sync, sums are averaged that are averages already, plus a new part. That is
 right too: the mean of equal numbers changes nothing.
 
-The hooks no longer keep the wrapper alive: a network that is wrapped a second time would send all
-twice. The wrapper cannot be copied; the network in it can. The arguments are PyTorch's from here
-on, and some of them change nothing.
+(PyTorch: DistributedDataParallel.no_sync.)
 
-Changed: DistributedDataParallel.
+Changed: DistributedDataParallel. New: its methods no_sync, accumulated.
 Try: put only the backward call inside no_sync. How many messages are sent?
 """
 
 import importlib
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,7 +31,6 @@ from typing import Any
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version
 from tinytorch.distributed.collectives import all_reduce, broadcast
 from tinytorch.distributed.group import get_process_group_ranks, get_world_size
 from tinytorch.distributed.objects import all_gather_object
@@ -117,29 +109,20 @@ class DistributedDataParallel(Module):
     one process computes with the whole batch. Source: Li et al., 2020.
 
     Args:
-        broadcast_buffers: send the buffers of rank 0 before each call.
         init_sync: compare the shapes of the parameters, and send those of rank 0.
         process_group: the processes that take part; all of them, if it is not given.
-        gradient_as_bucket_view: let .grad be a part of a bucket, which saves a copy.
-        device_ids, output_device, dim, check_reduction, static_graph: accepted; inputs are not
-            moved, and a graph that changes costs nothing.
     Raises:
         RuntimeError: no parameter requires a gradient, or the networks differ.
         ValueError: there is no process group.
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-        broadcast_buffers: bool = True, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None, check_reduction: bool = False,
-        gradient_as_bucket_view: bool = False, static_graph: bool = False,
+        self, module: Module, init_sync: bool = True, process_group: Any = None,
+        bucket_cap_mb: float | None = None,
     ):  # fmt: skip
         super().__init__()
         self.world_size = get_world_size(process_group)
         self.module, self.process_group = module, process_group
-        self.device_ids, self.output_device, self.dim = device_ids, output_device, dim
-        self.broadcast_buffers, self.static_graph = broadcast_buffers, static_graph
-        self.gradient_as_bucket_view = gradient_as_bucket_view
         self.require_backward_grad_sync = True  # no_sync sets it to False for a while
         self.require_forward_param_sync = True  # whether the buffers may have become different
         self.params = [param for param in module.parameters() if param.requires_grad]
@@ -157,15 +140,8 @@ class DistributedDataParallel(Module):
         self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
         self.launched = 0  # how many buckets are on their way
         self.reducing = False  # whether the last call wants its gradients averaged
-        ref = weakref.ref(self)  # the parameters outlive this object
-
-        def hook(param: Tensor) -> None:
-            ddp = ref()
-            if ddp is not None:
-                ddp.accumulated(param)
-
         for param in self.params:
-            param.register_post_accumulate_grad_hook(hook)
+            param.register_post_accumulate_grad_hook(self.accumulated)
 
     def check_shapes(self) -> None:
         """Raises RuntimeError, in all processes, if the networks differ."""
@@ -193,7 +169,7 @@ class DistributedDataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         recorded = state.grad_enabled
-        if self.broadcast_buffers and self.require_forward_param_sync:
+        if self.require_forward_param_sync:
             self.send(list(self.module.buffers()))
         output = self.module(*inputs, **kwargs)
         self.require_forward_param_sync = recorded and self.require_backward_grad_sync
@@ -215,9 +191,6 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.require_backward_grad_sync = before
-
-    def __getstate__(self) -> None:
-        raise TypeError("what belongs to a process group is not copied or pickled: take .module")
 
     def accumulated(self, param: Tensor) -> None:
         """Called when the gradient of `param` is complete."""
@@ -251,18 +224,13 @@ class DistributedDataParallel(Module):
             bucket.arrived()
         for bucket in self.buckets:
             for param, view in zip(bucket.params, bucket.views, strict=True):
-                if self.gradient_as_bucket_view:
-                    param.grad = view
-                else:
-                    param.grad.array[...] = view.array
-                    bump_version(param.grad.array)
+                param.grad = view
             bucket.missing = set(range(len(bucket.params)))
         self.launched = 0
 
 
 if __name__ == "__main__":
     from contextlib import nullcontext
-    from copy import deepcopy
 
     from tinytorch.autograd.modes import no_grad
     from tinytorch.distributed.group import get_rank, init_process_group
@@ -286,32 +254,27 @@ if __name__ == "__main__":
             self.rounds += 1
             super().finish()
 
-    def accumulate(quiet, view):
+    def accumulate(quiet):
         """The gradient of 8 samples in four parts."""
         init_process_group("mpi")
         model = Linear(16, 4)
         model.load_state_dict(whole.state_dict())
-        ddp = Counted(model, gradient_as_bucket_view=view)
+        ddp = Counted(model)
         first, *others, last = inputs[get_rank()].chunk(4)
         for part in (first, *others):
             with ddp.no_sync() if quiet else nullcontext():
                 (ddp(part).square().mean() / 4).backward()
-        kept = model.weight.grad
         with no_grad():
             ddp(first)
         (ddp(last).square().mean() / 4).backward()
         error = (model.weight.grad - whole.weight.grad).abs().max().item()
-        place = "in a bucket" if model.weight.grad is ddp.buckets[0].views[1] else "its own"
-        return ddp.rounds, error < 1e-6, place, kept is model.weight.grad
+        return ddp.rounds, error < 1e-6
 
     for quiet in (False, True):
-        for view in (False, True):
-            rounds, right, place, same = simulate(2, accumulate, quiet, view)[0]
-            print(f"rounds: {rounds}, right: {right}, memory: {place}, the same tensor: {same}")
-    # -> rounds: 4, right: True, memory: its own, the same tensor: True
-    # -> rounds: 4, right: True, memory: in a bucket, the same tensor: True
-    # -> rounds: 1, right: True, memory: its own, the same tensor: True
-    # -> rounds: 1, right: True, memory: in a bucket, the same tensor: False
+        rounds, right = simulate(2, accumulate, quiet)[0]
+        print(f"no_sync: {quiet}, rounds of messages: {rounds}, right: {right}")
+    # -> no_sync: False, rounds of messages: 4, right: True
+    # -> no_sync: True, rounds of messages: 1, right: True
 
     def buffers():
         """How many tensors are sent at the start, and before each of five calls, if any."""
@@ -331,28 +294,3 @@ if __name__ == "__main__":
 
     print("parameters and buffers, then:", simulate(2, buffers)[0])
     # -> parameters and buffers, then: [7, 3, 3, 3]
-
-    def wrapped_twice():
-        init_process_group("mpi")
-        model = Linear(16, 4)
-        first = Counted(model)
-        rounds = weakref.ref(first)
-        del first
-        second = Counted(model)
-        second(inputs[0]).sum().backward()
-        return rounds(), second.rounds
-
-    print("the first wrapper:", *simulate(2, wrapped_twice)[0])  # -> the first wrapper: None 1
-
-    def copied():
-        """Copies of the buckets would not be parts of one another."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Linear(16, 4))
-        try:
-            deepcopy(ddp)
-        except TypeError as error:
-            return deepcopy(ddp.module), str(error)
-
-    network, text = simulate(2, copied)[0]
-    print(network)  # -> Linear(in_features=16, out_features=4, bias=True)
-    print(text)  # -> what belongs to a process group is not copied or pickled: take .module

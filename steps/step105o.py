@@ -20,9 +20,6 @@ total is counted anew in each call: shares may have different sizes.
 The trap: in evaluation nothing is sent, so processes may evaluate alone. In training all have to
 call the layer equally often.
 
-convert_sync_batchnorm replaces the layers of a network that is finished. They get the same
-parameters and buffers, so its state_dict stays as it was.
-
 New: NativeSyncBatchNorm, SyncBatchNorm.
 Try: leave `mean` as it is in step 86l, and see which of the results are wrong.
 """
@@ -35,8 +32,7 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_world_size, is_initialized
 from tinytorch.distributed.nn.functional import AllReduce, GroupFunction
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
+from tinytorch.nn.norm_layers import _BatchNorm
 from tinytorch.nn.normalization import NativeBatchNorm, batch_norm, check
 from tinytorch.ops.reduction import Mean
 
@@ -106,27 +102,12 @@ class SyncBatchNorm(_BatchNorm):
         sizes = (n, channels, math.prod(rest)) if rest else (1, channels, n)
         return NativeSyncBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum, group)
 
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with a SyncBatchNorm, which has the same parameters and buffers, in the place
-        of each BatchNorm in it; a BatchNorm itself gives a new SyncBatchNorm."""
-        if isinstance(module, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):
-            options = module.eps, module.momentum, module.affine, module.track_running_stats
-            old, module = module, cls(module.num_features, *options, process_group)
-            for name, value in (*old._parameters.items(), *old._buffers.items()):
-                setattr(module, name, value)
-            module.train(old.training)
-        for name, child in module.named_children():
-            module.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return module
-
 
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
     from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.norm_layers import BatchNorm2d
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
@@ -137,9 +118,7 @@ if __name__ == "__main__":
     def run(size, synced):
         """The result, the gradient, its derivative and the statistics of this process's share."""
         init_process_group("mpi")
-        layer = BatchNorm2d(3)
-        if synced:
-            layer = SyncBatchNorm.convert_sync_batchnorm(layer)
+        layer = SyncBatchNorm(3) if synced else BatchNorm2d(3)
         x = images[rows[get_rank()]] if size == 2 else images[:]
         x = x.clone().requires_grad_()
         y = layer(x)
@@ -185,12 +164,8 @@ if __name__ == "__main__":
     print("one sample each:", (a + b).abs().max().item() < 1e-6, a.abs().min().item() > 0.9)
     # -> one sample each: True True
 
-    model = Sequential(Linear(4, 3), BatchNorm1d(3), Sequential(BatchNorm1d(3)))
-    names = list(model.state_dict())
-    model = SyncBatchNorm.convert_sync_batchnorm(model)
-    print(type(model[2][0]).__name__, list(model.state_dict()) == names)  # -> SyncBatchNorm True
     try:
-        model[1](zeros(3))
+        SyncBatchNorm(3)(zeros(3))
     except ValueError as error:
         print(error)  # -> expected at least 2D input (got 1D input)
 

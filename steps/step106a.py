@@ -14,9 +14,8 @@ So let each process move a part of the weights, and keep the moments of this par
 With mixed precision it is worth more: 2 + 2 bytes for weights and gradients in halves, and 12 for
 the float32 weights and the moments. On 64 processes these 16 bytes become 4.2.
 
-The parameters are divided whole, the largest first, each to the process that has least so far. A
-schedule changes lr in param_groups of this object; the optimizer inside has groups of its own,
-which hold this process's parameters. So options are copied before each step.
+The parameters are divided whole, the largest first, each to the process that has least so far.
+Inside is an ordinary optimizer, which has only this process's parameters.
 
 The trap: processes with different gradients would each be right about their own part only, and
 nothing would tell. DistributedDataParallel has to come first.
@@ -71,7 +70,6 @@ class ZeroRedundancyOptimizer(Optimizer):
         self.optim: Optimizer | None = None  # of this process's own parameters
         super().__init__(params, defaults)
         self.optim = optimizer_class([self.share(g) for g in self.param_groups], **defaults)
-        self.copy_options(self.optim.param_groups, self.param_groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
@@ -80,9 +78,6 @@ class ZeroRedundancyOptimizer(Optimizer):
             rank = self.sizes.index(min(self.sizes))
             self.owners[param] = rank
             self.sizes[rank] += param.numel()
-        if self.optim is not None:
-            self.optim.add_param_group(self.share(group))
-            self.copy_options(self.optim.param_groups, self.param_groups)
 
     def own(self, group: dict[str, Any], rank: int) -> list[Tensor]:
         """The parameters of a group that this rank moves."""
@@ -93,19 +88,12 @@ class ZeroRedundancyOptimizer(Optimizer):
         options = {k: v for k, v in group.items() if k not in ("params", "param_names")}
         return {**options, "params": self.own(group, self.rank)}
 
-    def copy_options(self, source: list[dict], target: list[dict]) -> None:
-        """Copies lr and so on: schedulers change the groups of this object, not of self.optim."""
-        for ours, theirs in zip(source, target, strict=True):
-            theirs.update({k: v for k, v in ours.items() if k not in ("params", "param_names")})
-
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        self.copy_options(self.param_groups, self.optim.param_groups)
         loss = self.optim.step(closure)
         group, ranks = self.process_group, get_process_group_ranks(self.process_group)
         owned = self.owners.items()
         for work in [broadcast(p.detach(), ranks[i], group, async_op=True) for p, i in owned]:
             work.wait()
-        self.copy_options(self.optim.param_groups, self.param_groups)
         return loss
 
 
@@ -119,13 +107,12 @@ if __name__ == "__main__":
     from tinytorch.nn.parallel.distributed import DistributedDataParallel
     from tinytorch.ops.random import manual_seed, randint, randn
     from tinytorch.optim.adam import Adam
-    from tinytorch.optim.lr_scheduler.base import StepLR
 
     manual_seed(0)
     inputs, targets = randn(20, 24, 16), randint(0, 4, (20, 24))
 
     def train(divided):
-        """Twenty steps with a schedule. The weights, and the bytes of the moments kept here."""
+        """Twenty steps. The weights, and the bytes of the moments kept here."""
         init_process_group("mpi")
         rank, size = get_rank(), get_world_size()
         manual_seed(0)
@@ -136,12 +123,10 @@ if __name__ == "__main__":
         else:
             optimizer = Adam(ddp.parameters(), lr=0.01)
             states = optimizer.state
-        schedule = StepLR(optimizer, 5)
         for x, y in zip(inputs.chunk(size, 1)[rank], targets.chunk(size, 1)[rank], strict=True):
             optimizer.zero_grad()
             cross_entropy(ddp(x), y).backward()
             optimizer.step()
-            schedule.step()
         kept = sum(s["exp_avg"].nbytes + s["exp_avg_sq"].nbytes for s in states.values())
         return [p.detach() for p in ddp.parameters()], kept
 
@@ -166,9 +151,8 @@ if __name__ == "__main__":
         except RuntimeError as error:
             text = str(error)
         optimizer = ZeroRedundancyOptimizer(params, Adam, lr=0.01)
-        optimizer.add_param_group({"params": [randn(20).requires_grad_()], "lr": 0.5})
         sizes = [[p.numel() for p, rank in optimizer.owners.items() if rank == r] for r in (0, 1)]
-        return sizes, [group["lr"] for group in optimizer.optim.param_groups], text
+        return sizes, text
 
     print(*simulate(2, owners)[0])
-    # -> [[70, 10], [40, 30, 20]] [0.01, 0.5] overlap_with_ddp=True is not supported
+    # -> [[70, 10], [40, 30]] overlap_with_ddp=True is not supported

@@ -5,25 +5,24 @@ too long, the matrix is divided: this is tensor parallelism. A Linear is y = x W
 for each output. Give each process some of the rows (of W^T: columns):
 
     process 0:   y0 = x W0^T         all have x, each computes some of the outputs
-    process 1:   y1 = x W1^T         y = [y0 y1], gathered, if all of it is wanted
+    process 1:   y1 = x W1^T         and keeps them: y = [y0 y1] is nowhere as a whole
 
-No process ever holds W, nor its gradient, nor its moments. Now backwards. Every process has the
-same loss, computed from the same y. Of the gradient of y each takes its own part, and gets the
-whole gradient of its rows. But the gradient of x came through all rows, and each process has only
-the part that came through its own: these have to be added.
+No process ever keeps W, nor its gradient, nor its moments. Forward needs no message at all. Now
+backward: each process has the gradient of its outputs, and gets the whole gradient of its rows. But
+the gradient of x comes through all rows, and each process has only the part that comes through its
+own: these have to be added.
 
-    CopyToAll     y = x            backward: the sum of all gradients       (SumOfAll)
-    GatherLast    y = all parts    backward: this process's part            (SplitLast)
+    CopyToAll     y = x                       backward: the sum of all gradients    (SumOfAll)
+    SumOfAll      y = the sum of all x        backward: the same gradient for all   (CopyToAll)
 
-The pairs are each other's backward, so derivatives of any order work.
+Each is the backward of the other, so derivatives of any order work.
 
 The trap: this is not the all_reduce of step 105n. There each process has a loss of its own and the
-losses are added. Here the loss is one, computed several times; adding its gradients would count it
-several times.
+losses are added. Here the loss is one, in parts.
 
 (Megatron-LM's names. In PyTorch: ColwiseParallel, in torch.distributed.tensor.parallel.)
 
-New: part_size, CopyToAll, SumOfAll, SplitLast, GatherLast, own_part, ColumnParallelLinear.
+New: part_size, CopyToAll, SumOfAll, own_part, ColumnParallelLinear.
 Try: remove CopyToAll from forward. Which of the promises is broken?
 """
 
@@ -31,8 +30,7 @@ import importlib
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed.collectives import all_gather_into_tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_rank, get_world_size
 from tinytorch.distributed.nn.functional import GroupFunction
 from tinytorch.nn.linear import Linear, linear
@@ -79,32 +77,6 @@ class SumOfAll(GroupFunction):
         return ctx.call(CopyToAll, g, ctx.group)
 
 
-class SplitLast(GroupFunction):
-    """y = this process's part of the last dimension of x. The gradient is gathered."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        size = part_size(x.shape[-1], group)
-        start = get_rank(group) * size
-        return ctx.xp.ascontiguousarray(x[..., start : start + size])
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(GatherLast, g, ctx.group)
-
-
-class GatherLast(GroupFunction):
-    """y = the x of all processes, joined along the last dimension. The gradient is split."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        out = ctx.xp.empty((get_world_size(group), *x.shape), x.dtype)
-        all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group)
-        return ctx.xp.concatenate(list(out), axis=-1)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SplitLast, g, ctx.group)
-
-
 def own_part(whole: Tensor, dim: int, group: Any) -> Parameter:
     """This process's part of a tensor that is divided along `dim`."""
     size = part_size(whole.shape[dim], group)
@@ -114,28 +86,26 @@ def own_part(whole: Tensor, dim: int, group: Any) -> Parameter:
 class ColumnParallelLinear(Linear):
     """A Linear whose outputs are divided: this process has out_features / size of them.
 
-        x [..., in]  ->  x W_rank^T + b_rank [..., out / size]  ->  gathered: [..., out]
+        x [..., in]  ->  x W_rank^T + b_rank [..., out / size]
 
-    With gather_output=False the result is this process's part, for a RowParallelLinear that takes
-    it as it is. Numbers are drawn for the whole weight: with equal seeds in all processes, the
+    Numbers are drawn for the whole weight: with equal seeds in all processes, the
     parts are those of one Linear. Source: Shoeybi et al., Megatron-LM, 2019.
     Raises:
         ValueError: out_features cannot be divided by the number of processes.
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, gather_output: bool = True,
-        group: Any = None, device: Any = None, dtype: Any = None,
+        self, in_features: int, out_features: int, bias: bool = True, group: Any = None,
+        device: Any = None, dtype: Any = None,
     ):  # fmt: skip
         super().__init__(in_features, out_features, bias, device, dtype)
-        self.gather_output, self.group = gather_output, group
+        self.group = group
         self.weight = own_part(self.weight, 0, group)
         if bias:
             self.bias = own_part(self.bias, 0, group)
 
     def forward(self, input: Tensor) -> Tensor:
-        y = linear(CopyToAll.apply(input, self.group), self.weight, self.bias)
-        return GatherLast.apply(y, self.group) if self.gather_output else y
+        return linear(CopyToAll.apply(input, self.group), self.weight, self.bias)
 
 
 if __name__ == "__main__":
@@ -166,7 +136,9 @@ if __name__ == "__main__":
     def compare(size):
         results = simulate(size, run, True)
         print(size, "processes, weight", tuple(results[0][3].shape))
-        for i, name in enumerate(("result", "dL/dx", "second derivative")):
+        parts = zip(results, whole[0].chunk(size, 1), strict=True)
+        print(f"  result, each a part: {max(off(r[0], part) for r, part in parts) < 1e-5}")
+        for i, name in enumerate(("dL/dx", "second derivative"), start=1):
             print(f"  {name}: {max(off(result[i], whole[i]) for result in results) < 1e-5}")
         for i, name in ((3, "weight"), (4, "its gradient"), (5, "gradient of the bias")):
             parts = zip(results, whole[i].chunk(size), strict=True)
@@ -174,7 +146,7 @@ if __name__ == "__main__":
 
     compare(2)
     # -> 2 processes, weight (3, 8)
-    # ->   result: True
+    # ->   result, each a part: True
     # ->   dL/dx: True
     # ->   second derivative: True
     # ->   weight, each a part: True
@@ -182,20 +154,19 @@ if __name__ == "__main__":
     # ->   gradient of the bias, each a part: True
     compare(3)
     # -> 3 processes, weight (2, 8)
-    # ->   result: True
+    # ->   result, each a part: True
     # ->   dL/dx: True
     # ->   second derivative: True
     # ->   weight, each a part: True
     # ->   its gradient, each a part: True
     # ->   gradient of the bias, each a part: True
 
-    def part_only():
+    def indivisible():
         init_process_group("mpi")
-        layer = ColumnParallelLinear(8, 6, gather_output=False)
         try:
             ColumnParallelLinear(8, 7)
         except ValueError as error:
-            return layer(inputs).shape, str(error)
+            return str(error)
 
-    print(*simulate(2, part_only)[0])
-    # -> tinytorch.Size([5, 3]) 7 features cannot be divided among 2 processes
+    print(simulate(2, indivisible)[0])
+    # -> 7 features cannot be divided among 2 processes

@@ -1,9 +1,7 @@
-"""Step 106h: Layers divided: a pipeline, and its bubble
+"""Step 106h: A pipeline: the batch in parts, and the bubble
 
-Data and tensor parallelism send something in every layer. The third way divides the layers: process
-0 has the first ones, and sends its outputs to process 1, once, and gets a gradient back. That is
-little to send, so it is the way that suits slow wires. But process 1 begins when process 0 has
-finished, and backward comes the other way: of four processes one works and three wait.
+In step 106g one of four processes works and three wait, for they need one another's results. But
+not all samples need them at the same time.
 
 GPipe (Huang et al., 2019) cuts the batch into parts. While process 1 works on part 0, process 0
 works on part 1, and gradients add up over the parts (step 14):
@@ -17,16 +15,13 @@ With p processes and m parts each works m times and waits p - 1 times, forward a
 
     bubble = (p - 1) / (m + p - 1)          4 processes: 75 % with 1 part, 27 % with 8, 9 % with 32
 
-The demo plays this with real layers and messages (send and recv, step 104k). Its clock is made up:
-F takes 1, B takes 2, and a message carries the time at which it was sent.
-
 The trap is memory. All parts wait for backward, with all that they have saved: m parts are a whole
 batch again. Schedules that begin B0 as soon as it can begin (1F1B) keep p parts instead of m;
 checkpoints (step 95k) keep only inputs.
 
 (In PyTorch: torch.distributed.pipelining.)
 
-New: Clock, receive, transmit, run_pipeline, which are not in the package.
+Changed: run_layers is run_pipeline now, for parts of the batch.
 Try: a last process whose F takes 2. What does the formula say then, and what the clock?
 """
 

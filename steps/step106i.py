@@ -13,14 +13,10 @@ state? The order of the samples: it follows from seed and epoch (step 105m). In 
 fails at step 7, in another run it hangs there, and each time the resumed run ends with the same
 weights, bit for bit.
 
-How often to write? Writing costs c seconds, and a failure, every M seconds, costs half an interval:
-
-    waste = c / t + t / (2 M)        least at t = sqrt(2 c M)          (Young, 1974)
-
-A GPU fails about every 5 years; 1,000 of them every 44 hours. The last lines show what that costs.
-
 The trap: a crash while the file is being written. save writes beside the old file, and puts the new
 one in its place when it is complete (step 81e).
+
+How often to write is a question of its own (step 106j).
 
 New: nothing in the framework. examples/train_ddp.py is this, with everything around it.
 Try: let process 1 write the file as well. Why is that wrong, although the contents are equal?
@@ -42,7 +38,6 @@ for name in "comparison elementwise gather indexing matmul sampling shape softma
 
 
 if __name__ == "__main__":
-    import math
     import tempfile
     from datetime import timedelta
     from pathlib import Path
@@ -112,16 +107,3 @@ if __name__ == "__main__":
         show(hang)
         # -> hang: DistBackendError
         # -> resumed after step 4, the same loss and weights: True
-
-    for count in (1, 100, 1000, 10000):
-        between = 5 * 365 * 24 * 3600 / count  # seconds between failures
-        interval = math.sqrt(2 * 60 * between)  # a file takes a minute
-        waste = 60 / interval + interval / (2 * between)
-        print(
-            f"{count:5} GPUs: a failure every {between / 3600:7.1f} h, "
-            f"a file every {interval / 60:5.0f} min, lost {waste:.1%}"
-        )
-    # ->     1 GPUs: a failure every 43800.0 h, a file every  2293 min, lost 0.1%
-    # ->   100 GPUs: a failure every   438.0 h, a file every   229 min, lost 0.9%
-    # ->  1000 GPUs: a failure every    43.8 h, a file every    72 min, lost 2.8%
-    # -> 10000 GPUs: a failure every     4.4 h, a file every    23 min, lost 8.7%

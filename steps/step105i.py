@@ -9,7 +9,7 @@ The hook should not be a method of the wrapper, which holds it, but a function t
     parameter -> hook -> weak reference ..> wrapper        gone with its last real owner
 
 If the wrapper is gone, the hook does nothing. A weak reference does not keep its object alive (step
-17b, where functions hold their outputs in this way).
+17a, where functions hold their outputs in this way).
 
 A copy of the wrapper would share its process group and its hooks, and its buckets would not be
 parts of one another. So copying and pickling are refused, with what to do instead: the network in

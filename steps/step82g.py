@@ -8,13 +8,13 @@ if nothing had happened, bit for bit. If it does, a run can be divided, moved, a
 place where something went wrong. For this a checkpoint needs everything that a step of the training
 changes:
 
-    net         the weights                                       step 71o
-    optimizer   Adam's running means, and its count of steps      step 76k
+    net         the weights                                       step 71p
+    optimizer   Adam's running means, and its count of steps      step 76l
     scheduler   the place in the schedule                         step 78e
     random      the state of the numbers that shuffle and crop    step 65e
 
-What does not change is not saved: the program makes it anew. The file is written by `save` (step
-81g), in one piece.
+What does not change is not saved: the program makes it anew. The file is written by `save`, and
+replaces the old one only when it is complete (step 81s).
 
 The demo saves a training on moving digits (step 82f) before its last epoch, and goes on twice: at
 once, and from the file with another network and another seed.

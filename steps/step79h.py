@@ -1,8 +1,8 @@
-"""Step 79h: Sets end to end, and streams
+"""Step 79h: Concatenated datasets, and streams
 
 Data often comes in several files, and each is a dataset. Two lists are joined by a `+`, but our
 datasets are not lists. And some data has no numbers at all: lines from a network, a file too large
-to look anything up in. Its items come one after the other, and nobody knows how many.
+to look anything up in. Its items come one after the other, and their number is not known.
 
     ConcatDataset    item 12 of 10 + 5 items is item 2 of the second
 

@@ -1,4 +1,4 @@
-"""Step 79i: In which order
+"""Step 79i: Samplers: the order of the items
 
 A dataset says what an item is (step 79b), and collate how items become a batch (step 79c). Neither
 says which items, or when. To take them in the order of the file is wrong: files are often sorted by
@@ -10,8 +10,8 @@ A Sampler gives numbers of items. SequentialSampler counts. RandomSampler shuffl
 comes once per epoch. Each `iter(sampler)` shuffles anew, so two items that were in one batch hardly
 ever meet again. Shuffling once, before training, would keep all batches as they are.
 
-Any object with __iter__ can be a sampler, also a list; __len__ is needed where somebody asks how
-long an epoch is. The base class is there for the name, and for a clear error.
+Any object with __iter__ can be a sampler, also a list; __len__ is needed only for the length of
+an epoch. The base class is there for the name, and for a clear error.
 
 The trap: a test needs no shuffling. In an order that is always the same, one can find the item that
 went wrong.

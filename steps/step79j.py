@@ -1,4 +1,4 @@
-"""Step 79j: Batches of numbers, and the last batch
+"""Step 79j: BatchSampler, and the last batch
 
 Step 79i's demo cut the list of numbers by hand. A BatchSampler does it: it is a sampler whose
 numbers are lists of numbers. It takes them from another sampler, as they come:
@@ -6,8 +6,8 @@ numbers are lists of numbers. It takes them from another sampler, as they come:
     sampler         4 0 3 1 2
     batches of 2    [4, 0] [3, 1] [2]
 
-So it is the other sampler that decides about the order. Any other will do: in the demo, texts of
-about one length lie side by side, because the shorter ones of a batch must be padded.
+The other sampler decides about the order, and it may be any sampler: the demo's puts texts of about
+the same length side by side, because the shorter ones of a batch must be padded.
 
 The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch. The
 1797 digits make 28 batches of 64 and one of 5, so each of these 5 items counts 13 times as much as

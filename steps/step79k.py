@@ -1,8 +1,8 @@
-"""Step 79k: More numbers than fit in memory
+"""Step 79k: RandomSampler: num_samples and replacement
 
-An epoch is one round through the data, which is an arbitrary length. Who wants exactly 10,000 steps
-from 1,797 digits, or steps without end, writes a second loop around the first. So the sampler takes
-a number of its own, num_samples: several rounds, and a part of one.
+An epoch is one round through the data, which is an arbitrary length. A program that needs exactly
+10,000 steps from 1,797 digits, or steps without end, has a second loop around the first. So the
+sampler takes a number of its own, num_samples: several rounds, and a part of one.
 
 With replacement=True, each number is drawn from all items, whether it came before or not:
 
@@ -11,11 +11,11 @@ With replacement=True, each number is drawn from all items, whether it came befo
 So an epoch of n draws misses more than a third of the items. The bootstrap of statistics is made
 of such samples; for training, shuffling is nearly always better.
 
-The trap is memory. A list of 10^10 numbers has 80 GB at least. So nothing is drawn before it is
-asked for: one round at a time, or 1024 numbers where they are drawn with replacement. A generator
-function does this by itself. `itertools.repeat` counts the rounds, in no memory at all.
+The trap is memory. A list of 10^10 numbers has 80 GB at least. So the numbers are drawn as
+they are needed: one round at a time, or 1024 numbers where they are drawn with replacement. A
+generator function does this by itself. `itertools.repeat` counts the rounds, in no memory at all.
 
-num_samples is asked for each time, because a dataset may grow.
+num_samples is computed each time, because a dataset may grow.
 
 (torch.utils.data.RandomSampler has the same options.)
 

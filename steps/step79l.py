@@ -1,4 +1,4 @@
-"""Step 79l: An order that nothing disturbs
+"""Step 79l: Samplers with a generator of their own
 
 Since step 79k, numbers are drawn while the network trains. A dropout layer draws too, from the same
 generator. So the order of the items now depends on what else is drawn between two batches. With the
@@ -13,7 +13,7 @@ batches does not change the rest of the epoch:
     sampler's own                  item 4   item 0    item 3    item 1  ...
 
 It does change the next epoch, whose seed is drawn later. To avoid that too, give the sampler a
-`generator`. It is then used by nobody else, also from one epoch to the next.
+`generator`. Nothing else uses it then, also not from one epoch to the next.
 
 SubsetRandomSampler shuffles some numbers of a dataset, such as those of a split.
 

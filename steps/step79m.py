@@ -1,4 +1,4 @@
-"""Step 79m: Random numbers that change nothing outside
+"""Step 79m: fork_rng: random numbers without side effects
 
 Step 79l keeps the sampler's numbers apart from all others. For the rest of a program, there is one
 generator. A plot after each epoch that draws a few random digits changes the weights that are drawn
@@ -11,8 +11,8 @@ A generator is a row of numbers and a place in it: its state. So what has been d
     ...                              draw what you like
     set_rng_state(state)             back to where we were
 
-`with fork_rng():` does it for the generators of all devices, and also where the block ends with an
-error. It puts back the chosen seed too, so that initial_seed() says what it said before.
+`with fork_rng():` does it for the generators of all devices, also if the block ends with an error.
+It restores the chosen seed too, so that initial_seed() returns the same number as before.
 
 The trap: numbers drawn inside and after the block are the same. Two blocks, one after the other,
 draw the same "random" digits. Seed them inside, or give them a generator.

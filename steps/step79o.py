@@ -1,4 +1,4 @@
-"""Step 79o: Rare things, more often
+"""Step 79o: WeightedRandomSampler: rare classes more often
 
 Of 100 mails, 10 are spam. To see as many of them as of the others, give each item of a class of n
 items the weight 1/n. WeightedRandomSampler draws with these weights; with replacement, since the
@@ -10,7 +10,7 @@ A second one: an item that comes nine times is learned by heart sooner. There ar
 items than before, they only count more.
 
 Weights are computed, and may come out wrong: negative, not finite, all zero. `multinomial` would
-draw from them without a word; now it refuses them. It takes several rows of weights as well, as a
+draw from them without an error; now it refuses them. It takes several rows of weights as well, as a
 network that writes texts gives them, one for each text. Row i has its edges between i and i + 1, so
 one search serves all rows:
 

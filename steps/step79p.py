@@ -1,4 +1,4 @@
-"""Step 79p: The loader, a generator
+"""Step 79p: DataLoader: a generator of batches
 
 With a dataset, a sampler and a way to collate, a loop over batches takes three lines, the same
 in nearly every program:
@@ -9,7 +9,7 @@ in nearly every program:
 
 DataLoader makes a class of these lines. Its __iter__ is a generator function: it stops at `yield`,
 and goes on there when the loop wants the next batch. So one batch is in memory at a time, and a
-loop that is left early has made no batch that nobody wants.
+loop that is left early has made no batch in vain.
 
 The loader itself has no state. Each `iter(loader)` begins an epoch of its own, with an order of its
 own, so two loops over one loader do not disturb each other.

@@ -1,4 +1,4 @@
-"""Step 79q: The loader's choices
+"""Step 79q: DataLoader: samplers and collate_fn
 
 Step 79p's loader can do one thing: batches of one size, collated in one way. Pictures of different
 sizes cannot be collated, and it has no place for a function of your own. Each part that was divided
@@ -11,8 +11,8 @@ in step 79b can be chosen now:
     DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
     DataLoader(data, None)                    no batches: item after item
 
-All these are two questions. Who gives the tasks? A task is a list of numbers, or one number where
-nothing is batched: index_sampler. And what makes a batch of the items? collate_fn, which gets a
+The loader needs two things for all of these. index_sampler gives the tasks: a task is a list of
+indices, or one index where nothing is batched. And collate_fn makes a batch of the items; it gets a
 list of items, or the one item.
 
 The trap: a dataset's own __getbatch__ (step 79g) is a way to do what default_collate does. With

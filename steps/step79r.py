@@ -1,17 +1,15 @@
-"""Step 79r: Choices that exclude each other
+"""Step 79r: DataLoader: options that exclude each other
 
-With a sampler and shuffle=True it is unclear who decides. Step 79q's loader takes the sampler, and
-says nothing. A program that sorts its items by length, and shuffles them, is not shuffled, and
-nobody sees it: training works, only not so well. An option that has no effect is worse than an
-error.
+With a sampler and shuffle=True there are two orders. Step 79q's loader uses the sampler and ignores
+shuffle. A program that sorts its items by length, and asks for shuffling, gets no shuffling and no
+error: training works, only not so well. An option without an effect is worse than an error.
 
     sampler and shuffle                  two orders
     batch_sampler and any of four        the batches are there already
     batch_size=None and drop_last        there is no last batch
 
 Such requests are refused when the loader is made, not in the middle of an epoch. The reasons stand
-in a table: what is wrong, and what to say. One `raise` serves all, and a line more is a reason
-more.
+in a table of conditions and messages, so one `raise` serves all.
 
 The trap is the default. `batch_size=1` may have been written, or not. The loader cannot know, and
 must let DataLoader(data, 1, batch_sampler=mine) pass.

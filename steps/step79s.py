@@ -1,4 +1,4 @@
-"""Step 79s: An error costs one batch
+"""Step 79s: DataLoader: an error costs one batch
 
 One of a million files cannot be read. Its item raises an error, after ten hours, and the loop ends.
 To catch the error and go on does not help: a generator that has raised an error is finished. The

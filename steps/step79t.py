@@ -1,10 +1,10 @@
-"""Step 79t: Batches of a stream
+"""Step 79t: DataLoader: batches of a stream
 
 A stream (step 79h) has no numbers and no length, so no sampler can deal out its items. Step 79s's
 loader asks it for len() and fails. What a stream needs is simpler: the next 64.
 
-To keep one loop for both, a stream gets tasks too, an endless row of [None] * 64. Only how many
-they are is looked at:
+To keep one loop for both, a stream gets tasks too, an endless row of [None] * 64. Only their length
+counts:
 
     tasks     [None, None]   [None, None]   [None, None]   ...
     stream    to be, or not  that, is       the

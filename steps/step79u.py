@@ -1,18 +1,18 @@
-"""Step 79u: Batches in pinned memory
+"""Step 79u: DataLoader: pinned memory
 
-A GPU copies a batch out of the computer's memory by itself, while the program goes on, if the
-memory is pinned: if the system may not move it (step 68c). NumPy's arrays are not pinned. So each
+If a batch lies in pinned memory, which the system may not move (step 68c), a GPU copies it by
+itself, while the program goes on. NumPy's arrays are not pinned. So each
 `batch.to("cuda")` first copies the batch to pinned memory, and the program waits for it.
 
-With pin_memory=True the loader pins all tensors of a batch, wherever in it they are. `walk` (step
-79e) finds them, and all else stays as it is:
+With pin_memory=True the loader pins all tensors of a batch, however deep inside they are. `walk`
+(step 79e) finds them, and leaves the rest as it is:
 
     {"images": tensor, "path": "a.png"}   ->   {"images": tensor, pinned, "path": "a.png"}
 
-`pin` asks for a method pin_memory, not for a tensor. So a batch of a class of your own is pinned
+`pin` looks for a method pin_memory, not for a tensor. So a batch of a class of your own is pinned
 too, if it has such a method.
 
-Where no GPU is, there is nothing to pin for. A program that runs on a laptop and on a server should
+Without a GPU there is nothing to pin for. A program that runs on a laptop and on a server should
 run on both, so this is a warning and not an error, as in PyTorch. The warning names the line of the
 loop (stacklevel=3), not a line of the loader.
 

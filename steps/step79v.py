@@ -1,4 +1,4 @@
-"""Step 79v: Data with labels, and three epochs
+"""Step 79v: Labelled datasets: Digits and Spiral
 
 Nearly all data of the next steps are inputs with labels. As a TensorDataset, the digits are bare:
 there is no place for a change of each image, such as a rotation, which differs from epoch to epoch.
@@ -11,11 +11,11 @@ So a small class has the interface of torchvision's data sets:
 and a batch has a tensor of them.
 
 Digits are the package's own 1797, of which the last 360 are the test. Spiral is computed: arms that
-wind around each other, which no straight line parts. Its test set has the same arms and other
+wind around each other, which no straight line separates. Its test set has the same arms and other
 random numbers.
 
-The demo is the whole of what steps 79b to 79u were for: three epochs, each in its own order, in a
-loop that knows nothing of numbers, orders and stacks.
+The demo shows what steps 79b to 79u were for: three epochs, each in its own order, in a loop
+without indices and stacks.
 
 The trap: transform acts on each item, each time. What is the same each time, such as a division by
 the mean, is cheaper if it is done once, before.

@@ -1,4 +1,4 @@
-"""Step 82g: A whole training run, stopped and resumed
+"""Step 82g: A training run, stopped and resumed
 
 All the parts are there: data, transforms, loader, network, loss, optimizer, schedule, file. This
 step adds none, and puts them together.

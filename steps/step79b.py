@@ -7,7 +7,7 @@ own:
 
     Dataset       what is item number i, and how many are there?      (this step)
     collate       how do 64 items become one batch?                   (step 79c)
-    Sampler       in which order do the numbers come?                 (step 79i)
+    Sampler       in which order do the numbers come?                 (step 79j)
 
 A Dataset has two methods, __getitem__ and __len__. An item is made when a program asks for it: read
 from a file, cropped, or, as in the demo, drawn. The dataset decides what an item consists of;

@@ -1,8 +1,8 @@
 """Step 101h: Generated code with planned memory
 
-`Writer` combines the text of steps 101a to 101c with the plan of steps 101d to 101f. It visits the
-steps once. For each it writes a line, takes a buffer for the result, and frees the buffers that are
-no longer needed. The comment of a line names the operation of the user's program:
+Each line of the program of step 101g makes a new array. `Writer` now combines the text of step 101c
+(out=) with the plan of steps 101d to 101f. For each step it takes a buffer for the result, and
+frees the buffers that are no longer needed:
 
     v3 = array_at(memory, 0, (2, 3), float32)        the head: executed once
     v4 = array_at(memory, 64, (2, 3), float32)
@@ -13,9 +13,8 @@ no longer needed. The comment of a line names the operation of the user's progra
         tanh(v3, out=v4)
         ...
 
-The letter of a name says where the value is: x is an input, c a constant, v an array in the
-program's memory, and t a temporary, the new array of an operation without out=. The number is that
-of the node in the printed graph.
+One more letter: v is an array in the program's memory. t is still the new array of an operation
+without out=.
 
 The offsets are known only after the last step, since a buffer may still grow. So the lines of the
 head contain a gap, {}, which python_text fills.
@@ -23,7 +22,7 @@ head contain a gap, {}, which python_text fills.
 The trap: a run must not return the program's own memory, because the next run overwrites it. For
 now, every output is copied.
 
-New: Writer.
+New: Writer.can_hold, .result, .output. Changed: Writer.
 Try: let `output` return the name alone, run twice, and look at the first result again.
 """
 

@@ -9,10 +9,11 @@ An output with memory of its own is now computed into a new array in each run, n
     exp(v4, out=o5)
     return [o5]
 
-If the output is a view, its root has to be the new array: the root escapes from the program. A copy
-is still needed where the memory does not belong to this output alone: it is an input, a constant,
-the memory of another output, or the result of a whole Function, which may be any of these. If two
-outputs shared memory, a caller that writes into one would change the other.
+If the output is a view, its root has to be the new array. A value that is still used after the
+run, outside of the program, is said to escape, and to find these values is called escape analysis.
+A copy is still needed where the memory does not belong to this output alone: it is an input, a
+constant, the memory of another output, or the result of a whole Function, which may be any of
+these. If two outputs shared memory, a caller that writes into one would change the other.
 
 The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
 may show an input, such as a weight, so the weight is not copied in each step.

@@ -1,29 +1,23 @@
-"""Step 98c: Normalisation, decomposed into sums and products
+"""Step 98c: Batch and RMS normalisation: the same formula, changed
 
-    y = (x - m) r w + b,   m = mean(x),   r = 1 / sqrt(mean((x - m)^2) + eps)
+Batch normalisation (step 86) is the formula of step 98b with three additions. Its means are taken
+over the batch and the positions, so weight and bias belong to dimension 1. In training it updates
+running averages, and in use it takes them in place of the batch's own:
 
-Eager computes this with matrix products: with ones to get sums, with [s, t] to get x s + t, and in
-parts that fit the cache (step 86). Each call of an array library goes over the whole array, so few
-calls, and calls of BLAS, are fast. The trace of a layer norm has 90 nodes, forward and backward. A
-compiler would have to leave most of them to BLAS, and would gain nothing.
+    training    m, v of the batch;  running += momentum * (value - running)
+    in use      m, v = running_mean, running_var: constants, so dL/dx = r e, without the two means
 
-A compiler works better from the formula itself. It makes one loop of it, which reads a row, sums
-it, sums its squares, and writes the result, while the row is in the cache. So the table of step 98a
-gets an entry with sums and products, forward and backward. One entry serves all kinds of
-normalisation: they differ in the dimensions over which the means are taken.
+The update is a write into a tensor of the program. In a trace it becomes an output of the graph
+(step 97p), so nothing more is needed for it here.
 
-    dL/dx = r (e - mean(e) - h mean(e h)),   e = g w,   h = (x - m) r
+RMS normalisation leaves the mean out: m = 0. That is a subclass with `centered = False`.
 
-The formula is also numerically safer: it squares deviations from the mean, so a large mean does no
-harm. Eager's version tests for a large mean, which would be a check in each run (step 97x).
+The trap: the running variance is the unbiased one, v * n / (n - 1), and the one in the formula is
+not. For a batch of one number n - 1 is 0; max(n - 1, 1) avoids the division.
 
-The trap: backward uses values that forward has saved, such as r. For a second derivative, r would
-have to be a function of x, and here it is a constant. The result would be wrong, so a Formula
-refuses to be differentiated twice.
+(PyTorch: torch._decomp has native_batch_norm and rms_norm in this form.)
 
-(PyTorch: torch._decomp has native_layer_norm and native_batch_norm in this form.)
-
-New: Formula, like, PlainNormalization, PlainRmsNorm.
+New: PlainRmsNorm. Changed: PlainNormalization.
 Try: trace BatchNorm in training. Where do the running averages come in?
 """
 
@@ -227,8 +221,6 @@ if __name__ == "__main__":
     x, images = rand(6, 8, requires_grad=True), rand(2, 4, 6, 6, requires_grad=True)
     w, b, w4, b4 = (rand(n, requires_grad=True) for n in (8, 8, 4, 4))
     mean, var = zeros(4), ones(4)
-    print("layer norm", compared(lambda x, w, b: F.layer_norm(x, (8,), w, b), x, w, b))
-    # -> layer norm 90 nodes, now 32
     print("RMS norm", compared(lambda x, w: F.rms_norm(x, (8,), w), x, w))
     # -> RMS norm 76 nodes, now 22
     print(
@@ -239,13 +231,3 @@ if __name__ == "__main__":
     # -> in use 64 nodes, now 29
     print("of a batch", compared(lambda x: F.batch_norm(x, None, None, training=True), x))
     # -> of a batch 104 nodes, now 31
-
-    # What a formula saves is not known as a function of its inputs.
-    def penalty(x):
-        (slope,) = grad(F.layer_norm(x, (8,)).exp().sum(), x, create_graph=True)
-        return (slope * slope).sum()
-
-    try:
-        tracing.capture(penalty, (x,), {}, [x])
-    except tracing.Break as error:
-        print(str(error).partition(": ")[2])  # -> the gradient of PlainNormalization as a Tensor

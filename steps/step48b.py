@@ -1135,6 +1135,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     return Size(result)
 
 
+@checked
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors as views of one common shape."""
     shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))

@@ -10,7 +10,7 @@ from tinytorch.ops.arithmetic import add, mul, sub
 from tinytorch.ops.creation import arange, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import attach, div
+from tinytorch.ops.elementwise import attach, div, require_tensors
 from tinytorch.ops.gather import index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
 from tinytorch.ops.joining import cat, tensor_list
@@ -41,6 +41,7 @@ cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
 @attach("addcmul")
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2, as optimizers write it."""
+    require_tensors("addcmul", (input, tensor1, tensor2))
     return add(input, mul(tensor1, tensor2), alpha=value)
 
 
@@ -51,6 +52,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
     Raises:
         RuntimeError: both are of integer types.
     """
+    require_tensors("addcdiv", (input, tensor1, tensor2))
     if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
         raise RuntimeError("addcdiv does not divide integers by integers: convert one to a float")
     return add(input, div(tensor1, tensor2), alpha=value)

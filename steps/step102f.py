@@ -1,7 +1,7 @@
 """Step 102f: Writes in place by a compiled function
 
 BatchNorm writes in training mode: it updates its running averages. So does x.add_(1). A graph never
-overwrites a value (step 97l): a write became a new node, and the last such node is the final value
+overwrites a value (step 97m): a write became a new node, and the last such node is the final value
 of that memory. The program of step 102e computes this value and throws it away, so the averages do
 not change.
 

@@ -12,7 +12,7 @@ again.
 With fullgraph=True, such a function raises Unsupported instead, with the same reason.
 
 The trap: the error is caught in the middle of the function, and the trace must not have changed
-anything by then. A trace restores all tensors when it ends (step 97s), so this is safe.
+anything by then. A trace restores all tensors when it ends (step 97z), so this is safe.
 
 PyTorch calls this a graph break. It compiles the parts before and after the break; here the whole
 function runs in eager.

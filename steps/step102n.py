@@ -15,7 +15,7 @@ in eager, so the trace must detect it. Three cases need three ways:
     print        It changes nothing that could be compared. But Python calls the function given to
                  sys.setprofile at each call, calls of C functions such as print included.
 
-The package's own random numbers are nodes of the graph (step 97q).
+The package's own random numbers are nodes of the graph (step 97u).
 
 The trap: Python allows one such profiling function at a time. If there is one already, it stays,
 and print is not detected.

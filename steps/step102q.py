@@ -1,6 +1,6 @@
 """Step 102q: When a check of a graph fails
 
-A graph contains some decisions as nodes (step 97r). For example, cross_entropy tests whether a
+A graph contains some decisions as nodes (step 97x). For example, cross_entropy tests whether a
 target is to be ignored, and in the trace none was. A run in which one is ignored raises
 CheckFailed. In step 102p this error reaches the user.
 

@@ -9,7 +9,7 @@ numbers. So only update_chunk is traced, with tracers for the arrays, and what i
 back. The loop that calls it stays in Python.
 
 Two numbers change in each step: the count of steps and perhaps the learning rate. As constants they
-would need a new graph each time. So they become a `Number` (step 97q), a tracer for a Python
+would need a new graph each time. So they become a `Number` (step 97v), a tracer for a Python
 number: an input of the graph, which takes the type of the array that it meets, as Python numbers
 do.
 

@@ -13,7 +13,7 @@ Device.__getattr__ and as_device; skim the rest.
 - x.to(device, non_blocking=True) lets the backend's `send` start a copy without waiting. The same
   by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
   it meets counts as non_blocking, until a second one to its left makes it `copy`.
-- Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97q).
+- Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97y).
 - Four fields of Backend are not used yet: address and strided (views, step 50a), chunk_elements
   (large arrays, 56p), random_source (random numbers, 65b). They have defaults.
 

@@ -18,7 +18,7 @@ If the gradients are Tensors, to be differentiated themselves, nothing is writte
 On the machine where this was written, the backward pass of 20 small products took 110 microseconds
 and takes 83 now.
 
-Function also gets a flag that nothing reads yet, `whole`: a compiler will (step 97o).
+Function also gets a flag that nothing reads yet, `whole`: a compiler will (step 97s).
 
 Changed: backward_pass, general_step, Function.
 Finished: autograd/node.py.

@@ -12,7 +12,7 @@ already has the float32 result, so a mode only has to name the operations: `stay
 open mode whether its `wide` contains this one.
 
 So one rule serves all lines of the table, and no line changes. Other operations that widen halves,
-such as the variance of step 59f, call `stays_wide` too.
+such as the variance of step 59g, call `stays_wide` too.
 
 A result that already has its type needs no cast, so this is tested first.
 

@@ -1,32 +1,19 @@
-"""Step 59d: Sums of rows as a matrix product
+"""Step 59d: Sums of halves, in float32
 
-A classifier sums along the last dimension all the time: a row of scores for each sample. NumPy
-starts a new loop for each row, and this overhead weighs most where rows are short.
+float16 has 11 bits for its digits. From 2,048 on, the next number is 2,050, and 2,048 + 1 is
+rounded down to 2,048. So a sum of ones stops growing there:
 
-The sum of a row is also its product with ones:
+    4,096 ones in float16, column by column      2,048
 
-    [x_1 x_2 ... x_n] @ [1 1 ... 1]  =  x_1 + x_2 + ... + x_n
+Halves are therefore added up as float32, and rounded once, at the end: `wide` converts. (A type of
+2 bytes that is not an integer is float16 or bfloat16.)
 
-Multiplying by 1 is wasted work. But matrix products are the best tuned code for a processor (the
-library is called BLAS), and for short rows the product takes a fraction of the time. The demo
-measures it.
+The trap is where the mean divides. 60,000 + 60,000 is inf in float16, whose largest number is
+65,504, but the mean, 60,000, fits. So Mean.forward widens before it sums, and rounds after it has
+divided.
 
-Where the product is not better, the plain sum stays:
-
-- Long rows: NumPy adds in pairs, and pairs of pairs, which loses fewer digits than adding one
-  number after the other.
-- Integers: there is no fast product of integers.
-- Arrays that are not contiguous: BLAS would copy them first.
-
-This is about NumPy's arrays. An array on a GPU has other fast ways. `singledispatch` chooses the
-body by the type of the first argument: the plain one for all types, and one that is registered for
-np.ndarray.
-
-The trap: for a matrix of a few elements, the plain sum is faster than making the ones. So Sum uses
-the product only above 1,000 elements.
-
-Changed: Sum.forward. New: sum_rows, sum_rows_numpy.
-Try: write `x.size > 0` in Sum.forward, and measure the row sums of a [2, 3] matrix.
+Changed: Sum.forward, Mean.forward. New: wide.
+Try: call super().forward(x, ...) in Mean.forward. Which line of the demo changes?
 """
 
 import functools
@@ -116,21 +103,6 @@ def wide(x: Any) -> Any:
     return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
 
 
-@functools.singledispatch
-def sum_rows(x: Any, keepdims: bool) -> Any:
-    """Sums along the last dimension."""
-    return x.sum(axis=-1, keepdims=keepdims)
-
-
-@sum_rows.register(np.ndarray)
-def sum_rows_numpy(x: np.ndarray, keepdims: bool) -> np.ndarray:
-    # A product with ones is the same sum, and BLAS takes a quarter of the time. Long rows are left
-    # to NumPy, whose pairwise sums lose fewer digits.
-    if x.shape[-1] > 4096 or x.dtype.kind != "f" or not x.flags.c_contiguous:
-        return x.sum(axis=-1, keepdims=keepdims)
-    return x @ np.ones((x.shape[-1], 1) if keepdims else x.shape[-1], x.dtype)
-
-
 class Reduction(Function):
     """Base of the reductions: one result for all elements along some dimensions.
 
@@ -157,8 +129,6 @@ class Sum(Reduction):
 
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False, dtype: Any = None) -> Any:
         ctx.begin(x, dims, keepdims)
-        if dims == (x.ndim - 1,) and x.size > 1000 and dtype is None and x.dtype.itemsize > 2:
-            return sum_rows(x, keepdims)
         total = wide(x).sum(axis=dims, keepdims=keepdims, dtype=dtype)
         return total.astype(dtype or x.dtype, copy=False)
 
@@ -210,36 +180,22 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 
 if __name__ == "__main__":
-    import timeit
-    from functools import partial
-
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.core.dtype import float16
     from tinytorch.core.tensor import tensor
 
-    def seconds(function):
-        return min(timeit.repeat(function, number=10, repeat=5))
+    ones = np.ones((4096, 2), np.float16)
+    print("NumPy:", ones.sum(0))  # -> NumPy: [2048. 2048.]
+    print("ours:", sum(tensor(ones), 0).tolist(), sum(tensor(ones), 0).dtype)
+    # -> ours: [4096.0, 4096.0] tinytorch.float16
+    print("added as integers:", sum(tensor([100, 200])).item())  # -> added as integers: 300
 
-    numpy_sum = sum_rows.dispatch(object)  # the body for all other types
-    for n in (10, 100, 1000):
-        rows = np.random.default_rng(0).random((1000, n), dtype=np.float32)
-        plain, product = (seconds(partial(body, rows, False)) for body in (numpy_sum, sum_rows))
-        print(f"rows of {n}: the product takes {product / plain:.2f} of the time")  # -> ...
+    # The mean of numbers whose sum is inf in float16.
+    large = np.array([60_000, 60_000], np.float16)
+    print("sum and mean:", sum(tensor(large)).item(), mean(tensor(large)).item())
+    # -> sum and mean: inf 60000.0
 
-    # The same sums, up to rounding, and in the same shapes.
-    x = tensor(rows)
-    exact = rows.sum(axis=-1, dtype=np.float64)
-    print("close:", np.allclose(sum(x, -1).numpy(), exact), list(sum(x, -1, True).shape))
-    # -> close: True [1000, 1]
-
-    # What stays a plain sum: columns in memory, integers, long rows.
-    print(np.array_equal(sum_rows(rows.T, True), rows.T.sum(axis=-1, keepdims=True)))  # -> True
-    print(sum_rows(np.ones((2, 600), np.int32), False), sum_rows(rows.T, False).shape)
-    # -> [600 600] (1000,)
-    tenths = np.full((1, 1_000_000), 0.1, np.float32)
-    one_by_one = np.cumsum(tenths, axis=-1)[0, -1]
-    print(
-        "one by one:",
-        round(float(one_by_one), 1),
-        " in pairs:",
-        round(sum(tensor(tenths), 1).item(), 1),
-    )
-    # -> one by one: 100958.3  in pairs: 100000.0
+    # The gradient has the type of x.
+    x = tensor([1.0, 2.0], dtype=float16, requires_grad=True)
+    mean(x).backward()
+    print(x.grad.tolist(), x.grad.dtype)  # -> [0.5, 0.5] tinytorch.float16

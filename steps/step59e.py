@@ -1,28 +1,32 @@
-"""Step 59e: The variance
+"""Step 59e: Sums of rows as a matrix product
 
-How far do numbers lie apart? The variance is the mean of their squared distances from their mean m:
+A classifier sums along the last dimension all the time: a row of scores for each sample. NumPy
+starts a new loop for each row, and this overhead weighs most where rows are short.
 
-    var = ((x_1 - m)^2 + ... + (x_n - m)^2) / (n - 1)          dvar/dx_i = 2 (x_i - m) / (n - 1)
+The sum of a row is also its product with ones:
 
-Why n - 1? The mean of a sample lies closer to its own numbers than the true mean does, and dividing
-by n - 1 makes up for it. (This is Bessel's correction; `correction=0` divides by n.)
+    [x_1 x_2 ... x_n] @ [1 1 ... 1]  =  x_1 + x_2 + ... + x_n
 
-The derivative looks too simple: m depends on x_i too. But that part is proportional to the sum of
-all deviations x_k - m, which is 0.
+Multiplying by 1 is wasted work. But matrix products are the best tuned code for a processor (the
+library is called BLAS), and for short rows the product takes a fraction of the time. The demo
+measures it.
 
-The trap comes with the second derivative, where m's part is not 0. A backward that saved the
-deviations as plain numbers would have a correct first derivative and a wrong second one. So it
-keeps x, and computes m again from it: `deviation` runs on an array, or on a Tensor when the
-gradient is to be differentiated.
+Where the product is not better, the plain sum stays:
 
-A textbook has a shorter formula, the mean of the squares minus the square of the mean. It subtracts
-two large numbers that are nearly the same: for 10,000, 10,001, 10,002 in float32, the demo gets 0.
+- Long rows: NumPy adds in pairs, and pairs of pairs, which loses fewer digits than adding one
+  number after the other.
+- Integers: there is no fast product of integers.
+- Arrays that are not contiguous: BLAS would copy them first.
 
-Halves are computed as float32 again. A variance is several operations, and each would round;
-`widened` converts before and after.
+This is about NumPy's arrays. An array on a GPU has other fast ways. `singledispatch` chooses the
+body by the type of the first argument: the plain one for all types, and one that is registered for
+np.ndarray.
 
-Changed: nothing. New: widened, Var, var.
-Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?
+The trap: for a matrix of a few elements, the plain sum is faster than making the ones. So Sum uses
+the product only above 1,000 elements.
+
+Changed: Sum.forward. New: sum_rows, sum_rows_numpy.
+Try: write `x.size > 0` in Sum.forward, and measure the row sums of a [2, 3] matrix.
 """
 
 import functools
@@ -33,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import DType, as_dtype, float32, int64, numpy_dtype
+from tinytorch.core.dtype import DType, as_dtype, int64, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
@@ -110,13 +114,6 @@ def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
 def wide(x: Any) -> Any:
     """float16 and bfloat16 as float32, in which they are summed; other types as they are."""
     return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
-
-
-def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor:
-    """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
-    half = input.array.dtype.itemsize == 2
-    result = function.apply(cast(input, float32) if half else input, *parameters)
-    return cast(result, input.dtype)
 
 
 @functools.singledispatch
@@ -212,57 +209,37 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return Mean.apply(input, dims, keepdim)
 
 
-class Var(Reduction):
-    """y = sum (x_i - m)^2 / (n - c), m the mean of x;   dy/dx_i = 2 (x_i - m) / (n - c).
-
-    The mean depends on x too, but its part of dy/dx_i is 0, as the x_i - m add up to 0.
-    """
-
-    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
-        ctx.begin(x, dims, keepdims)
-        ctx.divisor = ctx.count() - correction
-        ctx.save_for_backward(x)
-        squares = ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims)
-        return squares / ctx.divisor
-
-    def deviation(ctx, x: Any) -> Any:
-        return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
-
-    def backward(ctx, g: Any) -> Any:
-        (x,) = ctx.saved
-        return ctx.spread(g) * ctx.deviation(x) * 2 / ctx.divisor
-
-
-@reduction
-def var(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: float = 1) -> Tensor:
-    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1."""
-    return widened(Var, input, reduced_dims(dim, input.array.ndim), keepdim, correction)
-
-
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float16, float64
+    import timeit
+    from functools import partial
+
     from tinytorch.core.tensor import tensor
 
-    # By hand: 2 (x_i - m) / (n - 1) is 2 * 2.5 / 5 = 1 at the last element.
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    var(x).backward()
-    print("variance", var(x).item(), "gradient", x.grad.tolist()[1])
-    # -> variance 3.5 gradient [0.2, 0.6, 1.0]
-    print("of each row:", var(x, 1).tolist(), " divided by n:", var(x, correction=0).item())
-    # -> of each row: [1.0, 1.0]  divided by n: 2.9167
-    print("kept:", var(x, 0, True).tolist())  # -> kept: [[4.5, 4.5, 4.5]]
+    def seconds(function):
+        return min(timeit.repeat(function, number=10, repeat=5))
 
-    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
-    print("to second order:", gradcheck(var, (z,)), gradgradcheck(var, (z,)))
-    # -> to second order: True True
+    numpy_sum = sum_rows.dispatch(object)  # the body for all other types
+    for n in (10, 100, 1000):
+        rows = np.random.default_rng(0).random((1000, n), dtype=np.float32)
+        plain, product = (seconds(partial(body, rows, False)) for body in (numpy_sum, sum_rows))
+        print(f"rows of {n}: the product takes {product / plain:.2f} of the time")  # -> ...
 
-    # The shorter formula, and why it is not used.
-    far = tensor([10_000.0, 10_001.0, 10_002.0])
-    print("short:", (mean(far * far) - mean(far) * mean(far)).item() * 3 / 2)  # -> short: 0.0
-    print("ours:", var(far).item())  # -> ours: 1.0
+    # The same sums, up to rounding, and in the same shapes.
+    x = tensor(rows)
+    exact = rows.sum(axis=-1, dtype=np.float64)
+    print("close:", np.allclose(sum(x, -1).numpy(), exact), list(sum(x, -1, True).shape))
+    # -> close: True [1000, 1]
 
-    # Halves: 300 is a proper number, its square is not.
-    half = tensor([-300.0, 0.0, 300.0], dtype=float16)
-    print("a square:", (half * half).tolist(), " of 1/3:", var(half / 3).item(), var(half).dtype)
-    # -> a square: [inf, 0.0, inf]  of 1/3: 10000.0 tinytorch.float16
+    # What stays a plain sum: columns in memory, integers, long rows.
+    print(np.array_equal(sum_rows(rows.T, True), rows.T.sum(axis=-1, keepdims=True)))  # -> True
+    print(sum_rows(np.ones((2, 600), np.int32), False), sum_rows(rows.T, False).shape)
+    # -> [600 600] (1000,)
+    tenths = np.full((1, 1_000_000), 0.1, np.float32)
+    one_by_one = np.cumsum(tenths, axis=-1)[0, -1]
+    print(
+        "one by one:",
+        round(float(one_by_one), 1),
+        " in pairs:",
+        round(sum(tensor(tenths), 1).item(), 1),
+    )
+    # -> one by one: 100958.3  in pairs: 100000.0

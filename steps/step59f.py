@@ -1,28 +1,28 @@
-"""Step 59f: The standard deviation, and its gradient at 0
+"""Step 59f: The variance
 
-The standard deviation is the root of the variance. It has the unit of x: metres, not square metres.
+How far do numbers lie apart? The variance is the mean of their squared distances from their mean m:
 
-    y = sqrt(var)          dy/dx_i = (x_i - m) / ((n - 1) y)
+    var = ((x_1 - m)^2 + ... + (x_n - m)^2) / (n - 1)          dvar/dx_i = 2 (x_i - m) / (n - 1)
 
-If all x_i are equal, y is 0 and the formula says 0 / 0. sqrt(var(x)) does just that: its gradient
-is nan, and one nan in a gradient soon makes every weight nan. There is no derivative here: y is
-like |x| at 0, and rises whichever way x_i moves. PyTorch takes 0, and so do we: y + (y == 0) is 1
-where y is 0, and the deviation that is divided by it is 0.
+Why n - 1? The mean of a sample lies closer to its own numbers than the true mean does, and dividing
+by n - 1 makes up for it. (This is Bessel's correction; `correction=0` divides by n.)
 
-The second problem is too few numbers. With n = 1, n - 1 is 0, and the variance is 0 / 0, nan. With
-correction=2, step 59e would divide by -1, and the variance would be negative. So the divisor is at
-least 0. (PyTorch's gradient along given dimensions still divides by n - correction, and so does
-ours.)
+The derivative looks too simple: m depends on x_i too. But that part is proportional to the sum of
+all deviations x_k - m, which is 0.
 
-PyTorch has two ways to say the divisor: `unbiased=False`, the older one, is `correction=0`. var(x,
-False) means unbiased=False. Giving both raises an error, and so do integers.
+The trap comes with the second derivative, where m's part is not 0. A backward that saved the
+deviations as plain numbers would have a correct first derivative and a wrong second one. So it
+keeps x, and computes m again from it: `deviation` runs on an array, or on a Tensor when the
+gradient is to be differentiated.
 
-`widened` now calls `stays_wide`, as `compute` does (step 56n): a mode may keep float32 results.
+A textbook has a shorter formula, the mean of the squares minus the square of the mean. It subtracts
+two large numbers that are nearly the same: for 10,000, 10,001, 10,002 in float32, the demo gets 0.
 
-The trap is a std in a loss: with the default divisor it is nan for a batch of one sample.
+Halves are computed as float32 again. A variance is several operations, and each would round;
+`widened` converts before and after.
 
-Changed: widened, Var.forward, var. New: Std, std, variance_or_deviation.
-Try: divide by y alone in Std.backward.
+Changed: nothing. New: widened, Var, var.
+Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?
 """
 
 import functools
@@ -38,7 +38,6 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.elementwise import stays_wide
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
@@ -117,7 +116,7 @@ def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor
     """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
     half = input.array.dtype.itemsize == 2
     result = function.apply(cast(input, float32) if half else input, *parameters)
-    return result if half and stays_wide(function) else cast(result, input.dtype)
+    return cast(result, input.dtype)
 
 
 @functools.singledispatch
@@ -221,12 +220,10 @@ class Var(Reduction):
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)
-        n = ctx.count()
-        # Where n < c, PyTorch divides by 0, but in backward along dimensions by n - c.
-        ctx.divisor = max(n - correction, 0) if dims is None else n - correction
+        ctx.divisor = ctx.count() - correction
         ctx.save_for_backward(x)
         squares = ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims)
-        return squares / max(n - correction, 0)
+        return squares / ctx.divisor
 
     def deviation(ctx, x: Any) -> Any:
         return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
@@ -236,107 +233,36 @@ class Var(Reduction):
         return ctx.spread(g) * ctx.deviation(x) * 2 / ctx.divisor
 
 
-class Std(Var):
-    """y = sqrt(var);   dy/dx_i = (x_i - m) / ((n - c) y), and 0 where all x_i are the same."""
-
-    def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
-        y = ctx.xp.sqrt(super().forward(x, dims, keepdims, correction))
-        ctx.save_for_backward(x, y)
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        x, y = ctx.saved
-        return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
-
-
-def variance_or_deviation(
-    function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
-) -> Tensor:
-    """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
-
-    Raises:
-        RuntimeError: `input` is of an integer type.
-        TypeError: both `unbiased` and `correction` are given.
-    """
-    if not input.is_floating_point():
-        raise RuntimeError("std and var only support floating point and complex dtypes")
-    if isinstance(dim, bool):  # var(input, unbiased)
-        dim, unbiased = None, dim
-    if correction is None:
-        correction = 0 if unbiased is False else 1
-    elif unbiased is not None:
-        raise TypeError("give `unbiased` or `correction`, not both")
-    dims = reduced_dims(dim, input.array.ndim)
-    return widened(function, input, dims, keepdim, correction)
-
-
 @reduction
-def var(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
-) -> Tensor:
-    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1.
-
-    nan or inf where n <= correction.
-
-    Raises:
-        RuntimeError: `input` is of an integer type.
-    """
-    return variance_or_deviation(Var, input, dim, unbiased, keepdim, correction)
-
-
-@reduction
-def std(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
-) -> Tensor:
-    """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
-    return variance_or_deviation(Std, input, dim, unbiased, keepdim, correction)
+def var(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: float = 1) -> Tensor:
+    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1."""
+    return widened(Var, input, reduced_dims(dim, input.array.ndim), keepdim, correction)
 
 
 if __name__ == "__main__":
-    from types import SimpleNamespace
-
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float16, float64
-    from tinytorch.core.state import state
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.elementwise import sqrt
 
-    def gradient(function, *numbers):
-        x = tensor(list(numbers), requires_grad=True)
-        function(x).backward()
-        return x.grad.tolist()
-
-    print("std:", round(std(tensor([1.0, 2.0, 4.0])).item(), 4), gradient(std, 1.0, 2.0, 3.0))
-    # -> std: 1.5275 [-0.5, 0.0, 0.5]
-    print("all equal, sqrt of var:", gradient(lambda x: sqrt(var(x)), 2.0, 2.0))
-    # -> all equal, sqrt of var: [nan, nan]
-    print("all equal, std:", gradient(std, 2.0, 2.0))  # -> all equal, std: [0.0, 0.0]
-
-    # Too few numbers.
-    x = tensor([[1.0], [3.0]])
-    print("of one:", var(x, 1).tolist(), " of two, less 3:", var(x, 0, correction=3).tolist())
-    # -> of one: [nan, nan]  of two, less 3: [inf]
-
-    # The ways to say the divisor.
-    print(var(x, unbiased=False).item(), var(x, False).item(), var(x, correction=0).item())
-    # -> 1.0 1.0 1.0
-    for wrong in (
-        lambda: var(x, unbiased=True, correction=1),
-        lambda: std(tensor([1, 2])),
-    ):
-        try:
-            wrong()
-        except (TypeError, RuntimeError) as error:
-            print(f"{type(error).__name__}: {error}")
-            # -> TypeError: give `unbiased` or `correction`, not both
-            # -> RuntimeError: std and var only support floating point and complex dtypes
+    # By hand: 2 (x_i - m) / (n - 1) is 2 * 2.5 / 5 = 1 at the last element.
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    var(x).backward()
+    print("variance", var(x).item(), "gradient", x.grad.tolist()[1])
+    # -> variance 3.5 gradient [0.2, 0.6, 1.0]
+    print("of each row:", var(x, 1).tolist(), " divided by n:", var(x, correction=0).item())
+    # -> of each row: [1.0, 1.0]  divided by n: 2.9167
+    print("kept:", var(x, 0, True).tolist())  # -> kept: [[4.5, 4.5, 4.5]]
 
     z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
-    print("to second order:", gradcheck(std, (z,)), gradgradcheck(std, (z,)))
+    print("to second order:", gradcheck(var, (z,)), gradgradcheck(var, (z,)))
     # -> to second order: True True
 
-    # Halves, rounded at the end, and where a mode asks for float32.
-    half = tensor([1.0, 2.0, 4.0], dtype=float16)
-    print(std(half).item(), std(half).dtype)  # -> 1.5273 tinytorch.float16
-    state.modes = (SimpleNamespace(wide={"Std"}),)
-    print(round(std(half).item(), 7), std(half).dtype)  # -> 1.5275 tinytorch.float32
+    # The shorter formula, and why it is not used.
+    far = tensor([10_000.0, 10_001.0, 10_002.0])
+    print("short:", (mean(far * far) - mean(far) * mean(far)).item() * 3 / 2)  # -> short: 0.0
+    print("ours:", var(far).item())  # -> ours: 1.0
+
+    # Halves: 300 is a proper number, its square is not.
+    half = tensor([-300.0, 0.0, 300.0], dtype=float16)
+    print("a square:", (half * half).tolist(), " of 1/3:", var(half / 3).item(), var(half).dtype)
+    # -> a square: [inf, 0.0, inf]  of 1/3: 10000.0 tinytorch.float16

@@ -1,25 +1,28 @@
-"""Step 59g: All and any
+"""Step 59g: The standard deviation, and its gradient at 0
 
-A training loop asks: is every sample of the batch right? Is there a nan? A comparison gives an
-answer for each element. `all` and `any` make one answer of many, and are reductions of booleans:
+The standard deviation is the root of the variance. It has the unit of x: metres, not square metres.
 
-    all    a_1 and a_2 and ... and a_n        of no elements: True
-    any    a_1 or  a_2 or  ... or  a_n        of no elements: False
+    y = sqrt(var)          dy/dx_i = (x_i - m) / ((n - 1) y)
 
-The answer jumps, so no gradient flows, and the result does not require one. Every element that is
-not 0 counts as true, nan too. The class takes the method's name as a parameter, and the array
-library does the rest.
+If all x_i are equal, y is 0 and the formula says 0 / 0. sqrt(var(x)) does just that: its gradient
+is nan, and one nan in a gradient soon makes every weight nan. There is no derivative here: y is
+like |x| at 0, and rises whichever way x_i moves. PyTorch takes 0, and so do we: y + (y == 0) is 1
+where y is 0, and the deviation that is divided by it is 0.
 
-Two conventions are PyTorch's. For uint8 the answer is uint8: PyTorch's booleans were of that type
-once, and old masks still are. And dim=() means no dimension here, so that each element is tested
-alone; for sum it means all of them.
+The second problem is too few numbers. With n = 1, n - 1 is 0, and the variance is 0 / 0, nan. With
+correction=2, step 59f would divide by -1, and the variance would be negative. So the divisor is at
+least 0. (PyTorch's gradient along given dimensions still divides by n - correction, and so does
+ours.)
 
-The trap: `all` and `any` now hide Python's own in this module. all(x > 0 for x in xs), with a
-generator, would raise. And `if x == y:` raises for more than one element (step 57a); most programs
-need `if (x == y).all():`.
+PyTorch has two ways to say the divisor: `unbiased=False`, the older one, is `correction=0`. var(x,
+False) means unbiased=False. Giving both raises an error, and so do integers.
 
-Changed: nothing. New: AllAny, tested_dims, all, any.
-Try: always return reduced_dims(dim, ndim) from tested_dims, and see which line of the demo changes.
+`widened` now calls `stays_wide`, as `compute` does (step 56n): a mode may keep float32 results.
+
+The trap is a std in a loss: with the default divisor it is nan for a batch of one sample.
+
+Changed: widened, Var.forward, var. New: Std, std, variance_or_deviation.
+Try: divide by y alone in Std.backward.
 """
 
 import functools
@@ -289,57 +292,51 @@ def std(
     return variance_or_deviation(Std, input, dim, unbiased, keepdim, correction)
 
 
-class AllAny(Function):
-    """Whether "all" or "any" elements are true (not 0). The result is bool, or uint8 for uint8."""
-
-    differentiable = False
-
-    def forward(ctx, x: Any, method: str, dims: Any, keepdims: bool) -> Any:
-        answer = getattr(x != 0, method)(axis=dims, keepdims=keepdims)
-        return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
-
-
-def tested_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
-    """`reduced_dims`, but () means no dimension, as in PyTorch: each element is its own answer."""
-    return () if isinstance(dim, (tuple, list)) and not dim else reduced_dims(dim, ndim)
-
-
-@reduction
-def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
-    return AllAny.apply(input, "all", tested_dims(dim, input.array.ndim), keepdim)
-
-
-@reduction
-def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
-    return AllAny.apply(input, "any", tested_dims(dim, input.array.ndim), keepdim)
-
-
 if __name__ == "__main__":
-    from tinytorch.core.dtype import uint8
+    from types import SimpleNamespace
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float16, float64
+    from tinytorch.core.state import state
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.elementwise import sqrt
 
-    # A loss over a batch: which samples are right, and are all of them?
-    right = tensor([[True, True], [True, False]])
-    print(
-        "all:",
-        all(right).item(),
-        " per row:",
-        all(right, 1).tolist(),
-        list(all(right, 1, True).shape),
-    )
-    # -> all: False  per row: [True, False] [2, 1]
-    print("any:", any(right).item(), " per column:", any(~right, 0).tolist())
-    # -> any: True  per column: [False, True]
+    def gradient(function, *numbers):
+        x = tensor(list(numbers), requires_grad=True)
+        function(x).backward()
+        return x.grad.tolist()
 
-    x = tensor([1.0, float("nan"), -2.0], requires_grad=True)
-    print("a nan among them:", any(x != x).item(), " requires grad:", any(x).requires_grad)
-    # -> a nan among them: True  requires grad: False
-    print("not 0:", all(x).item(), " of none:", all(tensor([])).item(), any(tensor([])).item())
-    # -> not 0: True  of none: True False
+    print("std:", round(std(tensor([1.0, 2.0, 4.0])).item(), 4), gradient(std, 1.0, 2.0, 3.0))
+    # -> std: 1.5275 [-0.5, 0.0, 0.5]
+    print("all equal, sqrt of var:", gradient(lambda x: sqrt(var(x)), 2.0, 2.0))
+    # -> all equal, sqrt of var: [nan, nan]
+    print("all equal, std:", gradient(std, 2.0, 2.0))  # -> all equal, std: [0.0, 0.0]
 
-    old_mask = tensor([[1, 0], [2, 0]], dtype=uint8)
-    print(any(old_mask, 0).tolist(), any(old_mask).dtype)  # -> [1, 0] tinytorch.uint8
-    print("no dimension:", any(old_mask, ()).tolist(), " all of them:", sum(old_mask, ()).item())
-    # -> no dimension: [[1, 0], [1, 0]]  all of them: 3
+    # Too few numbers.
+    x = tensor([[1.0], [3.0]])
+    print("of one:", var(x, 1).tolist(), " of two, less 3:", var(x, 0, correction=3).tolist())
+    # -> of one: [nan, nan]  of two, less 3: [inf]
+
+    # The ways to say the divisor.
+    print(var(x, unbiased=False).item(), var(x, False).item(), var(x, correction=0).item())
+    # -> 1.0 1.0 1.0
+    for wrong in (
+        lambda: var(x, unbiased=True, correction=1),
+        lambda: std(tensor([1, 2])),
+    ):
+        try:
+            wrong()
+        except (TypeError, RuntimeError) as error:
+            print(f"{type(error).__name__}: {error}")
+            # -> TypeError: give `unbiased` or `correction`, not both
+            # -> RuntimeError: std and var only support floating point and complex dtypes
+
+    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
+    print("to second order:", gradcheck(std, (z,)), gradgradcheck(std, (z,)))
+    # -> to second order: True True
+
+    # Halves, rounded at the end, and where a mode asks for float32.
+    half = tensor([1.0, 2.0, 4.0], dtype=float16)
+    print(std(half).item(), std(half).dtype)  # -> 1.5273 tinytorch.float16
+    state.modes = (SimpleNamespace(wide={"Std"}),)
+    print(round(std(half).item(), 7), std(half).dtype)  # -> 1.5275 tinytorch.float32

@@ -13,14 +13,14 @@ Two flips make the one out of the other: flip, add, flip back. So Cumsum takes a
 `backwards`, its backward is a Cumsum in the other direction, and second derivatives need no further
 code.
 
-Types are those of a sum (step 59c): integers and booleans are added as int64, halves as float32,
-and rounded at the end.
+Types are those of a sum (steps 59c and 59d): integers and booleans are added as int64, halves as
+float32, and rounded at the end.
 
 The trap: a running sum adds its n numbers one after the other, and its error grows with n, where a
-plain sum adds in pairs (step 59d). The last element of cumsum(x) need not be sum(x).
+plain sum adds in pairs (step 59e). The last element of cumsum(x) need not be sum(x).
 
 PyTorch: cumsum, with its in-place form. (A running product is made from other operations in step
-65p.)
+65r.)
 
 New: Cumsum, cumsum, cumsum_.
 Try: pass ctx.backwards, not its opposite, in backward.

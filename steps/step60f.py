@@ -7,7 +7,7 @@ rounds, the quotient rounds.
 
 So all three functions compute in float32, and round once. softmax and log_softmax do this in
 forward: y is saved in the input's type, half as large, and backward computes with it. logsumexp
-goes through `widened` (step 59e), since its backward subtracts y from x, and needs all digits of
+goes through `widened` (step 59f), since its backward subtracts y from x, and needs all digits of
 both.
 
 The float32 array y is new, so exp can write into it: out=y saves an allocation, which for a large

@@ -1,18 +1,27 @@
-"""Step 62f: Catalogue: mm, bmm, mv, dot, outer
+"""Step 62f: What a product refuses
 
-matmul takes any number of dimensions. Programs often know theirs, and want to be told when they are
-wrong about it: a batch that comes where one matrix was meant broadcasts quietly in matmul. Each
-function here is MatMul with such a question in front. Skim them:
+NumPy multiplies float32 by float64 and returns float64 without a warning. After one such constant
+the rest of a network computes in float64, which is slower and is not seen. An addition promotes,
+and PyTorch's product does not: mixed types are an error there, and here from now on.
 
-    mm     [n, m] [m, p]           mv     [n, m] [m]          bmm    [b, n, m] [b, m, p]
-    dot    [n] [n]                 outer  [n] [m] -> [n, m]: all products, no sum
+A product of true and false is refused too, and of what is not a tensor. And shapes that do not fit
+get an answer with the two numbers that should be equal:
 
-check_ndims asks for all of them. The graph gets PyTorch's name, which depends on the dimensions and
-not on the function that was called: there a 2-d matmul calls mm. And matmul writes to a given
-tensor, `out`, as step 50i has shown it.
+    mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
 
-Changed: matmul. New: MatMul.name, check_ndims, mm, bmm, mv, dot, outer.
-Try: outer as a product of a column [n, 1] and a row [1, m]. Which of the two is faster?
+NumPy finds the shapes that do not fit, and translate_error finds out what is wrong: no dimension at
+all, the inner sizes, or the batches. So a product that fits pays nothing for this. b[-2:][0] is the
+inner size of a matrix and of a vector; in `rows` a batch counts all its rows, and a vector has one
+number only.
+
+The types are looked at before each product. Two tensors of one float type, the usual case, get by
+with three comparisons, written out in matmul. Only what fails them goes to check_operands.
+
+The trap: for float types NumPy has one dtype object each, so `is` may compare them, which is
+quicker than `==`. A dtype of another byte order is another object; then the slower check decides.
+
+Changed: matmul. New: MatMul.translate_error, check_operands.
+Try: run the WRONG calls of the demo in step 62e. Which of them get no error there?
 """
 
 import functools
@@ -21,14 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
-from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.broadcast import SumTo
-from tinytorch.ops.shape import reshape
 
 
 @functools.singledispatch
@@ -96,11 +102,6 @@ class MatMul(Function):
                 gb = ctx.call(SumTo, gb, b_shape)
         return ga, gb
 
-    def name(ctx) -> str:
-        """PyTorch's name: it has an operation for each of these pairs of dimensions."""
-        names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
-        return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
-
     @classmethod
     def translate_error(cls, error: Exception, arrays: list) -> Exception:
         a, b = (array.shape for array in arrays)
@@ -140,7 +141,7 @@ def check_operands(name: str, *operands: Any) -> None:
 
 
 @tensor_method("matmul", "__matmul__")
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
 
         [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
@@ -150,8 +151,6 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     Raises:
         RuntimeError: the shapes do not fit, or the types differ.
     """
-    if out is not None:
-        return into(out, matmul(input, other))
     # Two tensors of one float type are the most common case and need no other check.
     if not (
         isinstance(other, Tensor)
@@ -162,81 +161,30 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     return MatMul.apply(input, other)
 
 
-def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
-    """Checks the number of dimensions of each operand: vector (1), matrix (2) or batch (3).
-
-    Raises:
-        RuntimeError: an operand does not have the number of dimensions that is expected of it.
-    """
-    check_operands(name, *(operand for operand, _ in expected))
-    found = [operand.array.ndim for operand, _ in expected]
-    wanted = [ndim for _, ndim in expected]
-    if found != wanted:
-        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
-        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
-
-
-@tensor_method("mm")
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
-    """[n, m] times [m, p]: matrices only."""
-    check_ndims("mm", (input, 2), (mat2, 2))
-    return MatMul.apply(input, mat2)
-
-
-@tensor_method("bmm")
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
-    check_ndims("bmm", (input, 3), (mat2, 3))
-    a, b = input.array.shape, mat2.array.shape
-    if (a[0], a[2]) != b[:2]:
-        raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
-            f"got: {list(b[:2])}."
-        )
-    return MatMul.apply(input, mat2)
-
-
-@tensor_method("mv")
-def mv(input: Tensor, vec: Tensor) -> Tensor:
-    """[n, m] times [m]."""
-    check_ndims("mv", (input, 2), (vec, 1))
-    return MatMul.apply(input, vec)
-
-
-@tensor_method("dot", "vdot")
-def dot(input: Tensor, tensor: Tensor) -> Tensor:
-    """The sum of products of two vectors."""
-    check_ndims("dot", (input, 1), (tensor, 1))
-    return MatMul.apply(input, tensor)
-
-
-@tensor_method("outer", "ger")
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
-    """All products of two vectors: [n] and [m] give [n, m]."""
-    if input.array.ndim != 1 or vec2.array.ndim != 1:
-        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
-        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
-    return mul(reshape(input, input.array.size, 1), vec2)
-
-
 if __name__ == "__main__":
-    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    v, two = tensor([1.0, 0.0, -1.0]), tensor([1.0, 10.0])
+    A, double = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), tensor(np.ones((3, 2)))
     batch = tensor(np.ones((4, 3, 2), np.float32))
-    print("mm:", A.mm(A.T).tolist(), "mv:", A.mv(v).tolist(), "dot:", v.dot(v).item())
-    # -> mm: [[14.0, 32.0], [32.0, 77.0]] mv: [-2.0, -2.0] dot: 2.0
-    print("outer:", outer(two, v).tolist(), "bmm:", bmm(batch.mT, batch).shape)
-    # -> outer: [[1.0, 0.0, -1.0], [10.0, 0.0, -10.0]] bmm: tinytorch.Size([4, 2, 2])
-    out = tensor(np.zeros(2, np.float32))
-    print("out:", matmul(A.detach(), v, out=out) is out, out.tolist())  # -> out: True [-2.0, -2.0]
-    print("names:", *(product.grad_fn.name() for product in (A @ A.T, A @ v, batch @ A)))
-    # -> names: MmBackward0 MvBackward0 UnsafeViewBackward0
-
-    for wrong in (lambda: mm(batch, A.T), lambda: bmm(batch, batch), lambda: outer(A, v)):
+    print("NumPy:", (A.array @ double.array).dtype)  # -> NumPy: float64
+    WRONG = {
+        "types": lambda: A @ double,
+        "a list": lambda: A @ [1.0, 2.0, 3.0],
+        "true and false": lambda: tensor([True]) @ tensor([True]),
+        "shapes": lambda: A @ A,
+        "a vector": lambda: tensor([1.0, 2.0]) @ tensor([1.0]),
+        "a number": lambda: A @ tensor(2.0),
+        "batches": lambda: batch.reshape(2, 2, 2, 3) @ batch,
+    }
+    for what, wrong in WRONG.items():
         try:
             wrong()
-        except RuntimeError as error:
-            print(error)
-    # -> mm(): 2D and 2D tensors expected, but got 3D and 2D tensors
-    # -> Expected size for first two dimensions of batch2 tensor to be: [4, 2] but got: [4, 3].
-    # -> outer: Expected 1-D arguments, but got 2-D and 1-D
+        except (RuntimeError, TypeError) as error:
+            print(f"{what}: {str(error).partition(', of tensors')[0]}")
+    # -> types: expected m1 and m2 to have the same dtype, but got: float != double
+    # -> a list: matmul(): argument 2 must be Tensor, not list
+    # -> true and false: matmul() is not implemented for tinytorch.bool
+    # -> shapes: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)
+    # -> a vector: mat1 and mat2 shapes cannot be multiplied (2 and 1)
+    # -> a number: both arguments to matmul must be at least 1D, they are 2D and 0D
+    # -> batches: the batch dimensions of [2, 2, 2, 3] and [4, 3, 2] do not match
+
+    print("integers:", (tensor([1, 2]) @ tensor([3, 4])).item())  # -> integers: 11

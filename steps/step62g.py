@@ -1,25 +1,18 @@
-"""Step 62g: A mode that gives the operands one type
+"""Step 62g: Catalogue: mm, bmm, mv, dot, outer
 
-Half the bytes, nearly twice the speed: large networks compute their products in float16 and keep
-the rest in float32. To write a cast at each product is tedious, and a mode (step 47c) can do it: it
-sees each call with its arguments, before the Function runs. The demo has such a mode in four lines.
-But it never gets to see a product of mixed types. check_operands of step 62e has refused it before.
+matmul takes any number of dimensions. Programs often know theirs, and want to be told when they are
+wrong about it: a batch that comes where one matrix was meant broadcasts quietly in matmul. Each
+function here is MatMul with such a question in front. Skim them:
 
-    matmul(float32, float16)  ->  check_operands: refused       the mode would have cast both
+    mm     [n, m] [m, p]           mv     [n, m] [m]          bmm    [b, n, m] [b, m, p]
+    dot    [n] [n]                 outer  [n] [m] -> [n, m]: all products, no sum
 
-So the check asks the open modes first: one that has `one_type` promises to make the types equal.
-Only types are excused; what is not a tensor is refused in any case.
+check_ndims asks for all of them. The graph gets PyTorch's name, which depends on the dimensions and
+not on the function that was called: there a 2-d matmul calls mm. And matmul writes to a given
+tensor, `out`, as step 50i has shown it.
 
-`getattr(mode, "one_type", False)` is False for all other modes, such as one that counts calls. And
-it is asked only if the types differ, so a product that fits pays nothing.
-
-The trap: the promise has to be kept. A mode that says one_type and casts nothing gives NumPy's
-silent float64 back.
-
-Step 96b builds such a mode in full. PyTorch calls it autocast.
-
-Changed: check_operands.
-Try: take the line `one_type = True` out of the demo's mode.
+Changed: matmul. New: MatMul.name, check_ndims, mm, bmm, mv, dot, outer.
+Try: outer as a product of a column [n, 1] and a row [1, m]. Which of the two is faster?
 """
 
 import functools
@@ -31,7 +24,6 @@ import numpy as np
 from tinytorch.autograd.inplace import into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
 from tinytorch.ops.arithmetic import mul
@@ -137,9 +129,7 @@ def check_operands(name: str, *operands: Any) -> None:
         if not isinstance(operand, Tensor):
             kind = type(operand).__name__
             raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
-    mixed = len({operand.array.dtype for operand in operands}) > 1
-    # A mode may give them one type: autocast does.
-    if mixed and not any(getattr(mode, "one_type", False) for mode in state.modes):
+    if len({operand.array.dtype for operand in operands}) > 1:
         names = [operand.dtype.name for operand in operands]
         names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
         raise RuntimeError(
@@ -230,32 +220,23 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import FunctionMode
+    A = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    v, two = tensor([1.0, 0.0, -1.0]), tensor([1.0, 10.0])
+    batch = tensor(np.ones((4, 3, 2), np.float32))
+    print("mm:", A.mm(A.T).tolist(), "mv:", A.mv(v).tolist(), "dot:", v.dot(v).item())
+    # -> mm: [[14.0, 32.0], [32.0, 77.0]] mv: [-2.0, -2.0] dot: 2.0
+    print("outer:", outer(two, v).tolist(), "bmm:", bmm(batch.mT, batch).shape)
+    # -> outer: [[1.0, 0.0, -1.0], [10.0, 0.0, -10.0]] bmm: tinytorch.Size([4, 2, 2])
+    out = tensor(np.zeros(2, np.float32))
+    print("out:", matmul(A.detach(), v, out=out) is out, out.tolist())  # -> out: True [-2.0, -2.0]
+    print("names:", *(product.grad_fn.name() for product in (A @ A.T, A @ v, batch @ A)))
+    # -> names: MmBackward0 MvBackward0 UnsafeViewBackward0
 
-    class Halves(FunctionMode):
-        one_type = True
-
-        def call(self, function, args):
-            return function.apply(*(arg.half() for arg in args))
-
-    class Counter(FunctionMode):
-        count = 0
-
-        def call(self, function, args):
-            self.count += 1
-            return function.apply(*args)
-
-    x, w = tensor([[1.0, 2.0]]).half(), tensor([[3.0], [4.0]])
-    with Halves():
-        print("one type:", (x @ w).dtype, (x @ w).item())  # -> one type: tinytorch.float16 11.0
-
-    counter = Counter()
-    for mode in (counter, Halves()):
-        with mode:
-            try:
-                x @ (w if mode is counter else [3.0, 4.0])
-            except (RuntimeError, TypeError) as error:
-                print(f"{type(mode).__name__}: {error}")
-    # -> Counter: expected m1 and m2 to have the same dtype, but got: float16 != float
-    # -> Halves: matmul(): argument 2 must be Tensor, not list
-    print("calls that it saw:", counter.count)  # -> calls that it saw: 0
+    for wrong in (lambda: mm(batch, A.T), lambda: bmm(batch, batch), lambda: outer(A, v)):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(error)
+    # -> mm(): 2D and 2D tensors expected, but got 3D and 2D tensors
+    # -> Expected size for first two dimensions of batch2 tensor to be: [4, 2] but got: [4, 3].
+    # -> outer: Expected 1-D arguments, but got 2-D and 1-D

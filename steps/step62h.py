@@ -1,26 +1,25 @@
-"""Step 62h: A product and a sum: addmm
+"""Step 62h: A mode that gives the operands one type
 
-A layer is x @ weight + bias. Formulas of mathematics often scale both parts, beta M + alpha A B,
-and the old libraries for products have one function for all of it. PyTorch kept it as addmm, and
-its programs use it:
+Half the bytes, nearly twice the speed: large networks compute their products in float16 and keep
+the rest in float32. To write a cast at each product is tedious, and a mode (step 47c) can do it: it
+sees each call with its arguments, before the Function runs. The demo has such a mode in four lines.
+But it never gets to see a product of mixed types. check_operands of step 62f has refused it before.
 
-    addmm(bias, x, weight)    beta * bias + alpha * (x @ weight),      both factors 1 if not given
+    matmul(float32, float16)  ->  check_operands: refused       the mode would have cast both
 
-Here it is made of operations that exist: mm, mul and add, and expand, since the bias of shape [p]
-stands for n equal rows. Their gradients are there, so addmm needs none. A factor of 1 costs
-nothing: it is not multiplied.
+So the check asks the open modes first: one that has `one_type` promises to make the types equal.
+Only types are excused; what is not a tensor is refused in any case.
 
-Two rules are easily overlooked, and both come from programs that rely on them:
+`getattr(mode, "one_type", False)` is False for all other modes, such as one that counts calls. And
+it is asked only if the types differ, so a product that fits pays nothing.
 
-- beta = 0 means "the input does not count", also where it is nan: 0 * nan would be nan. A program
-  may pass memory that was never written.
-- For integers the factors are cut to integers: 2.9 is 2. A float factor would make floats of them.
+The trap: the promise has to be kept. A mode that says one_type and casts nothing gives NumPy's
+silent float64 back.
 
-The trap: `input` may be broadcast to the product, and the product not to the input. A bias
-[4, 3, 2] with a product [3, 2] is an error, where an addition would give [4, 3, 2].
+Step 96b builds such a mode in full. PyTorch calls it autocast.
 
-New: add_scaled, addmm, addmm_. Finished: matmul.py.
-Try: leave out `if beta == 0`, and look at the line about nan.
+Changed: check_operands.
+Try: take the line `one_type = True` out of the demo's mode.
 """
 
 import functools
@@ -29,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.inplace import into
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
-from tinytorch.ops.arithmetic import add, mul
-from tinytorch.ops.broadcast import SumTo, expand
+from tinytorch.ops.arithmetic import mul
+from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.shape import reshape
 
 
@@ -230,59 +229,33 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return mul(reshape(input, input.array.size, 1), vec2)
 
 
-def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """beta * input + alpha * product, `input` broadcast to the shape of the product.
-
-    With beta = 0 the elements of `input` are ignored, even nan. For integers beta and alpha are
-    truncated to integers.
-    """
-    check_operands("addmm", product, input)
-    if not product.is_floating_point():
-        beta, alpha = int(beta), int(alpha)
-    if input.array.shape != product.array.shape:
-        input = expand(input, product.array.shape)
-    product = product if alpha == 1 else mul(product, alpha)
-    if beta == 0:
-        return product
-    return add(product, input if beta == 1 else mul(input, beta))
-
-
-@tensor_method("addmm")
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
-    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
-    return add_scaled(input, mm(mat1, mat2), beta, alpha)
-
-
-addmm_ = tensor_method("addmm_")(in_place(addmm))
-
-
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.modes import FunctionMode
 
-    # A layer: every sample of the batch times the same weights, and a bias for each column.
-    x = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
-    weight, bias = (
-        tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]]),
-        tensor([0.5, -0.5], requires_grad=True),
-    )
-    layer = addmm(bias, x, weight)
-    print("layer:", layer.tolist(), "the same:", (x @ weight + bias).tolist() == layer.tolist())
-    # -> layer: [[3.5, 3.5], [2.5, 0.5]] the same: True
-    ones = tensor([[1.0, 1.0], [1.0, 1.0]])
-    print("bias:", grad(layer, bias, ones)[0].tolist())  # -> bias: [2.0, 2.0]
+    class Halves(FunctionMode):
+        one_type = True
 
-    print("scaled:", addmm(bias, x, weight, beta=2, alpha=10).tolist())
-    # -> scaled: [[31.0, 39.0], [21.0, 9.0]]
-    nothing = tensor([float("nan"), float("nan")])
-    print("beta = 0:", addmm(nothing, x, weight, beta=0).tolist())
-    # -> beta = 0: [[3.0, 4.0], [2.0, 1.0]]
-    numbers = tensor([[1, 2], [3, 4]])
-    print("integers:", addmm(numbers, numbers, numbers, alpha=2.9).tolist())
-    # -> integers: [[15, 22], [33, 48]]
-    numbers.addmm_(numbers, numbers)
-    print("in place:", numbers.tolist())  # -> in place: [[8, 12], [18, 26]]
-    try:
-        addmm(tensor(np.zeros((4, 2, 2), np.float32)), x, weight)
-    except RuntimeError as error:
-        print(str(error).partition(":")[0])
-        # -> ...
+        def call(self, function, args):
+            return function.apply(*(arg.half() for arg in args))
+
+    class Counter(FunctionMode):
+        count = 0
+
+        def call(self, function, args):
+            self.count += 1
+            return function.apply(*args)
+
+    x, w = tensor([[1.0, 2.0]]).half(), tensor([[3.0], [4.0]])
+    with Halves():
+        print("one type:", (x @ w).dtype, (x @ w).item())  # -> one type: tinytorch.float16 11.0
+
+    counter = Counter()
+    for mode in (counter, Halves()):
+        with mode:
+            try:
+                x @ (w if mode is counter else [3.0, 4.0])
+            except (RuntimeError, TypeError) as error:
+                print(f"{type(mode).__name__}: {error}")
+    # -> Counter: expected m1 and m2 to have the same dtype, but got: float16 != float
+    # -> Halves: matmul(): argument 2 must be Tensor, not list
+    print("calls that it saw:", counter.count)  # -> calls that it saw: 0

@@ -1,107 +1,288 @@
-"""Step 62i: A product whose dimensions have names
+"""Step 62i: A product and a sum: addmm
 
-A later stage compares vectors, each query with each key, for each sample of a batch and in several
-ways at once, called heads: q is [batch, head, query, d], k is [batch, head, key, d]. For `@` the
-last dimension of one has to meet the last but one of the other. So k must be transposed, and if the
-heads stand elsewhere, both are permuted. Positions become a puzzle. With names there is nothing to
-solve:
+A layer is x @ weight + bias. Formulas of mathematics often scale both parts, beta M + alpha A B,
+and the old libraries for products have one function for all of it. PyTorch kept it as addmm, and
+its programs use it:
 
-    q "bhqd",  k "bhkd"  ->  "bhqk"         d is in both and not in the result: summed over
+    addmm(bias, x, weight)    beta * bias + alpha * (x @ weight),      both factors 1 if not given
 
-This is Einstein's notation. It looks like a loop over all names, b h q k d. But each name in a
-product of two tensors is of one of four kinds:
+Here it is made of operations that exist: mm, mul and add, and expand, since the bias of shape [p]
+stands for n equal rows. Their gradients are there, so addmm needs none. A factor of 1 costs
+nothing: it is not multiplied.
 
-    batch   in both, and kept           left    only in the first
-    inner   in both, and not kept       right   only in the second
+Two rules are easily overlooked, and both come from programs that rely on them:
 
-Sort the dimensions by kind, merge those of left, of inner and of right, and you have
-[batch..., left, inner] times [batch..., inner, right]. That is a matrix product, which is fast and
-has its gradient already. Afterwards left and right are taken apart again. (NumPy's einsum is the
-loop, unless it is told otherwise; the demo measures it.)
+- beta = 0 means "the input does not count", also where it is nan: 0 * nan would be nan. A program
+  may pass memory that was never written.
+- For integers the factors are cut to integers: 2.9 is 2. A float factor would make floats of them.
 
-The trap: the result has the order batch, left, right, whatever you wished. contract returns its
-names together with the result.
+The trap: `input` may be broadcast to the product, and the product not to the input. A bias
+[4, 3, 2] with a product [3, 2] is an error, where an addition would give [4, 3, 2].
 
-Changed: a new module, einsum.py, begins. New: permute_and_group, contract.
-Try: leave `permute` out of permute_and_group. Which of the products still work?
+New: add_scaled, addmm, addmm_. Finished: matmul.py.
+Try: leave out `if beta == 0`, and look at the line about nan.
 """
 
+import functools
 import math
+from typing import Any
 
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops.matmul import MatMul
-from tinytorch.ops.shape import permute, reshape
+import numpy as np
+
+from tinytorch.autograd.inplace import in_place, into
+from tinytorch.autograd.node import Function
+from tinytorch.core.dtype import bool_
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.ops import reduction, shape  # noqa: F401  (their methods)
+from tinytorch.ops.arithmetic import add, mul
+from tinytorch.ops.broadcast import SumTo, expand
+from tinytorch.ops.shape import reshape
 
 
-def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:
-    """x with its dimensions permuted to the order of the groups, and each group merged into one."""
-    size = dict(zip(labels, x.array.shape, strict=True))
-    order = tuple(labels.index(label) for group in groups for label in group)
-    x = x if order == tuple(range(len(labels))) else permute(x, order)
-    shape = tuple(math.prod(size[label] for label in group) for group in groups)
-    return x if shape == x.array.shape else reshape(x, shape)
+@functools.singledispatch
+def matmul_halves(a: Any, b: Any) -> Any:
+    """a @ b of arrays with 2 bytes an element: floats are summed in float32 and rounded once."""
+    if a.dtype.kind in "iu":
+        return a @ b
+    return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
 
-def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> tuple[Tensor, str]:
-    """The product of two tensors, summed over what both have and `keep` does not name.
+@matmul_halves.register(Tensor)
+def matmul_tensors(a: Tensor, b: Tensor) -> Tensor:
+    """On Tensors, `@` is the operation itself."""
+    return a @ b
 
-    Each dimension is of one of four kinds: in both and kept (batch), in both and summed over
-    (inner), or in only one of them (left, right). With the dimensions permuted, and those of each
-    kind but batch merged, this is a matrix product: [batch..., left, inner] @ [batch..., inner,
-    right].
+
+def matmul_arrays(a: Any, b: Any) -> Any:
+    """a @ b, of arrays or of Tensors."""
+    return a @ b if a.dtype.itemsize != 2 else matmul_halves(a, b)
+
+
+class MatMul(Function):
+    """C = A B;   dL/dA = G B^T,   dL/dB = A^T G, where G = dL/dC.
+
+    c_ij = sum over k of a_ik b_kj: a_ik is in the whole row i of C, each time with another b_kj.
+    So dL/da_ik = sum over j of g_ij b_kj, a matrix product again. The shapes confirm it:
+    [n, m] [m, p] = [n, p], and the only product of G [n, p] and B of shape [n, m] is G B^T.
+
+    A vector on the left is one row, on the right one column. Further dimensions in front are a
+    batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
+    one matrix is a single product with all rows of the batch, many times as fast as a loop.
     """
-    size = dict(zip(a_labels + b_labels, a.array.shape + b.array.shape, strict=True))
-    both = [label for label in a_labels if label in b_labels]
-    batch = "".join(label for label in both if label in keep)
-    inner = "".join(label for label in both if label not in keep)
-    left = "".join(label for label in a_labels if label not in both)
-    right = "".join(label for label in b_labels if label not in both)
-    product = MatMul.apply(
-        permute_and_group(a, a_labels, *batch, left, inner),
-        permute_and_group(b, b_labels, *batch, inner, right),
-    )
-    labels = batch + left + right
-    shape = tuple(size[label] for label in labels)
-    return (product if shape == product.array.shape else reshape(product, shape)), labels
+
+    def forward(ctx, a: Any, b: Any) -> Any:
+        need_a, need_b = ctx.needs_input_grad
+        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        ctx.shapes = a.shape, b.shape
+        if a.ndim > 2 and 1 <= b.ndim <= 2:
+            rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+            return matmul_arrays(rows, b).reshape(a.shape[:-1] + b.shape[1:])
+        return matmul_arrays(a, b)
+
+    def backward(ctx, g: Any) -> Any:
+        a, b = ctx.saved
+        a_shape, b_shape = ctx.shapes
+        ga = gb = None
+        if len(a_shape) == len(b_shape) == 2:
+            ga = None if b is None else matmul_arrays(g, b.T)
+            gb = None if a is None else matmul_arrays(a.T, g)
+        elif len(b_shape) <= 2:  # all rows of a, whatever its shape, with one matrix or column
+            rows, inner, columns = math.prod(a_shape[:-1]), a_shape[-1], math.prod(b_shape[1:])
+            g = g.reshape(rows, columns)
+            if b is not None:
+                ga = matmul_arrays(g, b.reshape(inner, columns).T).reshape(a_shape)
+            if a is not None:
+                gb = matmul_arrays(a.reshape(rows, inner).T, g).reshape(b_shape)
+        else:
+            matrices = a_shape if len(a_shape) > 1 else (1, *a_shape)
+            g = g if len(a_shape) > 1 else g.reshape(*g.shape[:-1], 1, g.shape[-1])
+            if b is not None:
+                ga = matmul_arrays(g, b.swapaxes(-1, -2))
+                ga = ctx.call(SumTo, ga, matrices).reshape(a_shape)
+            if a is not None:
+                gb = matmul_arrays(a.reshape(matrices).swapaxes(-1, -2), g)
+                gb = ctx.call(SumTo, gb, b_shape)
+        return ga, gb
+
+    def name(ctx) -> str:
+        """PyTorch's name: it has an operation for each of these pairs of dimensions."""
+        names = {(1, 1): "Dot", (2, 1): "Mv", (2, 2): "Mm", (3, 3): "Bmm"}
+        return f"{names.get(tuple(map(len, ctx.shapes)), 'UnsafeView')}Backward0"
+
+    @classmethod
+    def translate_error(cls, error: Exception, arrays: list) -> Exception:
+        a, b = (array.shape for array in arrays)
+        if not a or not b:
+            found = f"{len(a)}D and {len(b)}D"
+            return RuntimeError(f"both arguments to matmul must be at least 1D, they are {found}")
+        if a[-1] == b[-2:][0]:
+            return RuntimeError(f"the batch dimensions of {list(a)} and {list(b)} do not match")
+        rows = "x".join(map(str, (math.prod(a[:-1]), a[-1])[2 - len(a[:2]) :]))
+        columns = "x".join(map(str, b if len(b) < 3 else b[-2:]))
+        return RuntimeError(
+            f"mat1 and mat2 shapes cannot be multiplied ({rows} and {columns}), of tensors with "
+            f"the shapes {list(a)} and {list(b)}"
+        )
+
+
+def check_operands(name: str, *operands: Any) -> None:
+    """Checks the operands of a product.
+
+    Raises:
+        TypeError: an operand is not a tensor.
+        RuntimeError: the types differ: a product never promotes.
+        NotImplementedError: the type is bool, as in PyTorch.
+    """
+    for number, operand in enumerate(operands, 1):
+        if not isinstance(operand, Tensor):
+            kind = type(operand).__name__
+            raise TypeError(f"{name}(): argument {number} must be Tensor, not {kind}")
+    mixed = len({operand.array.dtype for operand in operands}) > 1
+    # A mode may give them one type: autocast does.
+    if mixed and not any(getattr(mode, "one_type", False) for mode in state.modes):
+        names = [operand.dtype.name for operand in operands]
+        names = [{"float32": "float", "float64": "double"}.get(name, name) for name in names]
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}"
+        )
+    if operands[0].dtype is bool_:
+        raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
+
+
+@tensor_method("matmul", "__matmul__")
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The matrix product `input @ other`, by the number of dimensions:
+
+        [n] @ [n]              the sum of products, 0-d      [n, m] @ [m]       [n]
+        [n, m] @ [m, p]        [n, p]                        [m] @ [m, p]       [p]
+        [b..., n, m] @ [c..., m, p]    a batch of products; b... and c... are broadcast
+
+    Raises:
+        RuntimeError: the shapes do not fit, or the types differ.
+    """
+    if out is not None:
+        return into(out, matmul(input, other))
+    # Two tensors of one float type are the most common case and need no other check.
+    if not (
+        isinstance(other, Tensor)
+        and input.array.dtype is other.array.dtype
+        and input.array.dtype.kind == "f"
+    ):
+        check_operands("matmul", input, other)
+    return MatMul.apply(input, other)
+
+
+def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
+    """Checks the number of dimensions of each operand: vector (1), matrix (2) or batch (3).
+
+    Raises:
+        RuntimeError: an operand does not have the number of dimensions that is expected of it.
+    """
+    check_operands(name, *(operand for operand, _ in expected))
+    found = [operand.array.ndim for operand, _ in expected]
+    wanted = [ndim for _, ndim in expected]
+    if found != wanted:
+        wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
+        raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
+
+
+@tensor_method("mm")
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[n, m] times [m, p]: matrices only."""
+    check_ndims("mm", (input, 2), (mat2, 2))
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("bmm")
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
+    check_ndims("bmm", (input, 3), (mat2, 3))
+    a, b = input.array.shape, mat2.array.shape
+    if (a[0], a[2]) != b[:2]:
+        raise RuntimeError(
+            f"Expected size for first two dimensions of batch2 tensor to be: [{a[0]}, {a[2]}] but "
+            f"got: {list(b[:2])}."
+        )
+    return MatMul.apply(input, mat2)
+
+
+@tensor_method("mv")
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """[n, m] times [m]."""
+    check_ndims("mv", (input, 2), (vec, 1))
+    return MatMul.apply(input, vec)
+
+
+@tensor_method("dot", "vdot")
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """The sum of products of two vectors."""
+    check_ndims("dot", (input, 1), (tensor, 1))
+    return MatMul.apply(input, tensor)
+
+
+@tensor_method("outer", "ger")
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of two vectors: [n] and [m] give [n, m]."""
+    if input.array.ndim != 1 or vec2.array.ndim != 1:
+        found = f"{input.array.ndim}-D and {vec2.array.ndim}-D"
+        raise RuntimeError(f"outer: Expected 1-D arguments, but got {found}")
+    return mul(reshape(input, input.array.size, 1), vec2)
+
+
+def add_scaled(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * input + alpha * product, `input` broadcast to the shape of the product.
+
+    With beta = 0 the elements of `input` are ignored, even nan. For integers beta and alpha are
+    truncated to integers.
+    """
+    check_operands("addmm", product, input)
+    if not product.is_floating_point():
+        beta, alpha = int(beta), int(alpha)
+    if input.array.shape != product.array.shape:
+        input = expand(input, product.array.shape)
+    product = product if alpha == 1 else mul(product, alpha)
+    if beta == 0:
+        return product
+    return add(product, input if beta == 1 else mul(input, beta))
+
+
+@tensor_method("addmm")
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta=1, alpha=1) -> Tensor:
+    """beta * input + alpha * (mat1 @ mat2), [n, m] and [m, p]; `input` is broadcast to [n, p]."""
+    return add_scaled(input, mm(mat1, mat2), beta, alpha)
+
+
+addmm_ = tensor_method("addmm_")(in_place(addmm))
 
 
 if __name__ == "__main__":
-    import timeit
+    from tinytorch.autograd.engine import grad
 
-    import numpy as np
-
-    from tinytorch.autograd.gradcheck import gradcheck
-
-    # (names of a, names of b, names to keep), and the shapes.
-    rng = np.random.default_rng(0)
-    PRODUCTS = {
-        ("ij", "jk", "ik"): [(2, 3), (3, 4)],
-        ("bhqd", "bhkd", "bhqk"): [(2, 2, 3, 2), (2, 2, 4, 2)],
-        ("qbdh", "kbdh", "bhqk"): [(3, 2, 2, 2), (4, 2, 2, 2)],
-        ("ij", "k", "ijk"): [(2, 3), (4,)],
-        ("abc", "cbd", "ad"): [(2, 3, 4), (4, 3, 2)],
-    }
-    for (a_labels, b_labels, keep), shapes in PRODUCTS.items():
-        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in shapes)
-        c, labels = contract(a, a_labels, b, b_labels, keep)
-        same = np.allclose(c.array, np.einsum(f"{a_labels},{b_labels}->{labels}", a.array, b.array))
-        right = gradcheck(
-            lambda a, b, n=a_labels, m=b_labels, k=keep: contract(a, n, b, m, k)[0], (a, b)
-        )
-        print(f"{a_labels},{b_labels}->{labels}", same, right)
-    # -> ij,jk->ik True True
-    # -> bhqd,bhkd->bhqk True True
-    # -> qbdh,kbdh->bhqk True True
-    # -> ij,k->ijk True True
-    # -> abc,cbd->ad True True
-
-    # How abc,cbd -> ad becomes a product: b and c are inner, and merged.
-    print(
-        permute_and_group(a, "abc", "a", "bc").shape, permute_and_group(b, "cbd", "bc", "d").shape
+    # A layer: every sample of the batch times the same weights, and a bias for each column.
+    x = tensor([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
+    weight, bias = (
+        tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]]),
+        tensor([0.5, -0.5], requires_grad=True),
     )
-    # -> tinytorch.Size([2, 12]) tinytorch.Size([12, 2])
+    layer = addmm(bias, x, weight)
+    print("layer:", layer.tolist(), "the same:", (x @ weight + bias).tolist() == layer.tolist())
+    # -> layer: [[3.5, 3.5], [2.5, 0.5]] the same: True
+    ones = tensor([[1.0, 1.0], [1.0, 1.0]])
+    print("bias:", grad(layer, bias, ones)[0].tolist())  # -> bias: [2.0, 2.0]
 
-    x, y = (tensor(rng.random((8, 64, 64), dtype=np.float32)) for _ in range(2))
-    loop = min(timeit.repeat(lambda: np.einsum("bij,bkj->bik", x.array, y.array), number=1))
-    ours = min(timeit.repeat(lambda: contract(x, "bij", y, "bkj", "bik"), number=1))
-    print(f"as a matrix product: {ours / loop:.3f} of the time of NumPy's loop")  # -> ...
+    print("scaled:", addmm(bias, x, weight, beta=2, alpha=10).tolist())
+    # -> scaled: [[31.0, 39.0], [21.0, 9.0]]
+    nothing = tensor([float("nan"), float("nan")])
+    print("beta = 0:", addmm(nothing, x, weight, beta=0).tolist())
+    # -> beta = 0: [[3.0, 4.0], [2.0, 1.0]]
+    numbers = tensor([[1, 2], [3, 4]])
+    print("integers:", addmm(numbers, numbers, numbers, alpha=2.9).tolist())
+    # -> integers: [[15, 22], [33, 48]]
+    numbers.addmm_(numbers, numbers)
+    print("in place:", numbers.tolist())  # -> in place: [[8, 12], [18, 26]]
+    try:
+        addmm(tensor(np.zeros((4, 2, 2), np.float32)), x, weight)
+    except RuntimeError as error:
+        print(str(error).partition(":")[0])
+        # -> ...

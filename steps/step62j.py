@@ -1,34 +1,35 @@
-"""Step 62j: einsum, one notation for all products
+"""Step 62j: A product whose dimensions have names
 
-contract takes two tensors, and gives its result in an order of its own. What one wants to write is
-the whole formula, for any number of tensors:
+A later stage compares vectors, each query with each key, for each sample of a batch and in several
+ways at once, called heads: q is [batch, head, query, d], k is [batch, head, key, d]. For `@` the
+last dimension of one has to meet the last but one of the other. So k must be transposed, and if the
+heads stand elsewhere, both are permuted. Positions become a puzzle. With names there is nothing to
+solve:
 
-    einsum("ij,jk->ik", a, b)           c_ik = sum over j of a_ij b_jk: a matrix product
-    einsum("ij,jk,kl->il", a, b, c)     three of them in a row
-    einsum("ij->j", a)                  what the output does not name is summed over
-    einsum("ij->ji", a)                 nothing is summed: a transpose
+    q "bhqd",  k "bhkd"  ->  "bhqk"         d is in both and not in the result: summed over
 
-The operands are contracted from left to right. A name must not be summed away while a later operand
-still needs it, so contract keeps what the output has, and all names that come later. At the end
-what is left over is summed, and the dimensions are permuted into the order of the output.
+This is Einstein's notation. It looks like a loop over all names, b h q k d. But each name in a
+product of two tensors is of one of four kinds:
 
-Without "->" the output has the names that occur once, in alphabetical order. "ij,jk" is a product,
-because i and k occur once. And "ba" is a transpose: this rule surprises everyone once.
+    batch   in both, and kept           left    only in the first
+    inner   in both, and not kept       right   only in the second
 
-The trap: with three operands the order decides the cost. "ij,jk,k->i" from left to right is (A B)
-v, a product of matrices. A (B v) is far less work. PyTorch goes from left to right as well, unless
-the package opt_einsum is installed: write the cheap pair first.
+Sort the dimensions by kind, merge those of left, of inner and of right, and you have
+[batch..., left, inner] times [batch..., inner, right]. That is a matrix product, which is fast and
+has its gradient already. Afterwards left and right are taken apart again. (NumPy's einsum is the
+loop, unless it is told otherwise; the demo measures it.)
 
-New: einsum.
-Try: leave `+ later` out. Which equation fails?
+The trap: the result has the order batch, left, right, whatever you wished. contract returns its
+names together with the result.
+
+Changed: a new module, einsum.py, begins. New: permute_and_group, contract.
+Try: leave `permute` out of permute_and_group. Which of the products still work?
 """
 
 import math
-from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.matmul import MatMul
-from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
 
 
@@ -64,30 +65,6 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     return (product if shape == product.array.shape else reshape(product, shape)), labels
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
-    """Sums of products over named dimensions: `einsum("bij,bjk->bik", a, b)` is a batched product.
-
-    A letter names a dimension. One that the output does not have is summed over; one that is in
-    several operands runs through all of them together. Without "->" the output has the letters
-    that are written once, in alphabetical order.
-
-    Operands are contracted from left to right, each time as one matrix product.
-    """
-    inputs, arrow, output = equation.replace(" ", "").partition("->")
-    terms = list(zip(operands, inputs.split(","), strict=True))
-    given = sorted({label for _, labels in terms for label in labels})
-    if not arrow:
-        output = "".join(label for label in given if inputs.count(label) == 1)
-    x, labels = terms[0]
-    for i in range(1, len(terms)):
-        later = "".join(labels for _, labels in terms[i + 1 :])
-        x, labels = contract(x, labels, *terms[i], output + later)
-    over = [i for i, label in enumerate(labels) if label not in output]
-    labels = "".join(label for label in labels if label in output)
-    x = sum(x, over) if over else x
-    return x if labels == output else permute(x, tuple(labels.index(label) for label in output))
-
-
 if __name__ == "__main__":
     import timeit
 
@@ -95,35 +72,36 @@ if __name__ == "__main__":
 
     from tinytorch.autograd.gradcheck import gradcheck
 
-    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    b = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
-    print("product:", einsum("ij,jk->ik", a, b).tolist())  # -> product: [[5.0, 11.0], [14.0, 23.0]]
-    print("transposed:", einsum("ij, jk -> ki", a, b).tolist())
-    # -> transposed: [[5.0, 14.0], [11.0, 23.0]]
-    print("columns:", einsum("ij->j", a).tolist(), "all:", einsum("ij->", a).item())
-    # -> columns: [5.0, 7.0, 9.0] all: 21.0
-    print("without ->:", einsum("ij,jk", a, b).tolist(), einsum("ba", a).tolist())
-    # -> without ->: [[5.0, 11.0], [14.0, 23.0]] [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
-
+    # (names of a, names of b, names to keep), and the shapes.
     rng = np.random.default_rng(0)
-    EQUATIONS = {
-        "bhqd,bhkd->bhqk": [(1, 2, 3, 2), (1, 2, 2, 2)],
-        "ij,k->": [(2, 3), (4,)],
-        "ij,jk,kl->il": [(2, 3), (3, 2), (2, 2)],
-        "ij,ij,ij->j": [(2, 3), (2, 3), (2, 3)],
+    PRODUCTS = {
+        ("ij", "jk", "ik"): [(2, 3), (3, 4)],
+        ("bhqd", "bhkd", "bhqk"): [(2, 2, 3, 2), (2, 2, 4, 2)],
+        ("qbdh", "kbdh", "bhqk"): [(3, 2, 2, 2), (4, 2, 2, 2)],
+        ("ij", "k", "ijk"): [(2, 3), (4,)],
+        ("abc", "cbd", "ad"): [(2, 3, 4), (4, 3, 2)],
     }
-    for equation, shapes in EQUATIONS.items():
-        tensors = [tensor(rng.random(shape), requires_grad=True) for shape in shapes]
-        arrays = [each.array for each in tensors]
-        same = np.allclose(einsum(equation, *tensors).array, np.einsum(equation, *arrays))
-        print(equation, same, gradcheck(lambda *t, e=equation: einsum(e, *t), tensors))
+    for (a_labels, b_labels, keep), shapes in PRODUCTS.items():
+        a, b = (tensor(rng.random(shape), requires_grad=True) for shape in shapes)
+        c, labels = contract(a, a_labels, b, b_labels, keep)
+        same = np.allclose(c.array, np.einsum(f"{a_labels},{b_labels}->{labels}", a.array, b.array))
+        right = gradcheck(
+            lambda a, b, n=a_labels, m=b_labels, k=keep: contract(a, n, b, m, k)[0], (a, b)
+        )
+        print(f"{a_labels},{b_labels}->{labels}", same, right)
+    # -> ij,jk->ik True True
     # -> bhqd,bhkd->bhqk True True
-    # -> ij,k-> True True
-    # -> ij,jk,kl->il True True
-    # -> ij,ij,ij->j True True
+    # -> qbdh,kbdh->bhqk True True
+    # -> ij,k->ijk True True
+    # -> abc,cbd->ad True True
 
-    # (A B) v makes a matrix of 200 x 200 first; A (B v) only vectors.
-    A, B, v = (tensor(rng.random(shape, dtype=np.float32)) for shape in [(200, 200)] * 2 + [(200,)])
-    costly = min(timeit.repeat(lambda: einsum("ij,jk,k->i", A, B, v), number=5))
-    cheap = min(timeit.repeat(lambda: einsum("jk,k,ij->i", B, v, A), number=5))
-    print(f"the vector first: {cheap / costly:.2f} of the time")  # -> ...
+    # How abc,cbd -> ad becomes a product: b and c are inner, and merged.
+    print(
+        permute_and_group(a, "abc", "a", "bc").shape, permute_and_group(b, "cbd", "bc", "d").shape
+    )
+    # -> tinytorch.Size([2, 12]) tinytorch.Size([12, 2])
+
+    x, y = (tensor(rng.random((8, 64, 64), dtype=np.float32)) for _ in range(2))
+    loop = min(timeit.repeat(lambda: np.einsum("bij,bkj->bik", x.array, y.array), number=1))
+    ours = min(timeit.repeat(lambda: contract(x, "bij", y, "bkj", "bik"), number=1))
+    print(f"as a matrix product: {ours / loop:.3f} of the time of NumPy's loop")  # -> ...

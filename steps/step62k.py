@@ -1,33 +1,32 @@
-"""Step 62k: What only one of the two has
+"""Step 62k: einsum, one notation for all products
 
-"ij,k->" is the sum of all products a_ij c_k. Step 62j writes them all: for a matrix of 300 x 300
-and a vector of 300 that is 27 million numbers, and then they are summed. But the sum can be taken
-apart:
+contract takes two tensors, and gives its result in an order of its own. What one wants to write is
+the whole formula, for any number of tensors:
 
-    sum over i, j, k of a_ij c_k   =   (sum over i, j of a_ij) * (sum over k of c_k)
+    einsum("ij,jk->ik", a, b)           c_ik = sum over j of a_ij b_jk: a matrix product
+    einsum("ij,jk,kl->il", a, b, c)     three of them in a row
+    einsum("ij->j", a)                  what the output does not name is summed over
+    einsum("ij->ji", a)                 nothing is summed: a transpose
 
-A name that only one of the two has, and that is not kept, is summed over before the product. After
-that, each name which is in one tensor only is kept, and `left` and `right` are what their names
-say.
+The operands are contracted from left to right. A name must not be summed away while a later operand
+still needs it, so contract keeps what the output has, and all names that come later. At the end
+what is left over is summed, and the dimensions are permuted into the order of the output.
 
-If no name is summed over in both, the product has no sum at all: "ij,kl->ijkl" is [left, 1] times
-[1, right]. An elementwise multiplication with broadcasting does the same, and is quicker than a
-matrix product whose rows have one element.
+Without "->" the output has the names that occur once, in alphabetical order. "ij,jk" is a product,
+because i and k occur once. And "ba" is a transpose: this rule surprises everyone once.
 
-The gradient follows without a line: the sum's gradient is repeated, as ever.
+The trap: with three operands the order decides the cost. "ij,jk,k->i" from left to right is (A B)
+v, a product of matrices. A (B v) is far less work. PyTorch goes from left to right as well, unless
+the package opt_einsum is installed: write the cheap pair first.
 
-The trap: "summed first" is right for sums of products only, since a factor can be drawn out of a
-sum. Of a maximum of products that is not true.
-
-Changed: contract. New: reduce_unshared.
-Try: let keep be "" in the first call of reduce_unshared. Which equation fails?
+New: einsum.
+Try: leave `+ later` out. Which equation fails?
 """
 
 import math
 from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops.arithmetic import mul
 from tinytorch.ops.matmul import MatMul
 from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
@@ -42,14 +41,6 @@ def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:
     return x if shape == x.array.shape else reshape(x, shape)
 
 
-def reduce_unshared(x: Tensor, labels: str, other_labels: str, keep: str) -> tuple[Tensor, str]:
-    """Sums x over the dimensions that only x has, unless they are to be kept: they take no part in
-    a product with the other."""
-    over = [i for i, label in enumerate(labels) if label not in other_labels and label not in keep]
-    rest = "".join(label for i, label in enumerate(labels) if i not in over)
-    return (sum(x, over) if over else x), rest
-
-
 def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> tuple[Tensor, str]:
     """The product of two tensors, summed over what both have and `keep` does not name.
 
@@ -58,15 +49,13 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     kind but batch merged, this is a matrix product: [batch..., left, inner] @ [batch..., inner,
     right].
     """
-    a, a_labels = reduce_unshared(a, a_labels, b_labels, keep)
-    b, b_labels = reduce_unshared(b, b_labels, a_labels, keep)
     size = dict(zip(a_labels + b_labels, a.array.shape + b.array.shape, strict=True))
     both = [label for label in a_labels if label in b_labels]
     batch = "".join(label for label in both if label in keep)
     inner = "".join(label for label in both if label not in keep)
     left = "".join(label for label in a_labels if label not in both)
     right = "".join(label for label in b_labels if label not in both)
-    product = (MatMul.apply if inner else mul)(
+    product = MatMul.apply(
         permute_and_group(a, a_labels, *batch, left, inner),
         permute_and_group(b, b_labels, *batch, inner, right),
     )
@@ -106,33 +95,35 @@ if __name__ == "__main__":
 
     from tinytorch.autograd.gradcheck import gradcheck
 
+    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    b = tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
+    print("product:", einsum("ij,jk->ik", a, b).tolist())  # -> product: [[5.0, 11.0], [14.0, 23.0]]
+    print("transposed:", einsum("ij, jk -> ki", a, b).tolist())
+    # -> transposed: [[5.0, 14.0], [11.0, 23.0]]
+    print("columns:", einsum("ij->j", a).tolist(), "all:", einsum("ij->", a).item())
+    # -> columns: [5.0, 7.0, 9.0] all: 21.0
+    print("without ->:", einsum("ij,jk", a, b).tolist(), einsum("ba", a).tolist())
+    # -> without ->: [[5.0, 11.0], [14.0, 23.0]] [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+
     rng = np.random.default_rng(0)
     EQUATIONS = {
+        "bhqd,bhkd->bhqk": [(1, 2, 3, 2), (1, 2, 2, 2)],
         "ij,k->": [(2, 3), (4,)],
-        "ij,jk->k": [(2, 3), (3, 4)],
-        "ij,kl->ijkl": [(2, 3), (2, 2)],
-        "bi,bi->bi": [(2, 3), (2, 3)],
         "ij,jk,kl->il": [(2, 3), (3, 2), (2, 2)],
+        "ij,ij,ij->j": [(2, 3), (2, 3), (2, 3)],
     }
     for equation, shapes in EQUATIONS.items():
         tensors = [tensor(rng.random(shape), requires_grad=True) for shape in shapes]
         arrays = [each.array for each in tensors]
         same = np.allclose(einsum(equation, *tensors).array, np.einsum(equation, *arrays))
         print(equation, same, gradcheck(lambda *t, e=equation: einsum(e, *t), tensors))
+    # -> bhqd,bhkd->bhqk True True
     # -> ij,k-> True True
-    # -> ij,jk->k True True
-    # -> ij,kl->ijkl True True
-    # -> bi,bi->bi True True
     # -> ij,jk,kl->il True True
+    # -> ij,ij,ij->j True True
 
-    # What is left of "ij,jk->k" before the product: the rows of a are summed first.
-    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    print("summed first:", reduce_unshared(a, "ij", "jk", "k")[0].tolist())
-    # -> summed first: [5.0, 7.0, 9.0]
-
-    A, v = tensor(rng.random((100, 100), np.float32)), tensor(rng.random(100, np.float32))
-    all_products = min(timeit.repeat(lambda: sum(einsum("ij,k->ijk", A, v)), number=1))
-    summed_first = min(timeit.repeat(lambda: einsum("ij,k->", A, v), number=1))
-    print(
-        f"a million products: summed first, {summed_first / all_products:.3f} of the time"
-    )  # -> ...
+    # (A B) v makes a matrix of 200 x 200 first; A (B v) only vectors.
+    A, B, v = (tensor(rng.random(shape, dtype=np.float32)) for shape in [(200, 200)] * 2 + [(200,)])
+    costly = min(timeit.repeat(lambda: einsum("ij,jk,k->i", A, B, v), number=5))
+    cheap = min(timeit.repeat(lambda: einsum("jk,k,ij->i", B, v, A), number=5))
+    print(f"the vector first: {cheap / costly:.2f} of the time")  # -> ...

@@ -1,37 +1,34 @@
-"""Step 62l: A name twice is a diagonal
+"""Step 62l: What only one of the two has
 
-The notation has one more sentence. einsum("ii->i", a) is the diagonal of a matrix, and einsum("ii",
-a) its sum, the trace: both dimensions run together, so only the elements a_ii are met. Step 62k
-sums all elements for "ii", 10 for the matrix of the demo where 5 is right: it takes each i for
-itself.
+"ij,k->" is the sum of all products a_ij c_k. Step 62k writes them all: for a matrix of 300 x 300
+and a vector of 300 that is 27 million numbers, and then they are summed. But the sum can be taken
+apart:
 
-Before anything else, read_operand turns each operand into one that has each name once. A diagonal
-is a view (step 61l), which becomes the last dimension of the result, and its name moves there too:
+    sum over i, j, k of a_ij c_k   =   (sum over i, j of a_ij) * (sum over k of c_k)
 
-    "iji"  [2, 3, 2]  --diagonal of 0 and 2-->  "ji"  [3, 2]
+A name that only one of the two has, and that is not kept, is summed over before the product. After
+that, each name which is in one tensor only is kept, and `left` and `right` are what their names
+say.
 
-A name that occurs three times takes two rounds: hence `while`.
+If no name is summed over in both, the product has no sum at all: "ij,kl->ijkl" is [left, 1] times
+[1, right]. An elementwise multiplication with broadcasting does the same, and is quicker than a
+matrix product whose rows have one element.
 
-The gradient of a diagonal is among zeros, and of a trace it is g at each a_ii, which nothing has to
-be written for.
+The gradient follows without a line: the sum's gradient is repeated, as ever.
 
-The trap: "ii" without an arrow. i occurs twice, so it is not in the output (step 62j), and the
-result is the trace and not the diagonal.
+The trap: "summed first" is right for sums of products only, since a factor can be drawn out of a
+sum. Of a maximum of products that is not true.
 
-`trace` is the name that programs use. The trace of a product, trace(A^T B), is the sum of all a_ij
-b_ij: to compute the product for its diagonal alone is n times the work.
-
-Changed: einsum. New: read_operand, trace.
-Try: einsum("ij,ij->", a, b) and trace(a.T @ b), for large matrices.
+Changed: contract. New: reduce_unshared.
+Try: let keep be "" in the first call of reduce_unshared. Which equation fails?
 """
 
 import math
 from typing import Any
 
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.arithmetic import mul
-from tinytorch.ops.matmul import MatMul, check_operands
-from tinytorch.ops.parts import diagonal
+from tinytorch.ops.matmul import MatMul
 from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
 
@@ -78,28 +75,17 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     return (product if shape == product.array.shape else reshape(product, shape)), labels
 
 
-def read_operand(x: Tensor, labels: str) -> tuple[Tensor, str]:
-    """An operand with each label once: "ii" means the diagonal."""
-    written = labels
-    for label in sorted(set(written)):
-        while written.count(label) > 1:
-            i, j = written.index(label), written.rindex(label)
-            x = diagonal(x, 0, i, j)
-            written = written[:i] + written[i + 1 : j] + written[j + 1 :] + label
-    return x, written
-
-
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Sums of products over named dimensions: `einsum("bij,bjk->bik", a, b)` is a batched product.
 
     A letter names a dimension. One that the output does not have is summed over; one that is in
-    several operands runs through all of them together; one that an operand has twice is its
-    diagonal. Without "->" the output has the letters that are written once, in alphabetical order.
+    several operands runs through all of them together. Without "->" the output has the letters
+    that are written once, in alphabetical order.
 
     Operands are contracted from left to right, each time as one matrix product.
     """
     inputs, arrow, output = equation.replace(" ", "").partition("->")
-    terms = [read_operand(*each) for each in zip(operands, inputs.split(","), strict=True)]
+    terms = list(zip(operands, inputs.split(","), strict=True))
     given = sorted({label for _, labels in terms for label in labels})
     if not arrow:
         output = "".join(label for label in given if inputs.count(label) == 1)
@@ -113,48 +99,40 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     return x if labels == output else permute(x, tuple(labels.index(label) for label in output))
 
 
-@tensor_method("trace")
-def trace(input: Tensor) -> Tensor:
-    """The sum of the diagonal of a matrix.
-
-    Raises:
-        RuntimeError: `input` is not a matrix.
-    """
-    check_operands("trace", input)
-    if input.array.ndim != 2:
-        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {input.array.ndim}")
-    return sum(diagonal(input))
-
-
 if __name__ == "__main__":
+    import timeit
+
     import numpy as np
 
-    from tinytorch.autograd.engine import grad
     from tinytorch.autograd.gradcheck import gradcheck
 
-    a = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    print(
-        "diagonal:", einsum("ii->i", a).tolist(), "trace:", einsum("ii", a).item(), trace(a).item()
-    )
-    # -> diagonal: [1.0, 4.0] trace: 5.0 5.0
-    print("gradient:", grad(trace(a), a)[0].tolist())  # -> gradient: [[1.0, 0.0], [0.0, 1.0]]
-
-    b = tensor([[0.0, 1.0], [1.0, 0.0]])
-    print("of a product:", trace(a.T @ b).item(), "without it:", einsum("ij,ij->", a, b).item())
-    # -> of a product: 5.0 without it: 5.0
-
     rng = np.random.default_rng(0)
-    EQUATIONS = {"iji,j->i": [(2, 3, 2), (3,)], "iii->i": [(2, 2, 2)], "bii->b": [(3, 2, 2)]}
+    EQUATIONS = {
+        "ij,k->": [(2, 3), (4,)],
+        "ij,jk->k": [(2, 3), (3, 4)],
+        "ij,kl->ijkl": [(2, 3), (2, 2)],
+        "bi,bi->bi": [(2, 3), (2, 3)],
+        "ij,jk,kl->il": [(2, 3), (3, 2), (2, 2)],
+    }
     for equation, shapes in EQUATIONS.items():
         tensors = [tensor(rng.random(shape), requires_grad=True) for shape in shapes]
         arrays = [each.array for each in tensors]
         same = np.allclose(einsum(equation, *tensors).array, np.einsum(equation, *arrays))
         print(equation, same, gradcheck(lambda *t, e=equation: einsum(e, *t), tensors))
-    # -> iji,j->i True True
-    # -> iii->i True True
-    # -> bii->b True True
-    print("read:", read_operand(tensor(rng.random((2, 3, 2))), "iji")[1])  # -> read: ji
-    try:
-        trace(tensor([1.0, 2.0]))
-    except RuntimeError as error:
-        print(error)  # -> trace: expected a matrix, but got tensor with dim 1
+    # -> ij,k-> True True
+    # -> ij,jk->k True True
+    # -> ij,kl->ijkl True True
+    # -> bi,bi->bi True True
+    # -> ij,jk,kl->il True True
+
+    # What is left of "ij,jk->k" before the product: the rows of a are summed first.
+    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    print("summed first:", reduce_unshared(a, "ij", "jk", "k")[0].tolist())
+    # -> summed first: [5.0, 7.0, 9.0]
+
+    A, v = tensor(rng.random((100, 100), np.float32)), tensor(rng.random(100, np.float32))
+    all_products = min(timeit.repeat(lambda: sum(einsum("ij,k->ijk", A, v)), number=1))
+    summed_first = min(timeit.repeat(lambda: einsum("ij,k->", A, v), number=1))
+    print(
+        f"a million products: summed first, {summed_first / all_products:.3f} of the time"
+    )  # -> ...

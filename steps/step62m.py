@@ -1,33 +1,31 @@
-"""Step 62m: Any number of dimensions: ...
+"""Step 62m: A name twice is a diagonal
 
-A function for matrices should also take batches of them, whatever their number of dimensions:
-matmul does. With names, each of them needs an equation of its own, "ij,jk->ik", "bij,bjk->bik", and
-so on.
+The notation has one more sentence. einsum("ii->i", a) is the diagonal of a matrix, and einsum("ii",
+a) its sum, the trace: both dimensions run together, so only the elements a_ii are met. Step 62l
+sums all elements for "ii", 10 for the matrix of the demo where 5 is right: it takes each i for
+itself.
 
-    einsum("...ij,...jk->...ik", a, b)       "..." stands for all further dimensions
+Before anything else, read_operand turns each operand into one that has each name once. A diagonal
+is a view (step 61l), which becomes the last dimension of the result, and its name moves there too:
 
-read_operand counts how many are hidden behind the dots and gives them names. Letters are taken, so
-they are digits. Broadcasting aligns at the right, so the last hidden dimension is 9, the one before
-it is 8:
+    "iji"  [2, 3, 2]  --diagonal of 0 and 2-->  "ji"  [3, 2]
 
-    a [5, 2, 3]     "...ij"  ->  "9ij"           9 is in both, 8 only in b
-    b [4, 5, 3, 2]  "...jk"  ->  "89jk"
+A name that occurs three times takes two rounds: hence `while`.
 
-And they are broadcast: a size of 1 meets any size. That is the second change. If x has size 1 where
-the other has more, this dimension takes no part in the product: it is summed over, which for size 1
-only removes it, and is then the other's alone. So nothing is repeated in memory, and the gradient
-is right, since the product's gradient sums over what only the other has.
+The gradient of a diagonal is among zeros, and of a trace it is g at each a_ii, which nothing has to
+be written for.
 
-In the output, "..." is replaced by all digits that occur. Without "->" they come first.
+The trap: "ii" without an arrow. i occurs twice, so it is not in the output (step 62k), and the
+result is the trace and not the diagonal.
 
-The trap: "..." in the inputs and not in the output means that the batch is summed over.
+`trace` is the name that programs use. The trace of a product, trace(A^T B), is the sum of all a_ij
+b_ij: to compute the product for its diagonal alone is n times the work.
 
-Changed: reduce_unshared, contract, read_operand, einsum. New: DOTS.
-Try: number the hidden dimensions from the left. Which equation of the demo fails?
+Changed: einsum. New: read_operand, trace.
+Try: einsum("ij,ij->", a, b) and trace(a.T @ b), for large matrices.
 """
 
 import math
-import string
 from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
@@ -36,9 +34,6 @@ from tinytorch.ops.matmul import MatMul, check_operands
 from tinytorch.ops.parts import diagonal
 from tinytorch.ops.reduction import sum
 from tinytorch.ops.shape import permute, reshape
-
-# Labels for the dimensions of "...". The last dimension is 9: broadcasting aligns at the right.
-DOTS = string.digits
 
 
 def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:
@@ -50,16 +45,10 @@ def permute_and_group(x: Tensor, labels: str, *groups: str) -> Tensor:
     return x if shape == x.array.shape else reshape(x, shape)
 
 
-def reduce_unshared(x: Tensor, labels: str, other: Tensor, other_labels: str, keep: str):
-    """Sums x over the dimensions that take no part in a product with `other`: those that only x
-    has, unless they are to be kept, and those of size 1 that `other` broadcasts."""
-    size = dict(zip(other_labels, other.array.shape, strict=True))
-    over = [
-        i
-        for i, label in enumerate(labels)
-        if (size.get(label, 1) != 1 and x.array.shape[i] == 1)
-        or (label not in size and label not in keep)
-    ]
+def reduce_unshared(x: Tensor, labels: str, other_labels: str, keep: str) -> tuple[Tensor, str]:
+    """Sums x over the dimensions that only x has, unless they are to be kept: they take no part in
+    a product with the other."""
+    over = [i for i, label in enumerate(labels) if label not in other_labels and label not in keep]
     rest = "".join(label for i, label in enumerate(labels) if i not in over)
     return (sum(x, over) if over else x), rest
 
@@ -72,8 +61,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
     kind but batch merged, this is a matrix product: [batch..., left, inner] @ [batch..., inner,
     right].
     """
-    a, a_labels = reduce_unshared(a, a_labels, b, b_labels, keep)
-    b, b_labels = reduce_unshared(b, b_labels, a, a_labels, keep)
+    a, a_labels = reduce_unshared(a, a_labels, b_labels, keep)
+    b, b_labels = reduce_unshared(b, b_labels, a_labels, keep)
     size = dict(zip(a_labels + b_labels, a.array.shape + b.array.shape, strict=True))
     both = [label for label in a_labels if label in b_labels]
     batch = "".join(label for label in both if label in keep)
@@ -90,10 +79,8 @@ def contract(a: Tensor, a_labels: str, b: Tensor, b_labels: str, keep: str) -> t
 
 
 def read_operand(x: Tensor, labels: str) -> tuple[Tensor, str]:
-    """An operand with one label for each dimension, and each label once: "ii" means the
-    diagonal."""
-    hidden = x.array.ndim - len(labels.replace("...", "", 1))
-    written = labels.replace("...", DOTS[len(DOTS) - hidden :] if hidden > 0 else "", 1)
+    """An operand with each label once: "ii" means the diagonal."""
+    written = labels
     for label in sorted(set(written)):
         while written.count(label) > 1:
             i, j = written.index(label), written.rindex(label)
@@ -107,19 +94,15 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
     A letter names a dimension. One that the output does not have is summed over; one that is in
     several operands runs through all of them together; one that an operand has twice is its
-    diagonal. "..." stands for any further dimensions, which are broadcast. Without "->" the output
-    has the letters that are written once, in alphabetical order.
+    diagonal. Without "->" the output has the letters that are written once, in alphabetical order.
 
     Operands are contracted from left to right, each time as one matrix product.
     """
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = [read_operand(*each) for each in zip(operands, inputs.split(","), strict=True)]
     given = sorted({label for _, labels in terms for label in labels})
-    dots = "".join(label for label in given if label in DOTS)
-    if arrow:
-        output = output.replace("...", dots, 1)
-    else:
-        output = dots + "".join(label for label in given if inputs.count(label) == 1)
+    if not arrow:
+        output = "".join(label for label in given if inputs.count(label) == 1)
     x, labels = terms[0]
     for i in range(1, len(terms)):
         later = "".join(labels for _, labels in terms[i + 1 :])
@@ -146,30 +129,32 @@ def trace(input: Tensor) -> Tensor:
 if __name__ == "__main__":
     import numpy as np
 
+    from tinytorch.autograd.engine import grad
     from tinytorch.autograd.gradcheck import gradcheck
 
+    a = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    print(
+        "diagonal:", einsum("ii->i", a).tolist(), "trace:", einsum("ii", a).item(), trace(a).item()
+    )
+    # -> diagonal: [1.0, 4.0] trace: 5.0 5.0
+    print("gradient:", grad(trace(a), a)[0].tolist())  # -> gradient: [[1.0, 0.0], [0.0, 1.0]]
+
+    b = tensor([[0.0, 1.0], [1.0, 0.0]])
+    print("of a product:", trace(a.T @ b).item(), "without it:", einsum("ij,ij->", a, b).item())
+    # -> of a product: 5.0 without it: 5.0
+
     rng = np.random.default_rng(0)
-    EQUATIONS = {
-        "...ij,...jk->...ik": [(5, 2, 3), (4, 5, 3, 2)],
-        "...i,...i->...": [(2, 1, 3), (4, 3)],
-        "...i->i...": [(2, 4, 3)],
-        "i...,...": [(2, 3), (3,)],
-        "b...,b->...": [(2, 1, 3), (2,)],
-    }
+    EQUATIONS = {"iji,j->i": [(2, 3, 2), (3,)], "iii->i": [(2, 2, 2)], "bii->b": [(3, 2, 2)]}
     for equation, shapes in EQUATIONS.items():
         tensors = [tensor(rng.random(shape), requires_grad=True) for shape in shapes]
-        result = einsum(equation, *tensors)
-        same = np.allclose(result.array, np.einsum(equation, *(each.array for each in tensors)))
-        right = gradcheck(lambda *t, e=equation: einsum(e, *t), tensors)
-        print(equation, list(result.shape), same, right)
-    # -> ...ij,...jk->...ik [4, 5, 2, 2] True True
-    # -> ...i,...i->... [2, 4] True True
-    # -> ...i->i... [3, 2, 4] True True
-    # -> i...,... [3, 2] True True
-    # -> b...,b->... [1, 3] True True
-
-    a, b = tensor(rng.random((5, 2, 3))), tensor(rng.random((4, 5, 3, 2)))
-    print("names:", read_operand(a, "...ij")[1], read_operand(b, "...jk")[1])  # -> names: 9ij 89jk
-    one = tensor(rng.random((1, 3)))
-    print("of size 1:", reduce_unshared(one, "ij", tensor(rng.random((5, 3))), "ij", "ij")[1])
-    # -> of size 1: j
+        arrays = [each.array for each in tensors]
+        same = np.allclose(einsum(equation, *tensors).array, np.einsum(equation, *arrays))
+        print(equation, same, gradcheck(lambda *t, e=equation: einsum(e, *t), tensors))
+    # -> iji,j->i True True
+    # -> iii->i True True
+    # -> bii->b True True
+    print("read:", read_operand(tensor(rng.random((2, 3, 2))), "iji")[1])  # -> read: ji
+    try:
+        trace(tensor([1.0, 2.0]))
+    except RuntimeError as error:
+        print(error)  # -> trace: expected a matrix, but got tensor with dim 1

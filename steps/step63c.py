@@ -1,8 +1,8 @@
-"""Step 63c: The k best: topk
+"""Step 63c: topk: the k largest elements
 
-A network names 1,000 classes, and a guess counts as right if the true one is among its five best.
-`sort` puts all 1,000 in order and gathers them, and of these five are wanted. topk takes the first
-k indices of the order and gathers these alone:
+A network scores 1,000 classes, and its answer counts as right if the true class is among its five
+best. `sort` puts all 1,000 in order and gathers them, though only five are wanted. topk takes the
+first k indices of the order and gathers these alone:
 
     topk(scores, 2)       values [2 largest of each row, falling]     indices [where they were]
 

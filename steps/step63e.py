@@ -54,11 +54,12 @@ def stable_order(x: Any, dim: int, descending: bool, xp: Any) -> Any:
 
 
 def order_of_first(x: Any, dim: int, descending: bool, k: int, xp: Any) -> Any:
-    """The first k indices of the order, if they are few after a partition, which separates them in
-    a pass or two: then only they are sorted. Equal elements may come in any order."""
+    """The first k indices of the order. A partition separates them in a pass or two, and then only
+    they are sorted; in small arrays, or for most of a row, one sort of all is faster. Equal
+    elements may come in any order."""
     n = x.shape[dim]
     kept = key_along(dim, slice(n - k, None) if descending else slice(k))
-    if 0 < k < n // 16:
+    if 0 < k <= n // 2 and n >= 32 and x.size >= 1000:
         part = xp.argpartition(x, n - k if descending else k - 1, axis=dim)[kept]
         order = xp.argsort(take_along(x, part, dim, xp), axis=dim)
         order = take_along(part, order, dim, xp)

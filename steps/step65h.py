@@ -1,24 +1,21 @@
-"""Step 65h: Copies of a generator, and sizes that are too large
+"""Step 65h: normal: a mean and a standard deviation
 
-copy.copy makes a new object with the same attributes. One of them is the source of numbers, so both
-generators share it: a number drawn by one is skipped by the other. A training run that is repeated
-"from here" with a copied generator does not repeat.
+randn draws numbers of mean 0 and standard deviation 1. For others a program writes mean + std *
+randn(...), and has to find the shape if mean and std are tensors. `normal` does both:
 
-    g --source--> 0.51 0.95 0.14 0.94 ...          g and its copy draw from one stream
+    normal(0.0, 0.02, (3, 4))       numbers, and a size
+    normal(means, stds)             tensors: each element has its own, in their broadcast shape
 
-The copy needs its own source, at the same position in the stream. So __copy__ makes a deep copy.
+The result is a new leaf, because a draw has no derivative with respect to its mean. (x = mean + std
+* randn_like(mean), written by hand, has one; this is the reparametrisation of step 89e.)
 
-randperm(2**63) of step 65g returns an empty tensor: NumPy counts in 64 bits, and this count wraps
-around. Now the number is checked (step 57h). Where there is not enough memory, the error is
-PyTorch's RuntimeError, as for zeros (step 58b).
+The trap: PyTorch's `normal(mean, std)` takes the standard deviation; N(mean, variance) in books on
+statistics does not.
 
-(In PyTorch, too, copy.copy and copy.deepcopy of a Generator both make an independent one.)
-
-New: Generator.__copy__. Changed: rand and randn, randint, randperm.
-Try: name the new method something else, and look at the demo's first line.
+New: normal.
+Try: take @no_grad() away, and call normal with a mean that requires a gradient.
 """
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -32,8 +29,7 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_integer, as_shape
-from tinytorch.ops.creation import allocated, new_leaf
-from tinytorch.ops.scalar import checked_number
+from tinytorch.ops.creation import new_leaf
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
@@ -134,9 +130,6 @@ class Generator:
             raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
         self.source.set_state(state.numpy().tobytes())
 
-    def __copy__(self) -> "Generator":
-        return copy.deepcopy(self)  # a shared source would give its numbers to one or the other
-
 
 def generator_for(device: Device, generator: Generator | None) -> Generator:
     """The given generator, or the default one of the device.
@@ -182,8 +175,7 @@ def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
         device = as_device(device)
         dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
         source = generator_for(device, generator).source
-        shape = as_shape(shape if size is None else (size,))
-        array = allocated(getattr(source, distribution), shape, dtype)
+        array = getattr(source, distribution)(as_shape(shape if size is None else (size,)), dtype)
         return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
@@ -194,6 +186,8 @@ def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
 
 
 rand = random_function("rand", "uniform")
+
+
 randn = random_function("randn", "normal")
 
 
@@ -231,7 +225,7 @@ def randint(
     device, dtype = as_device(device), numpy_dtype(as_dtype(dtype))
     check_range(low, high, dtype)
     source = generator_for(device, generator).source
-    array = allocated(source.integers, as_integer(low), as_integer(high), as_shape((size,)), dtype)
+    array = source.integers(int(low), int(high), as_shape((size,)), dtype)
     return new_leaf(array, device, requires_grad)
 
 
@@ -253,17 +247,13 @@ rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
 ) -> Tensor:
-    """The integers 0 to n - 1 in random order.
-
-    Raises:
-        RuntimeError: n is negative, or there is not as much memory.
-    """
+    """The integers 0 to n - 1 in random order."""
+    n = as_integer(n)
     n = as_integer(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
-    checked_number(n, int64)
     device = as_device(device)
-    array = allocated(generator_for(device, generator).source.permutation, n)
+    array = generator_for(device, generator).source.permutation(n)
     return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
 
 
@@ -286,20 +276,22 @@ def normal(
 
 
 if __name__ == "__main__":
-    g = Generator().manual_seed(0)
-    other = copy.copy(g)
-    print(rand(3, generator=g).tolist() == rand(3, generator=other).tolist())  # -> True
+    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
-    # So a run can be repeated from any place.
-    again = copy.deepcopy(g)
-    print(randperm(9, generator=g).tolist() == randperm(9, generator=again).tolist())  # -> True
-    print(other.initial_seed(), other.device)  # -> 0 cpu
+    manual_seed(0)
+    n = 100_000
+    values = normal(3.0, 2.0, (n,)).numpy().astype(np.float64)
+    near = abs(values.mean() - 3) < 5 * 2 / n**0.5
+    print(f"mean as it should be: {near}, standard deviation {values.std():.1f}")
+    # -> mean as it should be: True, standard deviation 2.0
 
-    for ask in (lambda: randperm(2**63), lambda: rand(10**15), lambda: randint(9, (10**15,))):
-        try:
-            ask()
-        except RuntimeError as error:
-            print(str(error).split(":")[0])
-    # -> value cannot be converted to tinytorch.int64 without overflow
-    # -> can't allocate memory
-    # -> can't allocate memory
+    # A mean for each column, a standard deviation for each row.
+    means = tensor([0.0, 100.0], requires_grad=True)
+    y = normal(means, tensor([[1.0], [0.0]]))
+    print("one for each:", y.shape, y.tolist()[1])
+    # -> one for each: tinytorch.Size([2, 2]) [0.0, 100.0]
+    print("a leaf:", y.is_leaf, y.requires_grad)  # -> a leaf: True False
+    try:
+        normal(0.0, -1.0, (2,))
+    except RuntimeError as error:
+        print(error)  # -> normal expects std >= 0.0, but found std -1.0

@@ -1,149 +1,105 @@
-"""Step 65l: Cross entropy in one node: prediction minus target
+"""Step 65l: finfo and iinfo: the limits of a type
 
-The loss of step 65i takes nodes for log_softmax, the choice, the mean and the sign, and saves an
-array or two for each. Its gradient is so simple that it is worth one Function, as in step 40b:
+The loss of step 65k is the logarithm of a probability, and the probability is exp(x) divided by a
+sum. Why not write it like that? With a logit of 1,000 the result is nan. exp(89) is larger than the
+largest number of float32, so it is inf; inf / inf is nan. log_softmax (step 60b) subtracts the
+largest logit first, and then all exponents are at most 0.
 
-    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
+How large is the largest number? Each floating point type has its limits:
 
-The prediction minus the target: one_hot(t) is the row with 1 at class t. While forward computes l,
-it has exp(x) and the sums in hand, so it computes the gradient as well, into the same array e.
-Backward only multiplies.
+    max                the largest number; float16 ends at 65,504
+    tiny               the smallest above 0 with all its digits
+    eps                the distance from 1 to the next number, 2^-23 for float32
 
-This is right for arrays. On Tensors, where the gradient is to be differentiated again, `slope`
-would be a constant of the graph, and the second derivative 0. So backward on Tensors computes the
-softmax once more, as a function of x (step 33 explains the two kinds of backward). singledispatch
-chooses between the two by the type of g.
+They follow from how the bits are shared out between exponent and mantissa. bfloat16 has the 8 bits
+of exponent that float32 has, so it reaches as far; of the mantissa it keeps 7 bits, so eps is 2^-7.
+NumPy does not know this type, so its limits are computed here. For integers there are max and min
+only.
 
-`saves = 0, 1` says that the two saved values are inputs 0 and 1; otherwise apply would find that
-out by comparing (step 32d). `wide` computes halves as float32, as in step 59c.
+PyTorch has the same two classes, with the same fields.
 
-PyTorch: nn.functional.nll_loss, cross_entropy.
-
-Changed: a new module, ops/nll.py. New: one_hot, nll_gradient, nll_gradient_of_tensor, NllLoss.
-Try: take `@nll_gradient.register(Tensor)` and its function out. Which check fails?
+Changed: a new module, core/limits.py. New: finfo, iinfo.
+Try: in float16, how many ones can be added to 0, one after the other, before the sum stays as it
+is?
 """
 
-import functools
 import importlib
-from typing import Any
 
-from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import int64
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.reduction import sum_rows, wide
-from tinytorch.ops.softmax import Softmax, minus_max
+import numpy as np
+
+from tinytorch.core.dtype import DType, bfloat16, get_default_dtype
+from tinytorch.core.tensor import tensor
 
 # The other operations are methods of Tensor: importing their modules brings them there.
 for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
+class finfo:
+    """The limits of a floating point type: bits, eps, max, min, tiny, smallest_normal."""
 
-    Without `num_classes` the largest integer decides how many there are.
+    def __init__(self, dtype: DType | None = None):
+        dtype = get_default_dtype() if dtype is None else dtype
+        if not dtype.is_floating_point:
+            raise TypeError(f"finfo() takes a floating point type, not {dtype!r}: use iinfo")
+        self.dtype, self.bits = dtype.name, dtype.itemsize * 8
+        if dtype is bfloat16:  # 8 bits of mantissa, float32's exponent
+            self.eps, self.tiny = 2.0**-7, 2.0**-126
+            self.max = (2.0 - 2.0**-7) * 2.0**127
+        else:
+            info = np.finfo(dtype.numpy)
+            self.eps, self.tiny, self.max = float(info.eps), float(info.tiny), float(info.max)
+        self.min, self.smallest_normal, self.resolution = (
+            -self.max,
+            self.tiny,
+            10.0 ** -int(np.floor(-np.log10(self.eps))),
+        )
 
-    Raises:
-        RuntimeError: the input is not int64, or an integer is outside of 0..num_classes-1.
-    """
-    if tensor.dtype is not int64:
-        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    array, xp = tensor.array, tensor.device.xp
-    c = int(array.max()) + 1 if num_classes == -1 and array.size else num_classes
-    if c < 1 or (array.size and (array.min() < 0 or array.max() >= c)):
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, c - 1)
-        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
-    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
-
-
-@functools.singledispatch
-def nll_gradient(g: Any, ctx: Function) -> Any:
-    """The gradient of `NllLoss` on arrays: forward has computed softmax(x) - one_hot(t) already."""
-    return ctx.slope * g
-
-
-@nll_gradient.register(Tensor)
-def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
-    """The gradient on Tensors: to be differentiated again, it must be a function of x."""
-    x, index = ctx.saved
-    classes = wrap(ctx.device.xp.arange(x.array.shape[1]), ctx.device)
-    right = (index.reshape(-1, 1) == classes) * g
-    return ctx.call(Softmax, x, (1,)) * g - right
+    def __repr__(self) -> str:
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        limits = ", ".join(f"{name}={getattr(self, name):g}" for name in names)
+        return f"finfo({limits}, dtype={self.dtype})"
 
 
-class NllLoss(Function):
-    """The mean, over the rows x and their classes t, of l = log(sum of exp(x_i)) - x_t.
+class iinfo:
+    """The limits of an integer type: bits, max, min."""
 
-        dl/dx_i = softmax(x)_i - [i = t]
-
-    Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
-    one exp. The gradient is prediction minus target: softmax(x) - one_hot(t).
-    """
-
-    saves = 0, 1
-
-    def forward(ctx, x: Any, index: Any) -> Any:
-        xp, n, z = ctx.xp, len(x), wide(x)
-        positions = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t in x.reshape(-1)
-        z = minus_max(z, (1,), xp)
-        e = xp.exp(z)
-        sums = sum_rows(e, True)
-        losses = xp.log(sums).reshape(n) - z.take(positions)
-        e /= sums
-        e.reshape(-1)[positions] -= 1
-        ctx.slope = e.astype(x.dtype, copy=False)
-        ctx.save_for_backward(x, index)
-        return (losses.sum() / n).astype(x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        return nll_gradient(g / len(ctx.saved[0]), ctx)
+    def __init__(self, dtype: DType):
+        if dtype.category != 1:
+            raise TypeError(f"iinfo() takes an integer type, not {dtype!r}: use finfo")
+        info = np.iinfo(dtype.numpy)
+        self.bits, self.max, self.min = info.bits, info.max, info.min
 
 
 if __name__ == "__main__":
-    import timeit
-
-    from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops.creation import arange
-    from tinytorch.ops.random import manual_seed, randint, randn
+    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.core.dtype import float16, float32, int8, int64
     from tinytorch.ops.softmax import log_softmax
 
-    def in_parts(logits, labels):  # step 65i
-        return -log_softmax(logits, dim=1)[arange(len(labels)), labels].mean()
+    limits = finfo(float32)
+    print("float32 ends at", limits.max, "and 1 +", limits.eps, "is the number after 1")
+    # -> float32 ends at 3.4028234663852886e+38 and 1 + 1.1920928955078125e-07 is the number after 1
+    print("exp(88) and exp(89):", tensor([88.0, 89.0]).exp().tolist())
+    # -> exp(88) and exp(89): [1.651636e+38, inf]
+    large = tensor([1000.0, 0.0])
+    print("as it is written:", (large.exp() / large.exp().sum()).log())
+    # -> as it is written: tensor([nan, -inf])
+    print("log_softmax:     ", log_softmax(large, dim=0))
+    # -> log_softmax:      tensor([    0., -1000.])
 
-    manual_seed(0)
-    logits, labels = randn(32, 10, requires_grad=True), randint(10, (32,))
-    losses = NllLoss.apply(logits, labels), in_parts(logits, labels)
-    print("the same loss:", abs((losses[0] - losses[1]).item()) < 1e-6)  # -> the same loss: True
-    gradients = [grad(loss, logits)[0] for loss in losses]
-    print("and gradient:", (gradients[0] - gradients[1]).abs().max().item() < 1e-7)
-    # -> and gradient: True
-    target = one_hot(labels, 10)
-    print("one hot:", labels[0].item(), target[0].tolist())
-    # -> one hot: 4 [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
-    difference = 32 * gradients[0] - (logits.detach().softmax(1) - target)
-    print("prediction minus target:", difference.abs().max().item() < 1e-6)
-    # -> prediction minus target: True
-    print("a large logit:", NllLoss.apply(tensor([[1000.0, 0.0]]), tensor([1])).item())
-    # -> a large logit: 1000.0
-
-    x = logits[:3].detach().double().requires_grad_()
-    one_node = lambda x: NllLoss.apply(x, labels[:3])  # noqa: E731
-    print(gradcheck(one_node, x), gradgradcheck(one_node, x))  # -> True True
-
-    def microseconds(loss):
-        both = lambda: grad(loss(logits, labels), logits)  # noqa: E731
-        return min(timeit.repeat(both, number=200, repeat=5)) / 200 * 1e6
-
-    print(f"forward and backward, in parts: {microseconds(in_parts):.0f} us")  # -> ...
-    print(f"in one node: {microseconds(NllLoss.apply):.0f} us")  # -> ...
-
-    print("as many classes as needed:", one_hot(tensor([0, 2])).tolist())
-    # -> as many classes as needed: [[1, 0, 0], [0, 0, 1]]
-    for call in (lambda: one_hot(tensor([1.0])), lambda: one_hot(tensor([0, 3]), 3)):
+    for dtype in (float16, bfloat16, float32):
+        info = finfo(dtype)
+        print(f"{info.dtype:9} {info.bits} bits, max {info.max:.3g}, eps {info.eps:.2g}")
+    # -> float16   16 bits, max 6.55e+04, eps 0.00098
+    # -> bfloat16  16 bits, max 3.39e+38, eps 0.0078
+    # -> float32   32 bits, max 3.4e+38, eps 1.2e-07
+    print(finfo(), finfo().tiny == finfo().smallest_normal)
+    # -> finfo(resolution=1e-06, min=-3.40282e+38, max=3.40282e+38, eps=1.19209e-07, ...
+    print("int8 goes from", iinfo(int8).min, "to", iinfo(int8).max)  # -> int8 goes from -128 to 127
+    for call in (lambda: finfo(int64), lambda: iinfo(float32)):
         try:
             call()
-        except RuntimeError as error:
+        except TypeError as error:
             print(error)
-            # -> one_hot is only applicable to index tensor of type LongTensor.
-            # -> Class values must be from 0 to num_classes - 1, got 0 to 3
+            # -> finfo() takes a floating point type, not tinytorch.int64: use iinfo
+            # -> iinfo() takes an integer type, not tinytorch.float32: use finfo

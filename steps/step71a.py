@@ -1,6 +1,6 @@
 """Step 71a: Module: registering parameters
 
-The network of step 65o kept its weights in a list, by hand. Leave one out, and there is no error:
+The network of step 65q kept its weights in a list, by hand. Leave one out, and there is no error:
 the weight is used, gets a gradient, and never learns. The demo begins with that. A network of a
 hundred layers has hundreds of weights. So each layer should keep a record of its own parameters.
 
@@ -11,11 +11,11 @@ all parameters:
 
     parameters of a module  =  its own, and those of each of its parts
 
-A Parameter (step 65o) is a tensor whose class marks it as learned. This is the trap: a plain tensor
+A Parameter (step 65q) is a tensor whose class marks it as learned. This is the trap: a plain tensor
 that requires a gradient gets one, but the walk does not find it. The walk does not look into plain
 Python lists either.
 
-Call the module, not its forward: step 71r runs hooks in between. (PyTorch: torch.nn.Module. The
+Call the module, not its forward: step 71s runs hooks in between. (PyTorch: torch.nn.Module. The
 name Members is ours; it is the part of Module that registers and lists.)
 
 New: Members, which registers and finds; Module, which is called.

@@ -1,28 +1,26 @@
-"""Step 71e: Registering members: checks and errors
+"""Step 71e: A member is replaced: None, and another type
 
-Some mistakes pass without an error, or raise one about something else. At the end of step 71d
-`line.weight = tensor(...)` puts a plain tensor among the parameters, and an optimizer finds it
-there. A parameter that is set before `super().__init__()` finds no dictionary, and the message is a
-KeyError about '_parameters'. And a name with a dot in it, "a.b", would look like the parameter b
-of a part a.
+In step 71d a name can still be in two places. `layer.bias = None`, to switch the bias off, makes a
+plain attribute; the parameter stays in its dictionary, hidden, and the optimizer finds it there. An
+attribute that becomes a module hides the module.
 
-So all members pass through one method, _register, which checks five things:
+So before __setattr__ stores, it asks _store_of where the name is now:
 
-    the dictionaries are there      cannot assign parameter before Module.__init__() call
-    the name is a string            parameter name should be a string
-    the name has no dot             parameter name can't contain "."
-    the name is free                attribute 'forward' already exists
-    the value has the right type    cannot assign 'Tensor' as parameter 'weight'
+    the value is a parameter or a module     into its dictionary; the old entry is removed
+    any other value, and a member's name     into the dictionary that has the name
+    any other value, and another name        a plain attribute
 
-register_parameter and register_module call it directly, for names that a program computes. The
-value None reserves the name, for example of a bias that a layer was created without.
+The second row makes None useful: it keeps the name in its dictionary, so that a parameter can be
+set later. The walks skip a None: named_modules asks, and named_parameters begins with `seen =
+{None}`.
 
-The trap is the check whether a name is free. `hasattr(self, name)` would call __getattr__, which a
-subclass may override to look in a part that does not exist yet. So we look in the dictionaries and
-in the class.
+The trap: None for a name that is not a member's is a plain attribute. `self.bias = None` before
+there is a bias does not reserve the name; register_parameter of step 71f does.
 
-Changed: Members.__setattr__. New: _register, register_parameter, register_module; Module.forward.
-Try: leave out the check of the name, and register a parameter "forward". What happens at a call?
+(__init__ writes into `__dict__` directly, because __setattr__ now looks into the dictionaries.)
+
+Changed: Members.__init__, __setattr__, named_modules, named_parameters.
+Try: take out the two lines with pop. Which line of the demo changes first?
 """
 
 import importlib
@@ -51,7 +49,7 @@ class Members:
         before = store = self._store_of(name)
         if isinstance(value, Parameter):
             store = "_parameters"
-        elif isinstance(value, Members) and before != "_parameters":
+        elif isinstance(value, Members):
             store = "_modules"
         if store is None:  # anything else, and a plain tensor too, is a plain attribute
             object.__setattr__(self, name, value)
@@ -59,7 +57,7 @@ class Members:
         if store != before:
             self.__dict__.pop(name, None)
             self.__dict__.get(before, {}).pop(name, None)
-        self._register(store, name, value)
+        self.__dict__[store][name] = value
 
     def __getattr__(self, name: str) -> Any:
         # Called only for what is not a plain attribute: for each weight in each forward.
@@ -79,41 +77,6 @@ class Members:
     def __dir__(self) -> list[str]:
         members = (*self._parameters, *self._modules)
         return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
-
-    def _register(self, store: str, name: str, value: Any) -> None:
-        """Adds a member.
-
-        Raises:
-            AttributeError: before Module.__init__ was called.
-            KeyError: for an invalid or taken name.
-            TypeError: for a value of the wrong type.
-        """
-        kinds = {"_parameters": Parameter, "_modules": Members}
-        kind, what = kinds[store], store[1:-1]
-        if store not in self.__dict__:
-            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
-        if not isinstance(name, str):
-            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
-        if "." in name or not name:
-            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
-        # No hasattr(self, name): a subclass may look for it in a part that is not there yet.
-        taken = name in self.__dict__ or hasattr(type(self), name) or self._store_of(name)
-        if taken and name not in self.__dict__[store]:
-            raise KeyError(f"attribute '{name}' already exists")
-        if value is not None and not isinstance(value, kind):
-            wrong = type(value).__name__
-            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}', which it is not")
-        self.__dict__[store][name] = value
-
-    def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
-        self._register("_parameters", name, param)
-
-    def register_module(self, name: str, module: "Members | None") -> None:
-        """Makes `module` the part `name` of this module."""
-        self._register("_modules", name, module)
-
-    add_module = register_module
 
     def named_modules(
         self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
@@ -164,14 +127,6 @@ class Module(Members):
         inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
         return f"{type(self).__name__}({inside})"
 
-    # Its call, and the hooks around it.
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes. Every subclass defines it."""
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
-        )
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
@@ -193,45 +148,44 @@ if __name__ == "__main__":
         def forward(self, x):
             return x @ self.weight + self.bias
 
-    line = Linear()
+    def names(module):
+        return [name for name, _ in module.named_parameters()]
+
+    # None keeps the name; a parameter can take its place again.
+    line, x = Linear(), tensor([[3.0]])
+    line.bias = None
+    print(line.bias, names(line))  # -> None ['weight']
+    line.bias = Parameter(tensor([1.0]))
+    print(line(x).item(), names(line))  # -> 2.5 ['weight', 'bias']
+    del line.bias
+    print(names(line), hasattr(line, "bias"))  # -> ['weight'] False
+
+    # What was one thing becomes another: nothing is left in the old place.
+    line.extra = 1
+    line.extra = Linear()
+    print("extra" in vars(line), names(line))  # -> False ['weight', 'extra.weight', 'extra.bias']
+    line.extra = Parameter(tensor([1.0]))
+    print(list(line._modules), names(line))  # -> [] ['weight', 'extra']
+    line.plain = 2
+    del line.plain
+    print(hasattr(line, "plain"))  # -> False
+
+    # A part that is None is a name without a part.
+    line.second = Linear()
+    line.second = None
+    print([path for path, _ in line.named_modules()], list(line._modules))  # -> [''] ['second']
+
+    # What is wrong still: what stands among the parameters, and an error about something else.
+    line.weight = tensor([[1.0]])
+    print([type(param).__name__ for param in line.parameters()])  # -> ['Tensor', 'Parameter']
 
     class TooEarly(Module):
         def __init__(self):
             self.weight = Parameter(tensor([1.0]))
             super().__init__()
 
-    def refused(*mistakes):
-        for mistake in mistakes:
-            try:
-                mistake()
-            except (AttributeError, TypeError, KeyError, NotImplementedError) as error:
-                print(f"{type(error).__name__}: {error.args[0]}")
-
-    refused(
-        lambda: TooEarly(),
-        lambda: setattr(line, "weight", tensor([[1.0]])),
-        lambda: setattr(line, "weight", Linear()),
-        lambda: line.register_parameter(0, None),
-        lambda: line.register_parameter("a.b", None),
-        lambda: line.register_parameter("forward", None),
-        lambda: line.register_module("scale", tensor(1.0)),
-        lambda: Module()(1),
-    )
-    # -> AttributeError: cannot assign parameter before Module.__init__() call
-    # -> TypeError: cannot assign 'Tensor' as parameter 'weight', which it is not
-    # -> TypeError: cannot assign 'Linear' as parameter 'weight', which it is not
-    # -> TypeError: parameter name should be a string. Got int
-    # -> KeyError: parameter name can't contain "." or be empty, got 'a.b'
-    # -> KeyError: attribute 'forward' already exists
-    # -> TypeError: cannot assign 'Tensor' as module 'scale', which it is not
-    # -> NotImplementedError: Module [Module] is missing the required "forward" function
-
-    # By name: what a program computes, and an option that was not chosen.
-    net = Module()
-    for number in range(3):
-        net.register_module(f"layer{number}", Linear())
-    net.register_parameter("scale", None)
-    print(len(list(net.parameters())), net.scale, net._parameters)  # -> 6 None {'scale': None}
-    net.scale = Parameter(tensor([2.0]))
-    print([name for name, _ in net.named_parameters()][:3])
-    # -> ['scale', 'layer0.weight', 'layer0.bias']
+    try:
+        TooEarly()
+    except KeyError as error:
+        print("KeyError:", error)
+    # -> KeyError: '_parameters'

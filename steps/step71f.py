@@ -1,49 +1,48 @@
-"""Step 71f: Buffers, and the state of a module
+"""Step 71f: Registering members: checks and errors
 
-Some tensors of a layer are not learned, but belong to its state: a running mean, a mask, a count.
-A plain attribute is lost when the network is saved. In the demo a layer counts the rows that it has
-seen, once as an attribute, `lost`, and once as a buffer, `seen`.
+Some mistakes pass without an error, or raise one about something else. At the end of step 71e
+`line.weight = tensor(...)` puts a plain tensor among the parameters, and an optimizer finds it
+there. A parameter that is set before `super().__init__()` finds no dictionary, and the message is a
+KeyError about '_parameters'. And a name with a dot in it, "a.b", would look like the parameter b
+of a part a.
 
-So there is a third dictionary, `_buffers`. A buffer is a plain tensor, so its class does not mark
-it; it is registered once, with register_buffer(name, tensor). From then on an assignment to the
-name replaces the buffer.
+So all members pass through one method, _register, which checks five things:
 
-                  listed by             optimizer    state_dict
-    parameter     named_parameters      yes          yes
-    buffer        named_buffers         no           yes, unless persistent=False
-    attribute     -                     no           no
+    the dictionaries are there      cannot assign parameter before Module.__init__() call
+    the name is a string            parameter name should be a string
+    the name has no dot             parameter name can't contain "."
+    the name is free                attribute 'forward' already exists
+    the value has the right type    cannot assign 'Tensor' as parameter 'weight'
 
-state_dict() is the state of a module as a dictionary of names and tensors. It leaves out buffers
-with persistent=False: scratch memory, or values that can be computed again. Why register them at
-all? They move to a GPU with the layer (step 71m); an attribute would stay behind.
+register_parameter and register_module call it directly, for names that a program computes. The
+value None reserves the name, for example of a bias that a layer was created without.
 
-The trap: the state shares the module's memory. If training goes on, the state changes as well.
-Clone the tensors that you want to keep.
+The trap is the check whether a name is free. `hasattr(self, name)` would call __getattr__, which a
+subclass may override to look in a part that does not exist yet. So we look in the dictionaries and
+in the class.
 
-Changed: Members.__init__, named_parameters. New: register_buffer, named_buffers, buffers,
-_named_members; Module.state_dict.
-Try: in Counter write `self.seen = tensor(0)` instead of registering it.
+Changed: Members.__setattr__. New: _register, register_parameter, register_module; Module.forward.
+Try: leave out the check of the name, and register a parameter "forward". What happens at a call?
 """
 
 import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import tensor
 from tinytorch.nn.parameter import Parameter
 
 
 class Members:
-    """What a module consists of: parameters, buffers and other modules, each under its name."""
+    """What a module consists of: parameters and other modules, each under its name."""
 
     def __init__(self):
         # Into __dict__ directly: __setattr__ below relies on these.
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
-        self._non_persistent = set()  # the buffers that are not to be saved
+        self.__dict__.update(_parameters={}, _modules={})
 
     def _store_of(self, name: str) -> str | None:
-        """Which of the three dictionaries has a member `name`."""
-        for store in ("_parameters", "_modules", "_buffers"):
+        """Which of the two dictionaries has a member `name`."""
+        for store in ("_parameters", "_modules"):
             if name in self.__dict__.get(store, ()):
                 return store
         return None
@@ -65,7 +64,7 @@ class Members:
     def __getattr__(self, name: str) -> Any:
         # Called only for what is not a plain attribute: for each weight in each forward.
         members = self.__dict__
-        for store in ("_parameters", "_modules", "_buffers"):
+        for store in ("_parameters", "_modules"):
             if name in members.get(store, ()):
                 return members[store][name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
@@ -78,7 +77,7 @@ class Members:
             del self.__dict__[store][name]
 
     def __dir__(self) -> list[str]:
-        members = (*self._parameters, *self._buffers, *self._modules)
+        members = (*self._parameters, *self._modules)
         return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
 
     def _register(self, store: str, name: str, value: Any) -> None:
@@ -89,7 +88,7 @@ class Members:
             KeyError: for an invalid or taken name.
             TypeError: for a value of the wrong type.
         """
-        kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
+        kinds = {"_parameters": Parameter, "_modules": Members}
         kind, what = kinds[store], store[1:-1]
         if store not in self.__dict__:
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
@@ -109,14 +108,6 @@ class Members:
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
         self._register("_parameters", name, param)
-
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
-
-        With persistent=False the state_dict leaves it out.
-        """
-        self._register("_buffers", name, tensor)
-        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
 
     def register_module(self, name: str, module: "Members | None") -> None:
         """Makes `module` the part `name` of this module."""
@@ -140,37 +131,22 @@ class Members:
                 inner = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(memo, inner, remove_duplicate)
 
-    def _named_members(
-        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen = {None}
-        inside = self.named_modules(None, prefix, remove_duplicate)
-        for path, module in inside if recurse else [(prefix, self)]:
-            for name, member in module.__dict__[store].items():
-                if member not in seen:
-                    yield f"{path}.{name}" if path else name, member
-                    if remove_duplicate:
-                        seen.add(member)
-
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
-        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+        seen = {None}
+        inside = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in inside if recurse else [(prefix, self)]:
+            for name, param in module._parameters.items():
+                if param not in seen:
+                    yield f"{path}.{name}" if path else name, param
+                    if remove_duplicate:
+                        seen.add(param)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """What an optimizer wants: all parameters of this module and of its parts."""
         return (param for _, param in self.named_parameters(recurse=recurse))
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, with their names."""
-        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
-
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers of this module and of its parts."""
-        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
 
 class Module(Members):
@@ -181,18 +157,6 @@ class Module(Members):
         """Clears the gradients of all parameters."""
         for param in self.parameters():
             param.grad = None
-
-    # Its state, as names and values.
-
-    def state_dict(self) -> dict:
-        """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned."""
-        state = {}
-        for path, module in self.named_modules(remove_duplicate=False):
-            for name, member in (module._parameters | module._buffers).items():
-                if member is not None and name not in module._non_persistent:
-                    state[f"{path}.{name}" if path else name] = member.detach()
-        return state
 
     def __repr__(self) -> str:
         parts = (f"({name}): {module!r}" for name, module in self._modules.items())
@@ -213,8 +177,6 @@ class Module(Members):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
@@ -231,37 +193,45 @@ if __name__ == "__main__":
         def forward(self, x):
             return x @ self.weight + self.bias
 
-    class Counter(Linear):
-        """A Linear that counts the rows it has seen."""
+    line = Linear()
 
+    class TooEarly(Module):
         def __init__(self):
+            self.weight = Parameter(tensor([1.0]))
             super().__init__()
-            self.lost = tensor(0)
-            self.register_buffer("seen", tensor(0))
-            self.register_buffer("last", None, persistent=False)
 
-        def forward(self, x):
-            self.lost, self.seen, self.last = self.lost + len(x), self.seen + len(x), x
-            return super().forward(x)
+    def refused(*mistakes):
+        for mistake in mistakes:
+            try:
+                mistake()
+            except (AttributeError, TypeError, KeyError, NotImplementedError) as error:
+                print(f"{type(error).__name__}: {error.args[0]}")
 
+    refused(
+        lambda: TooEarly(),
+        lambda: setattr(line, "weight", tensor([[1.0]])),
+        lambda: setattr(line, "weight", Linear()),
+        lambda: line.register_parameter(0, None),
+        lambda: line.register_parameter("a.b", None),
+        lambda: line.register_parameter("forward", None),
+        lambda: line.register_module("scale", tensor(1.0)),
+        lambda: Module()(1),
+    )
+    # -> AttributeError: cannot assign parameter before Module.__init__() call
+    # -> TypeError: cannot assign 'Tensor' as parameter 'weight', which it is not
+    # -> TypeError: cannot assign 'Linear' as parameter 'weight', which it is not
+    # -> TypeError: parameter name should be a string. Got int
+    # -> KeyError: parameter name can't contain "." or be empty, got 'a.b'
+    # -> KeyError: attribute 'forward' already exists
+    # -> TypeError: cannot assign 'Tensor' as module 'scale', which it is not
+    # -> NotImplementedError: Module [Module] is missing the required "forward" function
+
+    # By name: what a program computes, and an option that was not chosen.
     net = Module()
-    net.front, net.back = Linear(), Counter()
-    net.back(net.front(tensor([[1.0], [2.0]])))
-    print([name for name, _ in net.named_parameters()])
-    # -> ['front.weight', 'front.bias', 'back.weight', 'back.bias']
-    print([name for name, _ in net.named_buffers()], len(list(net.buffers())))
-    # -> ['back.seen', 'back.last'] 2
-    state = net.state_dict()
-    print({name: value.tolist() for name, value in list(state.items())[2:]})
-    # -> {'back.weight': [[0.5]], 'back.bias': [0.0], 'back.seen': 2}
-
-    # It shares memory with the module.
-    kept = {name: value.clone() for name, value in state.items()}
-    with no_grad():
-        net.front.weight += 1
-    print("state", state["front.weight"].item(), "and its clone", kept["front.weight"].item())
-    # -> state 1.5 and its clone 0.5
-    # A name that is registered anew is kept after all.
-    net.back.register_buffer("last", tensor([5.0]))
-    print(list(net.state_dict())[-2:], "seen" in dir(net.back))
-    # -> ['back.seen', 'back.last'] True
+    for number in range(3):
+        net.register_module(f"layer{number}", Linear())
+    net.register_parameter("scale", None)
+    print(len(list(net.parameters())), net.scale, net._parameters)  # -> 6 None {'scale': None}
+    net.scale = Parameter(tensor([2.0]))
+    print([name for name, _ in net.named_parameters()][:3])
+    # -> ['scale', 'layer0.weight', 'layer0.bias']

@@ -1,28 +1,25 @@
-"""Step 71i: ModuleList: a list of modules
+"""Step 71i: Sequential: modules in a row
 
-A residual network has, say, twelve equal blocks, and its forward computes x + block(x) for each, so
-Sequential does not fit. It is tedious to write the blocks as attributes block1 ... block12, and a
-Python list hides them (step 71a): the demo counts 0 parameters.
+In many networks each layer gets the output of the one before. So far such a network takes a class
+of its own, which lists the layers twice: in __init__, where they get names, and in forward, where
+they are called in order. The demo begins with one.
 
-So there is a list that registers its members. Python supplies most of the list's methods: a class
-that defines the five methods of MutableSequence inherits the others.
+Sequential needs no class for each network. It registers the modules that it is given under the
+names "0", "1", ..., and its forward is a loop over `_modules`:
 
-    defined      length, get, set, delete, insert    and append, extend, which return the list
-    inherited    pop, remove, reverse, clear, index, in, +=
+    Sequential(a, b, c)(x)  =  c(b(a(x)))
 
-The names are the positions, and that is the trap: inserting or deleting a module shifts the names
-of all modules after it. So insert and delete register all members again, in _set_all. (A state
-saved before has the old names, as in PyTorch.)
+A Python dictionary keeps insertion order, so the modules are called in the order of the arguments.
+Everything else is inherited: the names "0.factor" and "2.factor", the print, the state.
 
-Sequential is a list, too. ListContainer holds what both have in common, and Sequential keeps only
-its forward.
+The trap: Sequential passes on one value. A network that needs an input twice, such as x + f(x),
+needs a forward of its own. (PyTorch: torch.nn.Sequential.)
 
-Changed: Sequential is a ListContainer. New: ListContainer, ModuleList.
-Try: put a tensor into the list. Which step refuses it?
+New: Sequential. Moved: Members, to tinytorch/nn/members.py.
+Try: give one Scale twice, in two places. How many parameters are listed, and under which name?
 """
 
 import importlib
-from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any
 
 from tinytorch.core.tensor import tensor
@@ -91,56 +88,7 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class ListContainer(Module, MutableSequence):
-    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
-
-    The members are registered, as attributes would be; those of a plain Python list are not.
-    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
-    """
-
-    def _set_all(self, members: list) -> None:
-        """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._modules.clear()
-        self.extend(members)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._modules.values()))
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
-
-    def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._modules)[index]
-        self._register("_modules", name, member)
-
-    def __delitem__(self, index: Any) -> None:
-        members = list(self)
-        del members[index]
-        self._set_all(members)
-
-    def insert(self, index: int, member: Any) -> "ListContainer":
-        """Puts a member before the one at `index`."""
-        members = list(self)
-        members.insert(index, member)
-        self._set_all(members)
-        return self
-
-    def append(self, member: Any) -> "ListContainer":
-        """Adds a member at the end. Raises TypeError for what is not a module."""
-        self._register("_modules", str(len(self)), member)
-        return self
-
-    def extend(self, members: Iterable[Any]) -> "ListContainer":
-        """Adds members at the end. Raises TypeError for what cannot be iterated."""
-        for member in list(members):
-            self.append(member)
-        return self
-
-
-class Sequential(ListContainer):
+class Sequential(Module):
     """Modules in a row: each gets what the one before it gives.
 
     Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
@@ -148,20 +96,13 @@ class Sequential(ListContainer):
 
     def __init__(self, *modules: Any):
         super().__init__()
-        self.extend(modules)
+        for number, module in enumerate(modules):
+            self.register_module(str(number), module)
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
             input = module(input)
         return input
-
-
-class ModuleList(ListContainer):
-    """A list of modules, for a forward that goes through them in its own way."""
-
-    def __init__(self, modules: Iterable[Module] | None = None):
-        super().__init__()
-        self.extend(() if modules is None else modules)
 
 
 if __name__ == "__main__":
@@ -188,39 +129,28 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    class Residual(Module):
-        """Each block adds something to what it gets."""
+    class Row(Module):
+        """The three layers, each mentioned twice."""
 
-        def __init__(self, kind):
+        def __init__(self):
             super().__init__()
-            self.blocks = kind([Scale(0.5) for _ in range(3)])
+            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
 
         def forward(self, x):
-            for block in self.blocks:
-                x = x + block(x).tanh()
-            return x
+            return self.b(self.bend(self.a(x)))
 
     x = tensor([[0.5]])
-    for kind in (list, ModuleList):
-        net = Residual(kind)
-        print(f"{kind.__name__}: {net(x).item():.4f}, {len(list(net.parameters()))} parameters")
-    # -> list: 1.6020, 0 parameters
-    # -> ModuleList: 1.6020, 3 parameters
+    print(f"{Row()(x).item():.6f}")  # -> 7.615942
 
-    # What a list can do, and the names that follow.
-    blocks = net.blocks
-    blocks.append(Scale(1.0)).insert(0, Tanh())
-    print([f"{name}: {type(part).__name__}" for name, part in blocks.named_children()])
-    # -> ['0: Tanh', '1: Scale', '2: Scale', '3: Scale', '4: Scale']
-    blocks[0] = Scale(9.0)
-    del blocks[1]
-    blocks += [Tanh()]
-    print(blocks.pop(), len(blocks), blocks[-1] in blocks)  # -> Tanh() 4 True
-    blocks.reverse()
-    print([name for name, _ in blocks.named_parameters()], [part.factor.item() for part in blocks])
-    # -> ['0.factor', '1.factor', '2.factor', '3.factor'] [1.0, 0.5, 0.5, 9.0]
-
-    # A row is a list, too.
-    row = Sequential(Scale(2.0))
-    row.extend([Tanh(), Scale(10.0)])
-    print(f"{row(x).item():.6f}", len(row), len(ModuleList()))  # -> 7.615942 3 0
+    row = Sequential(Scale(2.0), Tanh(), Scale(10.0))
+    print(f"{row(x).item():.6f}")  # -> 7.615942
+    print(row)
+    # -> Sequential(
+    # ->   (0): Scale(factor=2.0)
+    # ->   (1): Tanh()
+    # ->   (2): Scale(factor=10.0)
+    # -> )
+    print([name for name, _ in row.named_parameters()], list(row.state_dict()))
+    # -> ['0.factor', '2.factor'] ['0.factor', '2.factor']
+    a, bend, b = row.children()
+    print(f"{b(bend(a(x))).item():.6f}")  # -> 7.615942

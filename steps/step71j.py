@@ -1,32 +1,28 @@
-"""Step 71j: Slicing and printing module lists
+"""Step 71j: ModuleList: a list of modules
 
-net[:2], the first two layers, should be a network. In step 71i it is a plain Python list: it cannot
-be called, and it hides its parameters again. The demo begins with such a list.
+A residual network has, say, twelve equal blocks, and its forward computes x + block(x) for each, so
+Sequential does not fit. It is tedious to write the blocks as attributes block1 ... block12, and a
+Python list hides them (step 71a): the demo counts 0 parameters.
 
-So a slice or a sum of containers is a container of the same class with the same members, not
-copies: training the slice trains the original.
+So there is a list that registers its members. Python supplies most of the list's methods: a class
+that defines the five methods of MutableSequence inherits the others.
 
-For Sequential the names matter as well. A layer named "bend" should keep its name in a slice. So
-Sequential also accepts an OrderedDict of modules by name, and builds its slices with one. (This is
-PyTorch's rule, too.)
+    defined      length, get, set, delete, insert    and append, extend, which return the list
+    inherited    pop, remove, reverse, clear, index, in, +=
 
-Twelve equal blocks make a long print. ModuleList prints equal neighbours on one line:
+The names are the positions, and that is the trap: inserting or deleting a module shifts the names
+of all modules after it. So insert and delete register all members again, in _set_all. (A state
+saved before has the old names, as in PyTorch.)
 
-    (0-11): 12 x Scale(factor=0.5)
+Sequential is a list, too. ListContainer holds what both have in common, and Sequential keeps only
+its forward.
 
-The trap: equal means equal in print. Blocks with different weights and the same text share a line,
-which is what the reader wants here.
-
-Changed: ListContainer.__getitem__, Sequential.__init__. New: ListContainer.__add__,
-Sequential.__getitem__, ModuleList.__repr__.
-Try: print a Sequential of equal blocks. Why is each block on its own line?
+Changed: Sequential is a ListContainer. New: ListContainer, ModuleList.
+Try: put a tensor into the list. Which step refuses it?
 """
 
 import importlib
-import operator
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, MutableSequence
-from itertools import groupby
 from typing import Any
 
 from tinytorch.core.tensor import tensor
@@ -114,9 +110,6 @@ class ListContainer(Module, MutableSequence):
         return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
-        """The member at `index`; for a slice, a module of the same kind with those members."""
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
         return list(self)[index]
 
     def __setitem__(self, index: int, member: Any) -> None:
@@ -127,9 +120,6 @@ class ListContainer(Module, MutableSequence):
         members = list(self)
         del members[index]
         self._set_all(members)
-
-    def __add__(self, others: Iterable[Any]) -> "ListContainer":
-        return type(self)().extend([*self, *others])
 
     def insert(self, index: int, member: Any) -> "ListContainer":
         """Puts a member before the one at `index`."""
@@ -151,24 +141,14 @@ class ListContainer(Module, MutableSequence):
 
 
 class Sequential(ListContainer):
-    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
-    OrderedDict of modules by name.
+    """Modules in a row: each gets what the one before it gives.
 
-        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
+    Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
     """
 
     def __init__(self, *modules: Any):
         super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
-            for name, module in modules[0].items():
-                self.register_module(name, module)
-        else:
-            self.extend(modules)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return super().__getitem__(index)
+        self.extend(modules)
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
@@ -182,14 +162,6 @@ class ModuleList(ListContainer):
     def __init__(self, modules: Iterable[Module] | None = None):
         super().__init__()
         self.extend(() if modules is None else modules)
-
-    def __repr__(self) -> str:
-        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
-        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
-            first, *rest = [number for number, _ in equal]
-            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
-            parts.append(several or (str(first), text))
-        return module_text(self, parts)
 
 
 if __name__ == "__main__":
@@ -216,31 +188,39 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    row, x = Sequential(Scale(2.0), Tanh(), Scale(10.0)), tensor([[0.5]])
-    print("by itself Python gives a", type(list(row)[:2]).__name__)
-    # -> by itself Python gives a list
-    head = row[:2]
-    print(head)
-    # -> Sequential(
-    # ->   (0): Scale(factor=2.0)
-    # ->   (1): Tanh()
-    # -> )
-    print(f"{head(x).item():.6f}", head[0] is row[0])  # -> 0.761594 True
+    class Residual(Module):
+        """Each block adds something to what it gets."""
 
-    # Names are kept.
-    named = Sequential(OrderedDict(front=Scale(2.0), bend=Tanh(), back=Scale(10.0)))
-    print([name for name, _ in named[1:].named_children()], f"{named(x).item():.6f}")
-    # -> ['bend', 'back'] 7.615942
-    print(named.bend is named[1], list(named[1:].state_dict()))  # -> True ['back.factor']
+        def __init__(self, kind):
+            super().__init__()
+            self.blocks = kind([Scale(0.5) for _ in range(3)])
 
-    # Lists: slices, sums and prints.
-    blocks = ModuleList(Scale(0.5) for _ in range(12))
-    print(type(blocks[2:4]).__name__, len(blocks[2:4]), len(blocks[:2] + [Tanh()]))
-    # -> ModuleList 2 3
-    blocks[10] = Tanh()
-    print(blocks)
-    # -> ModuleList(
-    # ->   (0-9): 10 x Scale(factor=0.5)
-    # ->   (10): Tanh()
-    # ->   (11): Scale(factor=0.5)
-    # -> )
+        def forward(self, x):
+            for block in self.blocks:
+                x = x + block(x).tanh()
+            return x
+
+    x = tensor([[0.5]])
+    for kind in (list, ModuleList):
+        net = Residual(kind)
+        print(f"{kind.__name__}: {net(x).item():.4f}, {len(list(net.parameters()))} parameters")
+    # -> list: 1.6020, 0 parameters
+    # -> ModuleList: 1.6020, 3 parameters
+
+    # What a list can do, and the names that follow.
+    blocks = net.blocks
+    blocks.append(Scale(1.0)).insert(0, Tanh())
+    print([f"{name}: {type(part).__name__}" for name, part in blocks.named_children()])
+    # -> ['0: Tanh', '1: Scale', '2: Scale', '3: Scale', '4: Scale']
+    blocks[0] = Scale(9.0)
+    del blocks[1]
+    blocks += [Tanh()]
+    print(blocks.pop(), len(blocks), blocks[-1] in blocks)  # -> Tanh() 4 True
+    blocks.reverse()
+    print([name for name, _ in blocks.named_parameters()], [part.factor.item() for part in blocks])
+    # -> ['0.factor', '1.factor', '2.factor', '3.factor'] [1.0, 0.5, 0.5, 9.0]
+
+    # A row is a list, too.
+    row = Sequential(Scale(2.0))
+    row.extend([Tanh(), Scale(10.0)])
+    print(f"{row(x).item():.6f}", len(row), len(ModuleList()))  # -> 7.615942 3 0

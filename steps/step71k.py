@@ -1,29 +1,31 @@
-"""Step 71k: ModuleDict, and containers for any kind of member
+"""Step 71k: Slicing and printing module lists
 
-A forward that chooses among its parts (one encoder for each language, for example) needs a
-dictionary. A plain dict hides its modules as a plain list does.
+net[:2], the first two layers, should be a network. In step 71j it is a plain Python list: it cannot
+be called, and it hides its parameters again. The demo begins with such a list.
 
-The solution is that of step 71i: MutableMapping requires five methods (get, set, delete, length,
-iterate) and supplies keys, values, items, pop, update and `in`. One inherited method is wrong here:
-a Mapping compares by content, and so has no hash. Modules compare by identity, and the walks of
-step 71c keep them in sets.
+So a slice or a sum of containers is a container of the same class with the same members, not
+copies: training the slice trains the original.
 
-Both containers store their members in `_modules`. But a module has three dictionaries (step 71f),
-and a list of parameters or of buffers is useful as well. So the attribute `_store` names the
-dictionary, and the methods use it. The demo makes a list of buffers in two lines; step 71v makes
-the lists of parameters.
+For Sequential the names matter as well. A layer named "bend" should keep its name in a slice. So
+Sequential also accepts an OrderedDict of modules by name, and builds its slices with one. (This is
+PyTorch's rule, too.)
 
-The trap: a key is a name. So a dot is refused, and so is a key that is an attribute of the module,
-such as "forward" or "training". (PyTorch refuses them, too.)
+Twelve equal blocks make a long print. ModuleList prints equal neighbours on one line:
 
-Changed: ListContainer is a Container. New: Container, DictContainer, ModuleDict.
-Try: leave out the line with __eq__, and list the parameters of a module that holds a ModuleDict.
+    (0-11): 12 x Scale(factor=0.5)
+
+The trap: equal means equal in print. Blocks with different weights and the same text share a line,
+which is what the reader wants here.
+
+Changed: ListContainer.__getitem__, Sequential.__init__. New: ListContainer.__add__,
+Sequential.__getitem__, ModuleList.__repr__.
+Try: print a Sequential of equal blocks. Why is each block on its own line?
 """
 
 import importlib
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
+from collections.abc import Iterable, Iterator, MutableSequence
 from itertools import groupby
 from typing import Any
 
@@ -93,14 +95,7 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class Container(Module):
-    """A module that is there for its members, all in one of the three dictionaries."""
-
-    _store = "_modules"
-    _members = property(lambda self: self.__dict__[self._store])
-
-
-class ListContainer(Container, MutableSequence):
+class ListContainer(Module, MutableSequence):
     """What lists of members have in common: the names "0", "1", ... and the methods of a list.
 
     The members are registered, as attributes would be; those of a plain Python list are not.
@@ -109,14 +104,14 @@ class ListContainer(Container, MutableSequence):
 
     def _set_all(self, members: list) -> None:
         """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._members.clear()
+        self._modules.clear()
         self.extend(members)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._modules)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._members.values()))
+        return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
         """The member at `index`; for a slice, a module of the same kind with those members."""
@@ -125,8 +120,8 @@ class ListContainer(Container, MutableSequence):
         return list(self)[index]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._members)[index]
-        self._register(self._store, name, member)
+        name = list(self._modules)[index]
+        self._register("_modules", name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
@@ -145,7 +140,7 @@ class ListContainer(Container, MutableSequence):
 
     def append(self, member: Any) -> "ListContainer":
         """Adds a member at the end. Raises TypeError for what is not a module."""
-        self._register(self._store, str(len(self)), member)
+        self._register("_modules", str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "ListContainer":
@@ -197,39 +192,6 @@ class ModuleList(ListContainer):
         return module_text(self, parts)
 
 
-class DictContainer(Container, MutableMapping):
-    """What dictionaries of members have in common: the methods of a dict.
-
-    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
-    """
-
-    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
-    __eq__, __hash__ = object.__eq__, object.__hash__
-
-    def __getitem__(self, key: str) -> Any:
-        return self._members[key]
-
-    def __setitem__(self, key: str, member: Any) -> None:
-        self._register(self._store, key, member)
-
-    def __delitem__(self, key: str) -> None:
-        del self._members[key]
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-
-class ModuleDict(DictContainer):
-    """Modules by name, for a forward that chooses among them."""
-
-    def __init__(self, modules: Any = None):
-        super().__init__()
-        self.update({} if modules is None else modules)
-
-
 if __name__ == "__main__":
     from tinytorch.nn.parameter import Parameter
 
@@ -254,39 +216,31 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    class Switch(Module):
-        def __init__(self, kind):
-            super().__init__()
-            self.kinds = kind({"tanh": Tanh(), "twice": Scale(2.0)})
+    row, x = Sequential(Scale(2.0), Tanh(), Scale(10.0)), tensor([[0.5]])
+    print("by itself Python gives a", type(list(row)[:2]).__name__)
+    # -> by itself Python gives a list
+    head = row[:2]
+    print(head)
+    # -> Sequential(
+    # ->   (0): Scale(factor=2.0)
+    # ->   (1): Tanh()
+    # -> )
+    print(f"{head(x).item():.6f}", head[0] is row[0])  # -> 0.761594 True
 
-        def forward(self, x, kind):
-            return self.kinds[kind](x)
+    # Names are kept.
+    named = Sequential(OrderedDict(front=Scale(2.0), bend=Tanh(), back=Scale(10.0)))
+    print([name for name, _ in named[1:].named_children()], f"{named(x).item():.6f}")
+    # -> ['bend', 'back'] 7.615942
+    print(named.bend is named[1], list(named[1:].state_dict()))  # -> True ['back.factor']
 
-    x = tensor([[0.5]])
-    for kind in (dict, ModuleDict):
-        switch = Switch(kind)
-        print(f"{kind.__name__}: {switch(x, 'tanh').item():.4f}", list(switch.state_dict()))
-    # -> dict: 0.4621 []
-    # -> ModuleDict: 0.4621 ['kinds.twice.factor']
-    kinds = switch.kinds
-    kinds["ten"] = Scale(10.0)
-    del kinds["tanh"]
-    print(list(kinds), len(kinds), kinds.pop("ten"), "ten" in kinds, len(ModuleDict()))
-    # -> ['twice', 'ten'] 2 Scale(factor=10.0) False 0
-    for key in ("a.b", "forward"):
-        try:
-            kinds[key] = Tanh()
-        except KeyError as error:
-            print(error.args[0])
-    # -> module name can't contain "." or be empty, got 'a.b'
-    # -> attribute 'forward' already exists
-
-    # The same list, of buffers: numbers that are kept and not learned.
-    class Tables(ListContainer):
-        _store = "_buffers"
-
-    tables = Tables().append(tensor([1.0])).append(tensor([2.0]))
-    tables[0] = tensor([3.0])
-    print({name: table.item() for name, table in tables.named_buffers()})  # -> {'0': 3.0, '1': 2.0}
-    del tables[0]
-    print({name: table.item() for name, table in tables.state_dict().items()})  # -> {'0': 2.0}
+    # Lists: slices, sums and prints.
+    blocks = ModuleList(Scale(0.5) for _ in range(12))
+    print(type(blocks[2:4]).__name__, len(blocks[2:4]), len(blocks[:2] + [Tanh()]))
+    # -> ModuleList 2 3
+    blocks[10] = Tanh()
+    print(blocks)
+    # -> ModuleList(
+    # ->   (0-9): 10 x Scale(factor=0.5)
+    # ->   (10): Tanh()
+    # ->   (11): Scale(factor=0.5)
+    # -> )

@@ -1,28 +1,29 @@
-"""Step 71l: Training and evaluation mode
+"""Step 71l: ModuleDict, and containers for any kind of member
 
-Some layers do one thing in training and another when the network is used. Dropout (step 72f) drops
-numbers only in training; the Scale of the demo counts the rows that it is trained with. A switch in
-each layer is not enough: a network may have fifty such layers, anywhere in the tree. The demo
-begins with one that was forgotten.
+A forward that chooses among its parts (one encoder for each language, for example) needs a
+dictionary. A plain dict hides its modules as a plain list does.
 
-So each module has an attribute `training`, and train() sets it in the module and all its parts.
-eval() is train(False). Both return the module, so that `net.eval()(x)` works.
+The solution is that of step 71j: MutableMapping requires five methods (get, set, delete, length,
+iterate) and supplies keys, values, items, pop, update and `in`. One inherited method is wrong here:
+a Mapping compares by content, and so has no hash. Modules compare by identity, and the walks of
+step 71c keep them in sets.
 
-apply(fn) is the general form: it calls a function of yours with each part, the inner ones first. It
-is the usual way to give all layers of one kind new initial values.
+Both containers store their members in `_modules`. But a module has three dictionaries (step 71g),
+and a list of parameters or of buffers is useful as well. So the attribute `_store` names the
+dictionary, and the methods use it. The demo makes a list of buffers in two lines; step 71w makes
+the lists of parameters.
 
-The trap: train() calls the train() of each part, because a subclass may override it, for example to
-keep a frozen part in evaluation mode. A loop over modules() would bypass the override. And eval()
-does not switch off gradients; no_grad() does that. (Names are PyTorch's.)
+The trap: a key is a name. So a dot is refused, and so is a key that is an attribute of the module,
+such as "forward" or "training". (PyTorch refuses them, too.)
 
-New: Module.__init__, apply, train, eval.
-Try: write train as a loop over self.modules(). Which promise of the demo breaks?
+Changed: ListContainer is a Container. New: Container, DictContainer, ModuleDict.
+Try: leave out the line with __eq__, and list the parameters of a module that holds a ModuleDict.
 """
 
 import importlib
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
 from itertools import groupby
 from typing import Any
 
@@ -44,34 +45,6 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
-
-    training: bool
-
-    def __init__(self):
-        super().__init__()
-        self.training = True
-
-    # What is done to all of it.
-
-    def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module last."""
-        for module in self.children():
-            module.apply(fn)
-        fn(self)
-        return self
-
-    def train(self, mode: bool = True) -> "Module":
-        """Tells this module and its parts that they are in training: Dropout drops only then."""
-        if not isinstance(mode, bool):
-            raise ValueError("training mode is expected to be boolean")
-        self.training = mode
-        for module in self.children():  # each is asked: a part may have a train of its own
-            module.train(mode)
-        return self
-
-    def eval(self) -> "Module":
-        """The opposite of train(): the network is used, not trained."""
-        return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Module":
         """Freezes all parameters (False), or lets them learn again."""
@@ -265,16 +238,13 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen in training."""
+        """y = factor * x."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
-            self.register_buffer("seen", tensor(0))
 
         def forward(self, x):
-            if self.training:
-                self.seen = self.seen + len(x)
             return x * self.factor
 
         def extra_repr(self):
@@ -284,35 +254,39 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    net, x = Sequential(Scale(2.0), Sequential(Tanh(), Scale(3.0))), tensor([[1.0], [2.0], [3.0]])
-    net(x)
-    net[0].training = False  # by hand, and the other one is forgotten
-    net(x)
-    print("seen", net[0].seen.item(), "and", net[1][1].seen.item(), "rows in training")
-    # -> seen 3 and 6 rows in training
-    net.eval()(x)
-    print("each part knows:", net.training, net[1][1].training, net[1][1].seen.item())
-    # -> each part knows: False False 6
-    print("and again:", net.train()[1][1].training)  # -> and again: True
-    try:
-        net.train("yes")
-    except ValueError as error:
-        print(error)
-    # -> training mode is expected to be boolean
+    class Switch(Module):
+        def __init__(self, kind):
+            super().__init__()
+            self.kinds = kind({"tanh": Tanh(), "twice": Scale(2.0)})
 
-    # A part that is never trained.
-    class Frozen(Scale):
-        def train(self, mode=True):
-            return super().train(False)
+        def forward(self, x, kind):
+            return self.kinds[kind](x)
 
-    net.append(Frozen(1.0)).train()
-    print([part.training for part in net])  # -> [True, True, False]
+    x = tensor([[0.5]])
+    for kind in (dict, ModuleDict):
+        switch = Switch(kind)
+        print(f"{kind.__name__}: {switch(x, 'tanh').item():.4f}", list(switch.state_dict()))
+    # -> dict: 0.4621 []
+    # -> ModuleDict: 0.4621 ['kinds.twice.factor']
+    kinds = switch.kinds
+    kinds["ten"] = Scale(10.0)
+    del kinds["tanh"]
+    print(list(kinds), len(kinds), kinds.pop("ten"), "ten" in kinds, len(ModuleDict()))
+    # -> ['twice', 'ten'] 2 Scale(factor=10.0) False 0
+    for key in ("a.b", "forward"):
+        try:
+            kinds[key] = Tanh()
+        except KeyError as error:
+            print(error.args[0])
+    # -> module name can't contain "." or be empty, got 'a.b'
+    # -> attribute 'forward' already exists
 
-    # Everything with one call.
-    def start(part):
-        print(type(part).__name__, end=" ")
-        if isinstance(part, Scale):
-            part.factor.data.fill_(5.0)
+    # The same list, of buffers: numbers that are kept and not learned.
+    class Tables(ListContainer):
+        _store = "_buffers"
 
-    print(net.apply(start)[1][1].factor.item())
-    # -> Scale Tanh Scale Sequential Frozen Sequential 5.0
+    tables = Tables().append(tensor([1.0])).append(tensor([2.0]))
+    tables[0] = tensor([3.0])
+    print({name: table.item() for name, table in tables.named_buffers()})  # -> {'0': 3.0, '1': 2.0}
+    del tables[0]
+    print({name: table.item() for name, table in tables.state_dict().items()})  # -> {'0': 2.0}

@@ -1,24 +1,22 @@
-"""Step 71m: Module.to: another dtype or device
+"""Step 71m: Training and evaluation mode
 
-To compute in float64, or on a GPU, each parameter, gradient and buffer has to be converted. The
-obvious way replaces each Parameter by a converted one, and the demo shows what happens: an
-optimizer that was created before goes on updating the old parameters, and the network no longer
-learns.
+Some layers do one thing in training and another when the network is used. Dropout (step 72g) drops
+numbers only in training; the Scale of the demo counts the rows that it is trained with. A switch in
+each layer is not enough: a network may have fifty such layers, anywhere in the tree. The demo
+begins with one that was forgotten.
 
-So the Parameter objects stay, and get new data: `param.data = fn(param.data)`. An optimizer, or
-another layer that shares the parameter, sees the change. _apply does that for a module and its
-parts, and `to` is _apply with Tensor.to:
+So each module has an attribute `training`, and train() sets it in the module and all its parts.
+eval() is train(False). Both return the module, so that `net.eval()(x)` works.
 
-    x.to(device)      gives a new tensor        x = x.to(device)
-    net.to(device)    changes net itself        net.to(device)
+apply(fn) is the general form: it calls a function of yours with each part, the inner ones first. It
+is the usual way to give all layers of one kind new initial values.
 
-That difference is the trap: `x.to(device)` without an assignment has no effect.
+The trap: train() calls the train() of each part, because a subclass may override it, for example to
+keep a frozen part in evaluation mode. A loop over modules() would bypass the override. And eval()
+does not switch off gradients; no_grad() does that. (Names are PyTorch's.)
 
-Registered buffers move along. An attribute `self.seen = tensor(0)` would stay behind, and on a GPU
-the next addition would fail. (PyTorch does the same, and `_apply` has the same name.)
-
-New: Module._apply, to.
-Try: in Scale make `seen` a plain attribute. Which lines of the demo change?
+New: Module.__init__, apply, train, eval.
+Try: write train as a loop over self.modules(). Which promise of the demo breaks?
 """
 
 import importlib
@@ -28,9 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Mutabl
 from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import float64
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import tensor
 from tinytorch.nn.members import Members
 
 
@@ -90,27 +86,6 @@ class Module(Members):
                 param.grad = None
             elif param.grad is not None:
                 param.grad.detach_().zero_()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Module":
-        """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
-        objects, so that an optimizer that has them goes on working."""
-        for module in self.children() if recurse else ():
-            module._apply(fn)
-        with no_grad():
-            for param in self.parameters(recurse=False):
-                param.data = fn(param.data)
-                if param.grad is not None:
-                    param.grad = fn(param.grad.detach())
-            for name, buffer in self._buffers.items():
-                self._buffers[name] = None if buffer is None else fn(buffer)
-        return self
-
-    def to(self, *args: Any, **kwargs: Any) -> "Module":
-        """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
-
-        Unlike Tensor.to it changes the module itself.
-        """
-        return self._apply(lambda t: t.to(*args, **kwargs))
 
     # Its state, as names and values.
 
@@ -283,14 +258,11 @@ class ModuleDict(DictContainer):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float64
-    from tinytorch.cuda.backend import is_available
     from tinytorch.nn.parameter import Parameter
 
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.autograd.engine")
 
     class Scale(Module):
         """y = factor * x, and counts the rows that it has seen in training."""
@@ -312,44 +284,35 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    def sgd(params, size):
-        with no_grad():
-            for param in params:
-                param -= size * param.grad
+    net, x = Sequential(Scale(2.0), Sequential(Tanh(), Scale(3.0))), tensor([[1.0], [2.0], [3.0]])
+    net(x)
+    net[0].training = False  # by hand, and the other one is forgotten
+    net(x)
+    print("seen", net[0].seen.item(), "and", net[1][1].seen.item(), "rows in training")
+    # -> seen 3 and 6 rows in training
+    net.eval()(x)
+    print("each part knows:", net.training, net[1][1].training, net[1][1].seen.item())
+    # -> each part knows: False False 6
+    print("and again:", net.train()[1][1].training)  # -> and again: True
+    try:
+        net.train("yes")
+    except ValueError as error:
+        print(error)
+    # -> training mode is expected to be boolean
 
-    # New parameters for old ones: the optimizer holds the old ones.
-    net, x = Sequential(Scale(2.0), Tanh(), Scale(3.0)), tensor([[1.0], [2.0]])
-    params = list(net.parameters())
-    net(x).sum().backward()
-    for part in (net[0], net[2]):
-        part.factor = Parameter(part.factor.data.to(float64))
-    sgd(params, 0.1)
-    print(
-        "replaced:", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
-    )
-    # -> replaced: 3.0000 and the optimizer's 2.8037
+    # A part that is never trained.
+    class Frozen(Scale):
+        def train(self, mode=True):
+            return super().train(False)
 
-    # The same objects with other data. Gradients go along.
-    net = Sequential(Scale(2.0), Tanh(), Scale(3.0))
-    params = list(net.parameters())
-    net(x).sum().backward()
-    net.to(float64)
-    sgd(params, 0.1)
-    print(
-        "moved:   ", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
-    )
-    # -> moved:    2.8037 and the optimizer's 2.8037
-    print(
-        params[1] is net[2].factor, params[1].dtype, params[1].grad.dtype, net(x.to(float64)).dtype
-    )
-    # -> True tinytorch.float64 tinytorch.float64 tinytorch.float64
-    net.register_buffer("mask", None)
+    net.append(Frozen(1.0)).train()
+    print([part.training for part in net])  # -> [True, True, False]
 
-    # A training program has these two lines at its top.
-    device = "cuda" if is_available() else "cpu"
-    net, x = net.to(device), x.to(float64).to(device)
-    print("no GPU here: it stays on the CPU" if device == "cpu" else "it is on the GPU")  # -> ...
-    print(all(p.device == x.device for p in net.parameters()), net(x).device == x.device)
-    # -> True True
-    # What is wrong still: a counter became a number of floating point, too.
-    print(net[0].seen)  # -> tensor(6., dtype=tinytorch.float64)
+    # Everything with one call.
+    def start(part):
+        print(type(part).__name__, end=" ")
+        if isinstance(part, Scale):
+            part.factor.data.fill_(5.0)
+
+    print(net.apply(start)[1][1].factor.item())
+    # -> Scale Tanh Scale Sequential Frozen Sequential 5.0

@@ -1,24 +1,24 @@
-"""Step 71n: Module.to keeps integers; float(), half(), cuda()
+"""Step 71n: Module.to: another dtype or device
 
-Step 71m ended with a fault: net.to(float64) converted an integer counter, too. In float16 the count
-becomes wrong: 2,049 is not a float16 number, so it becomes 2,048, and adding 1 no longer changes
-it. The demo shows the conversion.
+To compute in float64, or on a GPU, each parameter, gradient and buffer has to be converted. The
+obvious way replaces each Parameter by a converted one, and the demo shows what happens: an
+optimizer that was created before goes on updating the old parameters, and the network no longer
+learns.
 
-So `to` converts floating-point members only to a floating-point type, and moves the others to the
-device. An integer type is refused: weights cannot be integers.
+So the Parameter objects stay, and get new data: `param.data = fn(param.data)`. An optimizer, or
+another layer that shares the parameter, sees the change. _apply does that for a module and its
+parts, and `to` is _apply with Tensor.to:
 
-    to(float16)       converts floating-point members; integers keep their type
-    type(float16)     converts all members, integers too
-    to_empty(device)  allocates memory of the same sizes, uninitialised, to be filled from a file
+    x.to(device)      gives a new tensor        x = x.to(device)
+    net.to(device)    changes net itself        net.to(device)
 
-float(), half(), double() and the others differ only in one word, so the function `converter` makes
-these methods.
+That difference is the trap: `x.to(device)` without an assignment has no effect.
 
-The trap: in the class body, after `float = converter(float32)`, the name float is the method.
-Annotations below it cannot use Python's float. (All names are PyTorch's.)
+Registered buffers move along. An attribute `self.seen = tensor(0)` would stay behind, and on a GPU
+the next addition would fail. (PyTorch does the same, and `_apply` has the same name.)
 
-Changed: Module.to. New: converter, to_empty, type, float, double, half, bfloat16, cpu, cuda.
-Try: net.half() and then net.float(). Are the factors what they were?
+New: Module._apply, to.
+Try: in Scale make `seen` a plain attribute. Which lines of the demo change?
 """
 
 import importlib
@@ -29,10 +29,9 @@ from itertools import groupby
 from typing import Any
 
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
+from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
-from tinytorch.ops.creation import empty_like
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -44,11 +43,6 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
     lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
     inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
     return f"{type(module).__name__}({inside})"
-
-
-def converter(to: DType | str) -> Callable[["Module"], "Module"]:
-    """The method that brings a module to a type or a device, such as module.double()."""
-    return lambda self: self.to(to)
 
 
 class Module(Members):
@@ -114,35 +108,9 @@ class Module(Members):
     def to(self, *args: Any, **kwargs: Any) -> "Module":
         """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
 
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type.
-        Raises:
-            TypeError: for a type that is not a float type.
+        Unlike Tensor.to it changes the module itself.
         """
-
-        def convert(t: Tensor) -> Tensor:
-            moved = t.to(*args, **kwargs)
-            if t.is_floating_point() and not moved.is_floating_point():
-                raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
-            return moved if t.is_floating_point() else t.to(moved.device)
-
-        return self._apply(convert)
-
-    def to_empty(self, *, device: Any, recurse: bool = True) -> "Module":
-        """Moves the module to a device; what its members were is lost."""
-        return self._apply(lambda t: empty_like(t, device=device), recurse)
-
-    def type(self, dst_type: Any) -> "Module":
-        """Makes all members of one type, integers too."""
-        return self._apply(lambda t: t.type(dst_type))
-
-    float = converter(float32)
-    double = converter(float64)
-    half = converter(float16)
-    bfloat16 = converter(bfloat16)
-    cpu = converter("cpu")
-
-    def cuda(self, device: Any = None) -> "Module":
-        return self.to("cuda" if device is None else device)
+        return self._apply(lambda t: t.to(*args, **kwargs))
 
     # Its state, as names and values.
 
@@ -315,13 +283,14 @@ class ModuleDict(DictContainer):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import int64
+    from tinytorch.core.dtype import float64
+    from tinytorch.cuda.backend import is_available
     from tinytorch.nn.parameter import Parameter
 
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.core.printing")
+    importlib.import_module("tinytorch.autograd.engine")
 
     class Scale(Module):
         """y = factor * x, and counts the rows that it has seen in training."""
@@ -343,31 +312,44 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    net, x = Sequential(Scale(2.0), Tanh(), Scale(0.1)), tensor([[1.0], [2.0]])
-    net[0].seen = tensor(2049)
-    print("converted as well:", net[0].seen.to(float16).long().item())  # -> converted as well: 2048
-    net.half()
-    print(net[0].factor.dtype, net[0].seen.dtype, net[0].seen.item())
-    # -> tinytorch.float16 tinytorch.int64 2049
-    print(net.double()(x.double()).dtype, net.float()(x).dtype)
-    # -> tinytorch.float64 tinytorch.float32
-    try:
-        net.to(int64)
-    except TypeError as error:
-        print(error)
-    # -> Module.to only accepts floating point, not tinytorch.int64
-    print(net.cpu()[0].factor.device)  # -> cpu
-    try:
-        net.type(float16)  # asks each tensor for its own type(), which step 81q adds
-    except AttributeError as error:
-        print(error)
-    # -> 'Tensor' object has no attribute 'type'
+    def sgd(params, size):
+        with no_grad():
+            for param in params:
+                param -= size * param.grad
 
-    # The sizes alone, and the GPU.
-    net.to_empty(device="cpu")
-    print(net[0].factor.shape)  # -> tinytorch.Size([1])
-    try:
-        found = net.cuda()[0].factor.device
-    except (RuntimeError, AssertionError):
-        found = "no GPU"
-    print("cuda() finds", found)  # -> cuda() finds ...
+    # New parameters for old ones: the optimizer holds the old ones.
+    net, x = Sequential(Scale(2.0), Tanh(), Scale(3.0)), tensor([[1.0], [2.0]])
+    params = list(net.parameters())
+    net(x).sum().backward()
+    for part in (net[0], net[2]):
+        part.factor = Parameter(part.factor.data.to(float64))
+    sgd(params, 0.1)
+    print(
+        "replaced:", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
+    )
+    # -> replaced: 3.0000 and the optimizer's 2.8037
+
+    # The same objects with other data. Gradients go along.
+    net = Sequential(Scale(2.0), Tanh(), Scale(3.0))
+    params = list(net.parameters())
+    net(x).sum().backward()
+    net.to(float64)
+    sgd(params, 0.1)
+    print(
+        "moved:   ", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
+    )
+    # -> moved:    2.8037 and the optimizer's 2.8037
+    print(
+        params[1] is net[2].factor, params[1].dtype, params[1].grad.dtype, net(x.to(float64)).dtype
+    )
+    # -> True tinytorch.float64 tinytorch.float64 tinytorch.float64
+    net.register_buffer("mask", None)
+
+    # A training program has these two lines at its top.
+    device = "cuda" if is_available() else "cpu"
+    net, x = net.to(device), x.to(float64).to(device)
+    print("no GPU here: it stays on the CPU" if device == "cpu" else "it is on the GPU")  # -> ...
+    print(all(p.device == x.device for p in net.parameters()), net(x).device == x.device)
+    # -> True True
+    # What is wrong still: a counter became a number of floating point, too.
+    print(net[0].seen)  # -> tensor(6., dtype=tinytorch.float64)

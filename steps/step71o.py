@@ -1,41 +1,37 @@
-"""Step 71o: load_state_dict: restoring a state
+"""Step 71o: Module.to keeps integers; float(), half(), cuda()
 
-state_dict() returns the state of a network (step 71f). Now we load it: into the same network after
-an experiment, or into a new one in another process. Two obvious ways fail, and the demo shows both.
-Assigning a tensor to the name of a parameter is refused. Assigning a new Parameter works, but an
-optimizer that was created before goes on updating the old one.
+Step 71n ended with a fault: net.to(float64) converted an integer counter, too. In float16 the count
+becomes wrong: 2,049 is not a float16 number, so it becomes 2,048, and adding 1 no longer changes
+it. The demo shows the conversion.
 
-The solution is that of step 71m: the objects stay, and their content changes. load_state_dict walks
-through the tree with the names of state_dict, and copies
+So `to` converts floating-point members only to a floating-point type, and moves the others to the
+device. An integer type is refused: weights cannot be integers.
 
-    state[name]  ->  the memory of the parameter or buffer with that name
+    to(float16)       converts floating-point members; integers keep their type
+    type(float16)     converts all members, integers too
+    to_empty(device)  allocates memory of the same sizes, uninitialised, to be filled from a file
 
-It needs no_grad, because a parameter must not be written in place while history is recorded. The
-value is converted to the type and device of the member: a network on the GPU stays there.
+float(), half(), double() and the others differ only in one word, so the function `converter` makes
+these methods.
 
-Both directions now use the same list, _own_state. This also fixes a fault: a name that was once a
-non-persistent buffer was left out of the state even after it became a parameter.
+The trap: in the class body, after `float = converter(float32)`, the name float is the method.
+Annotations below it cannot use Python's float. (All names are PyTorch's.)
 
-The trap of step 71f again: a state without clone() is the network's own memory, and loading it
-changes nothing.
-
-Changed: Module.state_dict. New: _own_state, load_state_dict. Moved: the containers, to
-tinytorch/nn/container.py.
-Try: keep `state` instead of a clone, and see which promise breaks.
+Changed: Module.to. New: converter, to_empty, type, float, double, half, bfloat16, cpu, cuda.
+Try: net.half() and then net.float(). Are the factors what they were?
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
 
 
@@ -150,30 +146,15 @@ class Module(Members):
 
     # Its state, as names and values.
 
-    def _own_state(self) -> Iterator[tuple[dict, str]]:
-        """(parameters or buffers, name there) of all that the module itself is to keep."""
-        left_out = self._non_persistent - self._parameters.keys()
-        for members in (self._parameters, self._buffers):
-            for name, member in members.items():
-                if member is not None and name not in left_out:
-                    yield members, name
-
     def state_dict(self) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
         that is to stay as it is has to be cloned."""
         state = {}
         for path, module in self.named_modules(remove_duplicate=False):
-            for members, name in module._own_state():
-                state[f"{path}.{name}" if path else name] = members[name].detach()
+            for name, member in (module._parameters | module._buffers).items():
+                if member is not None and name not in module._non_persistent:
+                    state[f"{path}.{name}" if path else name] = member.detach()
         return state
-
-    def load_state_dict(self, state_dict: Mapping) -> None:
-        """Copies the values of a state_dict into the parameters and buffers with the same names."""
-        for path, module in self.named_modules(remove_duplicate=False):
-            for members, name in module._own_state():
-                member, value = members[name], state_dict[f"{path}.{name}" if path else name]
-                with no_grad():
-                    assign(member, value.to(device=member.device, dtype=member.dtype))
 
     # Its text.
 
@@ -196,67 +177,197 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
+class Container(Module):
+    """A module that is there for its members, all in one of the three dictionaries."""
+
+    _store = "_modules"
+    _members = property(lambda self: self.__dict__[self._store])
+
+
+class ListContainer(Container, MutableSequence):
+    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
+
+    The members are registered, as attributes would be; those of a plain Python list are not.
+    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
+    """
+
+    def _set_all(self, members: list) -> None:
+        """Replaces all members by these, under the names 0, 1, 2, ..."""
+        self._members.clear()
+        self.extend(members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._members.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        """The member at `index`; for a slice, a module of the same kind with those members."""
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return list(self)[index]
+
+    def __setitem__(self, index: int, member: Any) -> None:
+        name = list(self._members)[index]
+        self._register(self._store, name, member)
+
+    def __delitem__(self, index: Any) -> None:
+        members = list(self)
+        del members[index]
+        self._set_all(members)
+
+    def __add__(self, others: Iterable[Any]) -> "ListContainer":
+        return type(self)().extend([*self, *others])
+
+    def insert(self, index: int, member: Any) -> "ListContainer":
+        """Puts a member before the one at `index`."""
+        members = list(self)
+        members.insert(index, member)
+        self._set_all(members)
+        return self
+
+    def append(self, member: Any) -> "ListContainer":
+        """Adds a member at the end. Raises TypeError for what is not a module."""
+        self._register(self._store, str(len(self)), member)
+        return self
+
+    def extend(self, members: Iterable[Any]) -> "ListContainer":
+        """Adds members at the end. Raises TypeError for what cannot be iterated."""
+        for member in list(members):
+            self.append(member)
+        return self
+
+
+class Sequential(ListContainer):
+    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
+    OrderedDict of modules by name.
+
+        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
+    """
+
+    def __init__(self, *modules: Any):
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
+            for name, module in modules[0].items():
+                self.register_module(name, module)
+        else:
+            self.extend(modules)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return super().__getitem__(index)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+
+class ModuleList(ListContainer):
+    """A list of modules, for a forward that goes through them in its own way."""
+
+    def __init__(self, modules: Iterable[Module] | None = None):
+        super().__init__()
+        self.extend(() if modules is None else modules)
+
+    def __repr__(self) -> str:
+        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
+        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
+            first, *rest = [number for number, _ in equal]
+            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
+            parts.append(several or (str(first), text))
+        return module_text(self, parts)
+
+
+class DictContainer(Container, MutableMapping):
+    """What dictionaries of members have in common: the methods of a dict.
+
+    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
+    """
+
+    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return self._members[key]
+
+    def __setitem__(self, key: str, member: Any) -> None:
+        self._register(self._store, key, member)
+
+    def __delitem__(self, key: str) -> None:
+        del self._members[key]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+
+class ModuleDict(DictContainer):
+    """Modules by name, for a forward that chooses among them."""
+
+    def __init__(self, modules: Any = None):
+        super().__init__()
+        self.update({} if modules is None else modules)
+
+
 if __name__ == "__main__":
+    from tinytorch.core.dtype import int64
+    from tinytorch.nn.parameter import Parameter
+
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen."""
+        """y = factor * x, and counts the rows that it has seen in training."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
             self.register_buffer("seen", tensor(0))
-            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
-            self.seen, self.scratch = self.seen + len(x), x
+            if self.training:
+                self.seen = self.seen + len(x)
             return x * self.factor
+
+        def extra_repr(self):
+            return f"factor={self.factor.item()}"
 
     class Tanh(Module):
         def forward(self, x):
             return x.tanh()
 
-    class Net(Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
-
-        def forward(self, x):
-            return self.b(self.bend(self.a(x)))
-
-    net, x = Net(), tensor([[0.5]])
-    net(x)
-    state = {name: value.clone() for name, value in net.state_dict().items()}
-    print({name: value.tolist() for name, value in state.items()})
-    # -> {'a.factor': [2.0], 'a.seen': 1, 'b.factor': [10.0], 'b.seen': 1}
-    held = net.a.factor  # as an optimizer would
-    held.data.fill_(7.0)
-    net(x)
-
+    net, x = Sequential(Scale(2.0), Tanh(), Scale(0.1)), tensor([[1.0], [2.0]])
+    net[0].seen = tensor(2049)
+    print("converted as well:", net[0].seen.to(float16).long().item())  # -> converted as well: 2048
+    net.half()
+    print(net[0].factor.dtype, net[0].seen.dtype, net[0].seen.item())
+    # -> tinytorch.float16 tinytorch.int64 2049
+    print(net.double()(x.double()).dtype, net.float()(x).dtype)
+    # -> tinytorch.float64 tinytorch.float32
     try:
-        net.a.factor = state["a.factor"]
+        net.to(int64)
     except TypeError as error:
         print(error)
-    # -> cannot assign 'Tensor' as parameter 'factor', which it is not
-    net.a.factor = Parameter(state["a.factor"].clone())
-    print("a new object:", net.a.factor.item(), "and the optimizer's", held.item())
-    # -> a new object: 2.0 and the optimizer's 7.0
+    # -> Module.to only accepts floating point, not tinytorch.int64
+    print(net.cpu()[0].factor.device)  # -> cpu
+    try:
+        net.type(float16)  # asks each tensor for its own type(), which step 81q adds
+    except AttributeError as error:
+        print(error)
+    # -> 'Tensor' object has no attribute 'type'
 
-    net.a.factor = held
-    net.load_state_dict(state)
-    print("the same object:", net.a.factor.item(), net.a.factor is held, net.a.seen.item())
-    # -> the same object: 2.0 True 1
-
-    # Another network, of another type, takes the numbers and keeps its type.
-    other = Net().double()
-    other.load_state_dict(state)
-    print(other.a.factor.dtype, f"{other(x.double()).item():.4f} = {net(x).item():.4f}")
-    # -> tinytorch.float64 7.6159 = 7.6159
-
-    # Once a buffer that was left out, now a parameter: it is kept.
-    net.bend.register_buffer("slope", tensor([1.0]), persistent=False)
-    print("bend.slope" in net.state_dict())  # -> False
-    net.bend.slope = Parameter(tensor([1.0]))
-    print("bend.slope" in net.state_dict())  # -> True
+    # The sizes alone, and the GPU.
+    net.to_empty(device="cpu")
+    print(net[0].factor.shape)  # -> tinytorch.Size([1])
+    try:
+        found = net.cuda()[0].factor.device
+    except (RuntimeError, AssertionError):
+        found = "no GPU"
+    print("cuda() finds", found)  # -> cuda() finds ...

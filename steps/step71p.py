@@ -1,28 +1,30 @@
-"""Step 71p: load_state_dict: reporting all mismatches
+"""Step 71p: load_state_dict: restoring a state
 
-A state from another program rarely fits at the first attempt: a layer has another name, a size has
-changed. load_state_dict of step 71o stops with a KeyError at the first missing name. It ignores
-names that the network does not have. And for a value of another shape the error does not name the
-parameter. The demo begins with these three cases.
+state_dict() returns the state of a network (step 71g). Now we load it: into the same network after
+an experiment, or into a new one in another process. Two obvious ways fail, and the demo shows both.
+Assigning a tensor to the name of a parameter is refused. Assigning a new Parameter works, but an
+optimizer that was created before goes on updating the old one.
 
-So the walk raises nothing. It collects the faults, and at the end one error lists them all:
+The solution is that of step 71n: the objects stay, and their content changes. load_state_dict walks
+through the tree with the names of state_dict, and copies
 
-    missing       the network has the name, the state does not
-    unexpected    the state has the name, the network does not
-    mismatch      both have it, with different shapes; or the value is not a tensor
+    state[name]  ->  the memory of the parameter or buffer with that name
 
-With strict=False missing and unexpected names are not errors; they are returned. So a network with
-a new last layer can load all the others. Shapes that differ are always an error.
+It needs no_grad, because a parameter must not be written in place while history is recorded. The
+value is converted to the type and device of the member: a network on the GPU stays there.
 
-The trap: the values that fit are loaded even if the call raises an error. (PyTorch does the same,
-with the same messages.)
+Both directions now use the same list, _own_state. This also fixes a fault: a name that was once a
+non-persistent buffer was left out of the state even after it became a parameter.
 
-Changed: Module.load_state_dict. New: load_member, _IncompatibleKeys.
-Try: change the order of the two words in `for keys, word in ...`, and look at the message.
+The trap of step 71g again: a state without clone() is the network's own memory, and loading it
+changes nothing.
+
+Changed: Module.state_dict. New: _own_state, load_state_dict. Moved: the containers, to
+tinytorch/nn/container.py.
+Try: keep `state` instead of a clone, and see which promise breaks.
 """
 
 import importlib
-from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -51,29 +53,6 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
 def converter(to: DType | str) -> Callable[["Module"], "Module"]:
     """The method that brings a module to a type or a device, such as module.double()."""
     return lambda self: self.to(to)
-
-
-class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """The result of load_state_dict: names without a value, and values without a name."""
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return super().__repr__()
-
-
-def load_member(key: str, members: dict, name: str, state: Mapping) -> list[str]:
-    """Copies state[key] into a parameter or buffer. What is wrong, if something is, is the
-    answer."""
-    member, value = members[name], state[key]
-    if not isinstance(value, Tensor):
-        return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
-    if value.shape != member.shape:
-        found = f"copying a param with shape {value.shape} from checkpoint"
-        return [f"size mismatch for {key}: {found}, the shape in current model is {member.shape}."]
-    with no_grad():
-        assign(member, value.to(device=member.device, dtype=member.dtype))
-    return []
 
 
 class Module(Members):
@@ -188,30 +167,13 @@ class Module(Members):
                 state[f"{path}.{name}" if path else name] = members[name].detach()
         return state
 
-    def load_state_dict(self, state_dict: Mapping, strict=True) -> _IncompatibleKeys:
-        """Copies the values of a state_dict into the parameters and buffers with the same names.
-
-        RuntimeError that lists all missing and unexpected names (not with strict=False) and all
-        shapes that differ.
-        """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        missing, unexpected, errors = [], list(state_dict), []
+    def load_state_dict(self, state_dict: Mapping) -> None:
+        """Copies the values of a state_dict into the parameters and buffers with the same names."""
         for path, module in self.named_modules(remove_duplicate=False):
             for members, name in module._own_state():
-                if (key := f"{path}.{name}" if path else name) in state_dict:
-                    errors += load_member(key, members, name, state_dict)
-                    unexpected.remove(key)
-                else:
-                    missing.append(key)
-        for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
-            if strict and keys:
-                listed = ", ".join(f'"{key}"' for key in keys)
-                errors.insert(0, f"{word} key(s) in state_dict: {listed}. ")
-        if errors:
-            start = f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
-            raise RuntimeError(start + "\n\t".join(errors))
-        return _IncompatibleKeys(missing, unexpected)
+                member, value = members[name], state_dict[f"{path}.{name}" if path else name]
+                with no_grad():
+                    assign(member, value.to(device=member.device, dtype=member.dtype))
 
     # Its text.
 
@@ -240,13 +202,16 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")
 
     class Scale(Module):
-        """y = factor * x."""
+        """y = factor * x, and counts the rows that it has seen."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
+            self.register_buffer("seen", tensor(0))
+            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
+            self.seen, self.scratch = self.seen + len(x), x
             return x * self.factor
 
     class Tanh(Module):
@@ -261,49 +226,37 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.b(self.bend(self.a(x)))
 
-    class Wide(Net):
-        def __init__(self):
-            super().__init__()
-            self.a.factor = Parameter(tensor([1.0, 2.0, 3.0]))
+    net, x = Net(), tensor([[0.5]])
+    net(x)
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    print({name: value.tolist() for name, value in state.items()})
+    # -> {'a.factor': [2.0], 'a.seen': 1, 'b.factor': [10.0], 'b.seen': 1}
+    held = net.a.factor  # as an optimizer would
+    held.data.fill_(7.0)
+    net(x)
 
-    # The walk of step 71o, by hand: a name that is missing, one too many, and another shape.
-    def copied(net, state):
-        for name, param in net.named_parameters():
-            with no_grad():
-                assign(param, state[name])
-        return "no complaint"
-
-    state = Net().state_dict()
-    for net, tried in ((Net(), {}), (Net(), state | {"c": 0}), (Wide(), state)):
-        try:
-            answer = copied(net, tried)
-        except (KeyError, RuntimeError) as error:
-            answer = f"{type(error).__name__}: {error}"
-        print(answer)
-    # -> KeyError: 'a.factor'
-    # -> no complaint
-    # -> RuntimeError: output with shape [3] doesn't match the broadcast shape [1]
-
-    net = Net()
-    print(net.load_state_dict(state))  # -> <All keys matched successfully>
-    state["c.factor"] = state.pop("a.factor")
-    print(net.load_state_dict(state, strict=False))
-    # -> _IncompatibleKeys(missing_keys=['a.factor'], unexpected_keys=['c.factor'])
-    state["b.factor"] = tensor([1.0, 2.0])
     try:
-        net.load_state_dict(state)
-    except RuntimeError as error:
+        net.a.factor = state["a.factor"]
+    except TypeError as error:
         print(error)
-    # -> Error(s) in loading state_dict for Net:
-    # ->     Missing key(s) in state_dict: "a.factor".
-    # ->     Unexpected key(s) in state_dict: "c.factor".
-    # ->     size mismatch for b.factor: copying a param with shape tinytorch.Size([2]) from ...
-    for wrong in ([1.0], {"a.factor": 1.0, "b.factor": tensor([5.0])}):
-        try:
-            net.load_state_dict(wrong)
-        except (TypeError, RuntimeError) as error:
-            print(str(error).splitlines()[-1].strip())
-    # -> Expected state_dict to be dict-like, got <class 'list'>.
-    # -> While copying the parameter named "a.factor", expected Tensor, got <class 'float'>
-    print("what fits is loaded all the same:", net.b.factor.item())
-    # -> what fits is loaded all the same: 5.0
+    # -> cannot assign 'Tensor' as parameter 'factor', which it is not
+    net.a.factor = Parameter(state["a.factor"].clone())
+    print("a new object:", net.a.factor.item(), "and the optimizer's", held.item())
+    # -> a new object: 2.0 and the optimizer's 7.0
+
+    net.a.factor = held
+    net.load_state_dict(state)
+    print("the same object:", net.a.factor.item(), net.a.factor is held, net.a.seen.item())
+    # -> the same object: 2.0 True 1
+
+    # Another network, of another type, takes the numbers and keeps its type.
+    other = Net().double()
+    other.load_state_dict(state)
+    print(other.a.factor.dtype, f"{other(x.double()).item():.4f} = {net(x).item():.4f}")
+    # -> tinytorch.float64 7.6159 = 7.6159
+
+    # Once a buffer that was left out, now a parameter: it is kept.
+    net.bend.register_buffer("slope", tensor([1.0]), persistent=False)
+    print("bend.slope" in net.state_dict())  # -> False
+    net.bend.slope = Parameter(tensor([1.0]))
+    print("bend.slope" in net.state_dict())  # -> True

@@ -1,31 +1,28 @@
-"""Step 71q: State dicts: customizing one module
+"""Step 71q: load_state_dict: reporting all mismatches
 
-state_dict and load_state_dict of step 71p treat all modules alike. But a module may need its own
-rules. Its parameter had another name last year, and old files still use that name. Or it has to
-save something that is not a tensor, such as a vocabulary.
+A state from another program rarely fits at the first attempt: a layer has another name, a size has
+changed. load_state_dict of step 71p stops with a KeyError at the first missing name. It ignores
+names that the network does not have. And for a value of another shape the error does not name the
+parameter. The demo begins with these three cases.
 
-So both directions call a method of each module, which a subclass can extend:
+So the walk raises nothing. It collects the faults, and at the end one error lists them all:
 
-    state_dict(destination, prefix)     calls _save_to_state_dict, then state_dict of the parts
-    load_state_dict                     calls _load_from_state_dict of each module
+    missing       the network has the name, the state does not
+    unexpected    the state has the name, the network does not
+    mismatch      both have it, with different shapes; or the value is not a tensor
 
-The prefix is the path so far, "body.first."; the keys of the module begin with it. All calls add to
-the same destination and to the same lists of faults. OrderedDict(state_dict) makes a copy, because
-a module may rename keys in it; the caller's state does not change.
+With strict=False missing and unexpected names are not errors; they are returned. So a network with
+a new last layer can load all the others. Shapes that differ are always an error.
 
-Two options are new. keep_vars=True returns the parameters themselves. assign=True replaces the
-members by the tensors of the state instead of copying, so the type comes from the file. The trap:
-an optimizer that was created before holds the old ones.
+The trap: the values that fit are loaded even if the call raises an error. (PyTorch does the same,
+with the same messages.)
 
-(The names with an underscore and the seven arguments are PyTorch's, because programs override these
-methods.)
-
-Changed: state_dict, load_state_dict, load_member. New: _save_to_state_dict, _load_from_state_dict.
-Try: in Renamed leave out super()'s call, and read the message.
+Changed: Module.load_state_dict. New: load_member, _IncompatibleKeys.
+Try: change the order of the two words in `for keys, word in ...`, and look at the message.
 """
 
 import importlib
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -65,21 +62,15 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
         return super().__repr__()
 
 
-def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool) -> list[str]:
-    """Copies state[key] into a parameter or buffer, or puts it there `itself`. What is wrong, if
-    something is, is the answer."""
+def load_member(key: str, members: dict, name: str, state: Mapping) -> list[str]:
+    """Copies state[key] into a parameter or buffer. What is wrong, if something is, is the
+    answer."""
     member, value = members[name], state[key]
     if not isinstance(value, Tensor):
         return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
     if value.shape != member.shape:
         found = f"copying a param with shape {value.shape} from checkpoint"
         return [f"size mismatch for {key}: {found}, the shape in current model is {member.shape}."]
-    if itself:
-        if isinstance(member, Parameter):
-            value = value if isinstance(value, Parameter) else Parameter(value, False)
-            value.requires_grad_(member.requires_grad)
-        members[name] = value
-        return []
     with no_grad():
         assign(member, value.to(device=member.device, dtype=member.dtype))
     return []
@@ -188,49 +179,31 @@ class Module(Members):
                 if member is not None and name not in left_out:
                     yield members, name
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
-        """What the module itself adds to a state_dict."""
-        for members, name in self._own_state():
-            destination[prefix + name] = members[name] if keep_vars else members[name].detach()
-
-    def state_dict(self, destination=None, prefix: str = "", keep_vars: bool = False) -> dict:
+    def state_dict(self) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned. With keep_vars they are the parameters."""
-        state = OrderedDict() if destination is None else destination
-        self._save_to_state_dict(state, prefix, keep_vars)
-        for name, module in self._modules.items():  # each is asked: a part may add to its state
-            if module is not None:
-                module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        that is to stay as it is has to be cloned."""
+        state = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            for members, name in module._own_state():
+                state[f"{path}.{name}" if path else name] = members[name].detach()
         return state
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ) -> None:
-        """Takes what belongs to the module itself, the names that begin with `prefix` and have no
-        further point, and adds to the lists what is wrong. A subclass may rename keys before."""
-        own = {name: members for members, name in self._own_state()}
-        for name, members in own.items():
-            if (key := prefix + name) in state_dict:
-                error_msgs += load_member(key, members, name, state_dict, local_metadata["assign"])
-            elif strict:
-                missing_keys.append(key)
-        for key in state_dict if strict else ():
-            first, *more = key.removeprefix(prefix).split(".")
-            if key.startswith(prefix) and first not in (self._modules if more else own):
-                unexpected_keys.append(key)
-
-    def load_state_dict(self, state_dict: Mapping, strict=True, assign=False) -> _IncompatibleKeys:
+    def load_state_dict(self, state_dict: Mapping, strict=True) -> _IncompatibleKeys:
         """Copies the values of a state_dict into the parameters and buffers with the same names.
 
-        With assign=True the tensors themselves take their place. RuntimeError that lists all
-        missing and unexpected names (not with strict=False) and all shapes that differ.
+        RuntimeError that lists all missing and unexpected names (not with strict=False) and all
+        shapes that differ.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
+        missing, unexpected, errors = [], list(state_dict), []
         for path, module in self.named_modules(remove_duplicate=False):
-            arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
-            module._load_from_state_dict(*arguments, errors)
+            for members, name in module._own_state():
+                if (key := f"{path}.{name}" if path else name) in state_dict:
+                    errors += load_member(key, members, name, state_dict)
+                    unexpected.remove(key)
+                else:
+                    missing.append(key)
         for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
             if strict and keys:
                 listed = ", ".join(f'"{key}"' for key in keys)
@@ -267,16 +240,13 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen."""
+        """y = factor * x."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
-            self.register_buffer("seen", tensor(0))
-            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
-            self.seen, self.scratch = self.seen + len(x), x
             return x * self.factor
 
     class Tanh(Module):
@@ -291,48 +261,49 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.b(self.bend(self.a(x)))
 
-    class Renamed(Scale):
-        """A Scale whose factor was called weight, and which keeps a word as well."""
+    class Wide(Net):
+        def __init__(self):
+            super().__init__()
+            self.a.factor = Parameter(tensor([1.0, 2.0, 3.0]))
 
-        word = "new"
+    # The walk of step 71p, by hand: a name that is missing, one too many, and another shape.
+    def copied(net, state):
+        for name, param in net.named_parameters():
+            with no_grad():
+                assign(param, state[name])
+        return "no complaint"
 
-        def _save_to_state_dict(self, destination, prefix, keep_vars):
-            super()._save_to_state_dict(destination, prefix, keep_vars)
-            destination[prefix + "word"] = self.word
-
-        def _load_from_state_dict(self, state_dict, prefix, *others):
-            if prefix + "weight" in state_dict:
-                state_dict[prefix + "factor"] = state_dict.pop(prefix + "weight")
-            self.word = state_dict.pop(prefix + "word", self.word)
-            super()._load_from_state_dict(state_dict, prefix, *others)
+    state = Net().state_dict()
+    for net, tried in ((Net(), {}), (Net(), state | {"c": 0}), (Wide(), state)):
+        try:
+            answer = copied(net, tried)
+        except (KeyError, RuntimeError) as error:
+            answer = f"{type(error).__name__}: {error}"
+        print(answer)
+    # -> KeyError: 'a.factor'
+    # -> no complaint
+    # -> RuntimeError: output with shape [3] doesn't match the broadcast shape [1]
 
     net = Net()
-    net.a = Renamed(2.0)
-    state = net.state_dict()
-    print(list(state), state["a.word"])
-    # -> ['a.factor', 'a.seen', 'a.word', 'b.factor', 'b.seen'] new
-    old = {
-        "a.weight": tensor([5.0]),
-        "a.word": "old",
-        "a.seen": tensor(3),
-        "b.factor": tensor([6.0]),
-    }
-    print(net.load_state_dict(old, strict=False), net.a.factor.item(), net.a.word)
-    # -> _IncompatibleKeys(missing_keys=['b.seen'], unexpected_keys=[]) 5.0 old
-    print("the caller's is as it was:", list(old)[0])  # -> the caller's is as it was: a.weight
-    old["c.factor"] = old["a.more"] = tensor([1.0])
+    print(net.load_state_dict(state))  # -> <All keys matched successfully>
+    state["c.factor"] = state.pop("a.factor")
+    print(net.load_state_dict(state, strict=False))
+    # -> _IncompatibleKeys(missing_keys=['a.factor'], unexpected_keys=['c.factor'])
+    state["b.factor"] = tensor([1.0, 2.0])
     try:
-        net.load_state_dict(old)
+        net.load_state_dict(state)
     except RuntimeError as error:
         print(error)
     # -> Error(s) in loading state_dict for Net:
-    # ->     Missing key(s) in state_dict: "b.seen".
-    # ->     Unexpected key(s) in state_dict: "c.factor", "a.more".
-
-    # The parameters themselves; and tensors that take their place.
-    print(net.state_dict(keep_vars=True)["b.factor"] is net.b.factor)  # -> True
-    halves = {name: value.half() for name, value in net.b.state_dict().items()}
-    held = net.b.factor
-    net.b.load_state_dict(halves, assign=True)
-    print(net.b.factor.dtype, type(net.b.factor).__name__, net.b.factor is held)
-    # -> tinytorch.float16 Parameter False
+    # ->     Missing key(s) in state_dict: "a.factor".
+    # ->     Unexpected key(s) in state_dict: "c.factor".
+    # ->     size mismatch for b.factor: copying a param with shape tinytorch.Size([2]) from ...
+    for wrong in ([1.0], {"a.factor": 1.0, "b.factor": tensor([5.0])}):
+        try:
+            net.load_state_dict(wrong)
+        except (TypeError, RuntimeError) as error:
+            print(str(error).splitlines()[-1].strip())
+    # -> Expected state_dict to be dict-like, got <class 'list'>.
+    # -> While copying the parameter named "a.factor", expected Tensor, got <class 'float'>
+    print("what fits is loaded all the same:", net.b.factor.item())
+    # -> what fits is loaded all the same: 5.0

@@ -1,26 +1,27 @@
-"""Step 71r: Forward hooks: looking into a network
+"""Step 71r: State dicts: customizing one module
 
-A network returns a wrong result. Which of its parts is to blame? We want to see the input and the
-output of each part, without a print in every forward, and without changing code written by others.
+state_dict and load_state_dict of step 71q treat all modules alike. But a module may need its own
+rules. Its parameter had another name last year, and old files still use that name. Or it has to
+save something that is not a tensor, such as a vocabulary.
 
-That is why we call the module and not its forward. A hook is a function of yours that the call
-runs before or after forward:
+So both directions call a method of each module, which a subclass can extend:
 
-    register_forward_pre_hook    hook(module, args)            before forward; may replace args
-    register_forward_hook        hook(module, args, output)    after it; may replace output
+    state_dict(destination, prefix)     calls _save_to_state_dict, then state_dict of the parts
+    load_state_dict                     calls _load_from_state_dict of each module
 
-The value that a hook returns replaces the args or the output; None changes nothing. Registering
-returns a handle (step 51e): handle.remove() removes the hook, and so does the end of a `with`.
+The prefix is the path so far, "body.first."; the keys of the module begin with it. All calls add to
+the same destination and to the same lists of faults. OrderedDict(state_dict) makes a copy, because
+a module may rename keys in it; the caller's state does not change.
 
-Most modules have no hooks. So __call__ checks for them first, and the slower path is a method of
-its own.
+Two options are new. keep_vars=True returns the parameters themselves. assign=True replaces the
+members by the tensors of the state instead of copying, so the type comes from the file. The trap:
+an optimizer that was created before holds the old ones.
 
-The traps: net.forward(x) calls no hooks. And the loops run over a copy of the list, because a hook
-may remove itself while it runs. (Names and arguments are PyTorch's.)
+(The names with an underscore and the seven arguments are PyTorch's, because programs override these
+methods.)
 
-Changed: Module.__init__, __call__. New: make_tuple, _call_with_hooks, register_forward_pre_hook,
-register_forward_hook.
-Try: a hook that returns nothing but changes args[0] in place. What does the caller see?
+Changed: state_dict, load_state_dict, load_member. New: _save_to_state_dict, _load_from_state_dict.
+Try: in Renamed leave out super()'s call, and read the message.
 """
 
 import importlib
@@ -29,18 +30,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
-
-
-def make_tuple(value: Any) -> tuple:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -97,8 +94,6 @@ class Module(Members):
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward".split():
-            self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
 
@@ -263,29 +258,7 @@ class Module(Members):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks:
-            return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
-
-    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args)
-            if answer is not None:
-                args = make_tuple(answer)
-        output = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            answer = hook(self, args, output)
-            output = output if answer is None else answer
-        return output
-
-    def register_forward_pre_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, args) before each forward; what it returns takes the place of
-        args."""
-        return self._forward_pre_hooks.add(hook)
-
-    def register_forward_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, args, output) after each forward; what it returns is the output."""
-        return self._forward_hooks.add(hook)
 
 
 if __name__ == "__main__":
@@ -294,13 +267,16 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")
 
     class Scale(Module):
-        """y = factor * x."""
+        """y = factor * x, and counts the rows that it has seen."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
+            self.register_buffer("seen", tensor(0))
+            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
+            self.seen, self.scratch = self.seen + len(x), x
             return x * self.factor
 
     class Tanh(Module):
@@ -315,38 +291,48 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.b(self.bend(self.a(x)))
 
-    net, x = Net(), tensor([[0.5]])
+    class Renamed(Scale):
+        """A Scale whose factor was called weight, and which keeps a word as well."""
 
-    # What every part gets and gives.
-    def shapes(module, args, output):
-        name = type(module).__name__
-        print(f"{name}: {list(args[0].shape)} -> {list(output.shape)}, {output.item():.4f}")
+        word = "new"
 
-    handles = [part.register_forward_hook(shapes) for part in net.children()]
-    net(x)
-    # -> Scale: [1, 1] -> [1, 1], 1.0000
-    # -> Tanh: [1, 1] -> [1, 1], 0.7616
-    # -> Scale: [1, 1] -> [1, 1], 7.6159
-    for handle in handles:
-        handle.remove()
-    net(x)  # no hook, no output
+        def _save_to_state_dict(self, destination, prefix, keep_vars):
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+            destination[prefix + "word"] = self.word
 
-    # Replacing: the input of the whole, the output of a part.
-    with net.register_forward_pre_hook(lambda module, args: args[0] * 0):
-        print("the input replaced:", net(x).item())
-    # -> the input replaced: 0.0
-    with net.bend.register_forward_hook(lambda module, args, output: output * 0 + 1):
-        print("the output of Tanh replaced:", net(x).item())
-    # -> the output of Tanh replaced: 10.0
-    with net.register_forward_hook(lambda module, args, output: output * 0):
-        print(f"called: {net(x).item()}, its forward called: {net.forward(x).item():.4f}")
-    # -> called: 0.0, its forward called: 7.6159
+        def _load_from_state_dict(self, state_dict, prefix, *others):
+            if prefix + "weight" in state_dict:
+                state_dict[prefix + "factor"] = state_dict.pop(prefix + "weight")
+            self.word = state_dict.pop(prefix + "word", self.word)
+            super()._load_from_state_dict(state_dict, prefix, *others)
 
-    # Once, then it removes itself.
-    def once(module, args):
-        print("once")
-        handle.remove()
+    net = Net()
+    net.a = Renamed(2.0)
+    state = net.state_dict()
+    print(list(state), state["a.word"])
+    # -> ['a.factor', 'a.seen', 'a.word', 'b.factor', 'b.seen'] new
+    old = {
+        "a.weight": tensor([5.0]),
+        "a.word": "old",
+        "a.seen": tensor(3),
+        "b.factor": tensor([6.0]),
+    }
+    print(net.load_state_dict(old, strict=False), net.a.factor.item(), net.a.word)
+    # -> _IncompatibleKeys(missing_keys=['b.seen'], unexpected_keys=[]) 5.0 old
+    print("the caller's is as it was:", list(old)[0])  # -> the caller's is as it was: a.weight
+    old["c.factor"] = old["a.more"] = tensor([1.0])
+    try:
+        net.load_state_dict(old)
+    except RuntimeError as error:
+        print(error)
+    # -> Error(s) in loading state_dict for Net:
+    # ->     Missing key(s) in state_dict: "b.seen".
+    # ->     Unexpected key(s) in state_dict: "c.factor", "a.more".
 
-    handle = net.register_forward_pre_hook(once)
-    net(x)  # -> once
-    print(f"{net(x).item():.4f}")  # -> 7.6159
+    # The parameters themselves; and tensors that take their place.
+    print(net.state_dict(keep_vars=True)["b.factor"] is net.b.factor)  # -> True
+    halves = {name: value.half() for name, value in net.b.state_dict().items()}
+    held = net.b.factor
+    net.b.load_state_dict(halves, assign=True)
+    print(net.b.factor.dtype, type(net.b.factor).__name__, net.b.factor is held)
+    # -> tinytorch.float16 Parameter False

@@ -1,25 +1,26 @@
-"""Step 71s: Forward hooks with keyword arguments; load hooks
+"""Step 71s: Forward hooks: looking into a network
 
-Step 71r lacks three things. A hook cannot run before a hook that was registered earlier. A module
-that is called with keyword arguments, f(x, mask=m), passes only x to its hooks: the demo begins
-with that. And renaming the keys of an older file takes a subclass, such as Renamed of step 71q; a
-hook could do it from outside.
+A network returns a wrong result. Which of its parts is to blame? We want to see the input and the
+output of each part, without a print in every forward, and without changing code written by others.
 
-    prepend=True          the hook runs before those already registered
-    with_kwargs=True      hook(module, args, kwargs), and it may return both
-    register_load_state_dict_pre_hook     hook(module, state_dict, prefix, ...) before each load
+That is why we call the module and not its forward. A hook is a function of yours that the call
+runs before or after forward:
 
-A dictionary keeps insertion order, and cannot insert a key in front. But a key that is removed and
-added again comes last. So add_hook adds the new hook and then moves all the others behind it.
+    register_forward_pre_hook    hook(module, args)            before forward; may replace args
+    register_forward_hook        hook(module, args, output)    after it; may replace output
 
-with_kwargs belongs to the hook, so the dictionary holds pairs (hook, with_kwargs).
+The value that a hook returns replaces the args or the output; None changes nothing. Registering
+returns a handle (step 51e): handle.remove() removes the hook, and so does the end of a `with`.
 
-The trap: the load hook gets the whole state. The keys of its module begin with `prefix`. (PyTorch
-has an older form with an underscore, which does not pass the module.)
+Most modules have no hooks. So __call__ checks for them first, and the slower path is a method of
+its own.
 
-Changed: _call_with_hooks, the two register methods, load_state_dict. New: add_hook,
-register_load_state_dict_pre_hook.
-Try: register three hooks with prepend=True. In which order do they run?
+The traps: net.forward(x) calls no hooks. And the loops run over a copy of the list, because a hook
+may remove itself while it runs. (Names and arguments are PyTorch's.)
+
+Changed: Module.__init__, __call__. New: make_tuple, _call_with_hooks, register_forward_pre_hook,
+register_forward_hook.
+Try: a hook that returns nothing but changes args[0] in place. What does the caller see?
 """
 
 import importlib
@@ -28,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks, RemovableHandle
+from tinytorch.autograd.hooks import Hooks
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
@@ -40,15 +41,6 @@ from tinytorch.ops.creation import empty_like
 
 def make_tuple(value: Any) -> tuple:
     return value if isinstance(value, tuple) else (value,)
-
-
-def add_hook(hooks: Hooks, hook: Any, prepend: bool) -> RemovableHandle:
-    """Registers a hook after those that are there, or before them (prepend)."""
-    others = list(hooks) if prepend else []
-    handle = hooks.add(hook)
-    for key in others:  # a dict has an order: what is taken out and put back comes last
-        hooks[key] = hooks.pop(key)
-    return handle
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -105,7 +97,7 @@ class Module(Members):
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward load_state_dict_pre".split():
+        for name in "forward_pre forward".split():
             self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
@@ -243,8 +235,6 @@ class Module(Members):
         state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
         for path, module in self.named_modules(remove_duplicate=False):
             arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
-            for hook in list(module._load_state_dict_pre_hooks.values()):
-                hook(module, *arguments, errors)
             module._load_from_state_dict(*arguments, errors)
         for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
             if strict and keys:
@@ -278,39 +268,24 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
     def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
-        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
+        for hook in list(self._forward_pre_hooks.values()):
+            answer = hook(self, args)
             if answer is not None:
-                args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
+                args = make_tuple(answer)
         output = self.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self._forward_hooks.values()):
-            answer = hook(self, args, *([kwargs] if with_kwargs else []), output)
+        for hook in list(self._forward_hooks.values()):
+            answer = hook(self, args, output)
             output = output if answer is None else answer
         return output
 
-    def register_forward_pre_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args) before each forward; what it returns takes the place of args.
+    def register_forward_pre_hook(self, hook: Callable) -> Any:
+        """Calls hook(module, args) before each forward; what it returns takes the place of
+        args."""
+        return self._forward_pre_hooks.add(hook)
 
-        With kwargs it is hook(module, args, kwargs), and may return both. A hook that is prepended
-        comes before those that are there.
-        """
-        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
-
-    def register_forward_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args, output) after each forward; what it returns is the output.
-
-        With kwargs it is hook(module, args, kwargs, output).
-        """
-        return add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
-
-    def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
-        the keys of an older file their new names."""
-        return add_hook(self._load_state_dict_pre_hooks, hook, False)
-
-    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> Any:
-        given = hook if with_module else lambda module, *arguments: hook(*arguments)
-        return self.register_load_state_dict_pre_hook(given)
+    def register_forward_hook(self, hook: Callable) -> Any:
+        """Calls hook(module, args, output) after each forward; what it returns is the output."""
+        return self._forward_hooks.add(hook)
 
 
 if __name__ == "__main__":
@@ -340,36 +315,38 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.b(self.bend(self.a(x)))
 
-    class Masked(Module):
-        def forward(self, x, mask=1.0):
-            return x * mask
+    net, x = Net(), tensor([[0.5]])
 
-    # Keyword arguments, hidden and shown.
-    masked, x = Masked(), tensor([[0.5]])
-    masked.register_forward_pre_hook(lambda module, args: print("sees", len(args)))
-    masked(x, mask=3.0)  # -> sees 1
+    # What every part gets and gives.
+    def shapes(module, args, output):
+        name = type(module).__name__
+        print(f"{name}: {list(args[0].shape)} -> {list(output.shape)}, {output.item():.4f}")
 
-    def doubled(module, args, kwargs):
-        print("sees", len(args), "and", kwargs)
-        return args, {"mask": kwargs["mask"] * 2}
+    handles = [part.register_forward_hook(shapes) for part in net.children()]
+    net(x)
+    # -> Scale: [1, 1] -> [1, 1], 1.0000
+    # -> Tanh: [1, 1] -> [1, 1], 0.7616
+    # -> Scale: [1, 1] -> [1, 1], 7.6159
+    for handle in handles:
+        handle.remove()
+    net(x)  # no hook, no output
 
-    masked.register_forward_pre_hook(doubled, prepend=True, with_kwargs=True)
-    masked.register_forward_hook(
-        lambda module, args, kwargs, output: print("after", kwargs), with_kwargs=True
-    )
-    print(masked(x, mask=3.0).item())
-    # -> sees 1 and {'mask': 3.0}
-    # -> sees 1
-    # -> after {'mask': 6.0}
-    # -> 3.0
+    # Replacing: the input of the whole, the output of a part.
+    with net.register_forward_pre_hook(lambda module, args: args[0] * 0):
+        print("the input replaced:", net(x).item())
+    # -> the input replaced: 0.0
+    with net.bend.register_forward_hook(lambda module, args, output: output * 0 + 1):
+        print("the output of Tanh replaced:", net(x).item())
+    # -> the output of Tanh replaced: 10.0
+    with net.register_forward_hook(lambda module, args, output: output * 0):
+        print(f"called: {net(x).item()}, its forward called: {net.forward(x).item():.4f}")
+    # -> called: 0.0, its forward called: 7.6159
 
-    # An older file had another name for Scale's factor.
-    def rename(module, state_dict, prefix, *others):
-        state_dict[prefix + "factor"] = state_dict.pop(prefix + "weight")
+    # Once, then it removes itself.
+    def once(module, args):
+        print("once")
+        handle.remove()
 
-    net, old = Net(), {"a.weight": tensor([5.0]), "b.factor": tensor([6.0])}
-    with net.a.register_load_state_dict_pre_hook(rename):
-        print(net.load_state_dict(old), net.a.factor.item())
-    # -> <All keys matched successfully> 5.0
-    handle = net.b._register_load_state_dict_pre_hook(lambda state_dict, prefix, *_: print(prefix))
-    net.load_state_dict(net.state_dict())  # -> b.
+    handle = net.register_forward_pre_hook(once)
+    net(x)  # -> once
+    print(f"{net(x).item():.4f}")  # -> 7.6159

@@ -1,27 +1,25 @@
-"""Step 71t: Backward hooks: gradients of the outputs
+"""Step 71t: Forward hooks with keyword arguments; load hooks
 
-Which part of a deep network makes the gradient vanish? A hook should see the gradient that arrives
-at a module. But backward runs after the call has ended, and it does not know modules: it walks
-through the nodes of the graph.
+Step 71s lacks three things. A hook cannot run before a hook that was registered earlier. A module
+that is called with keyword arguments, f(x, mask=m), passes only x to its hooks: the demo begins
+with that. And renaming the keys of an older file takes a subclass, such as Renamed of step 71r; a
+hook could do it from outside.
 
-So the module puts a node of its own into the graph, a Gate. In forward it returns its tensors
-unchanged. In backward it gets all gradients of the outputs at once, and calls `watch` with them:
+    prepend=True          the hook runs before those already registered
+    with_kwargs=True      hook(module, args, kwargs), and it may return both
+    register_load_state_dict_pre_hook     hook(module, state_dict, prefix, ...) before each load
 
-    x ── nodes of forward ── Gate ── y              watch(gradients of y) -> gradients that go on
+A dictionary keeps insertion order, and cannot insert a key in front. But a key that is removed and
+added again comes last. So add_hook adds the new hook and then moves all the others behind it.
 
-register_full_backward_pre_hook(hook) calls hook(module, grad_output) there: "pre", because the
-backward of the module has not begun. The gradients that the hook returns replace the others.
+with_kwargs belongs to the hook, so the dictionary holds pairs (hook, with_kwargs).
 
-A hook on a tensor (step 51e) sees one gradient. The gate sees those of all outputs of a call, and
-None for an output that got none, so materialize_grads is off. Outputs that are not tensors, or
-require no gradient, do not pass the gate: `places` are the positions of those that do, among n
-values. takes_tensors: hooks get Tensors, not arrays. plain = False: there may be several gradients.
+The trap: the load hook gets the whole state. The keys of its module begin with `prefix`. (PyTorch
+has an older form with an underscore, which does not pass the module.)
 
-The trap: a hook must return as many gradients as it got. Under no_grad there is no gate.
-
-Changed: Module.__init__, __call__, _call_with_hooks. New: Gate, through_gate, Gates,
-register_full_backward_pre_hook.
-Try: return half of the gradient in each module of a row. What reaches the first one?
+Changed: _call_with_hooks, the two register methods, load_state_dict. New: add_hook,
+register_load_state_dict_pre_hook.
+Try: register three hooks with prepend=True. In which order do they run?
 """
 
 import importlib
@@ -33,70 +31,15 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
 
 
-class Gate(Function):
-    """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
-    their `places` among n values, and answers with those that go on."""
-
-    takes_tensors = True
-    plain = False
-    materialize_grads = False
-
-    def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
-        ctx.watch, ctx.places, ctx.n = watch, places, n
-        return arrays if len(arrays) > 1 else arrays[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        given = dict(zip(ctx.places, grads, strict=True))
-        answer = ctx.watch(tuple(given.get(place) for place in range(ctx.n)))
-        return (None, None, None, *(answer[place] for place in ctx.places))
-
-
 def make_tuple(value: Any) -> tuple:
     return value if isinstance(value, tuple) else (value,)
-
-
-def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
-    """The values; those that require a gradient have passed a gate."""
-    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
-    if not places:
-        return values
-    passed = Gate.apply(watch, places, len(values), *(values[i] for i in places))
-    passed = iter(make_tuple(passed))
-    return tuple(next(passed) if i in places else x for i, x in enumerate(values))
-
-
-class Gates:
-    """The gate behind one call of a module that has backward hooks."""
-
-    def __init__(self, module: Any):
-        self.module = module
-
-    def leave(self, output: Any) -> Any:
-        """The output, behind the gate."""
-        passed = through_gate(make_tuple(output), self.at_outputs)
-        make = getattr(type(output), "_make", tuple)  # a named tuple stays one
-        return make(passed) if isinstance(output, tuple) else passed[0]
-
-    def at_outputs(self, grads: tuple) -> tuple:
-        return self.ask(self.module._backward_pre_hooks, grads)
-
-    def ask(self, hooks: Hooks, grads: tuple) -> tuple:
-        """The gradients, or what the hooks make of them. Raises RuntimeError for a wrong number."""
-        for hook in list(hooks.values()):
-            answer = hook(self.module, grads)
-            before, grads = len(grads), grads if answer is None else make_tuple(answer)
-            if len(grads) != before:
-                raise RuntimeError(f"a hook returned {len(grads)} gradients, not {before}")
-        return grads
 
 
 def add_hook(hooks: Hooks, hook: Any, prepend: bool) -> RemovableHandle:
@@ -155,26 +98,14 @@ def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool
 
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
-    `super().__init__()`, and says in `forward` what it computes:
-
-        class Scale(Module):
-            def __init__(self):
-                super().__init__()
-                self.factor = Parameter(tensor(1.0))
-
-            def forward(self, x):
-                return x * self.factor
-
-    Call the module, not its forward: the hooks are in between. Attributes that are Parameters or
-    Modules are registered; `parameters()` finds them, however deep. A plain tensor is not.
-    """
+    `super().__init__()`, and says in `forward` what it computes."""
 
     training: bool
 
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward backward_pre load_state_dict_pre".split():
+        for name in "forward_pre forward load_state_dict_pre".split():
             self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
@@ -342,22 +273,20 @@ class Module(Members):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        watched = self._backward_pre_hooks
-        if self._forward_hooks or self._forward_pre_hooks or watched:
-            return self._call_with_hooks(args, kwargs, watched)
+        if self._forward_hooks or self._forward_pre_hooks:
+            return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple, kwargs: dict, watched: Any) -> Any:
+    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
         for hook, with_kwargs in list(self._forward_pre_hooks.values()):
             answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
             if answer is not None:
                 args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
-        gates = Gates(self) if watched and state.grad_enabled else None
         output = self.forward(*args, **kwargs)
         for hook, with_kwargs in list(self._forward_hooks.values()):
             answer = hook(self, args, *([kwargs] if with_kwargs else []), output)
             output = output if answer is None else answer
-        return output if gates is None else gates.leave(output)
+        return output
 
     def register_forward_pre_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
         """Calls hook(module, args) before each forward; what it returns takes the place of args.
@@ -374,11 +303,6 @@ class Module(Members):
         """
         return add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
 
-    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> Any:
-        """Calls hook(module, grad_output) when the gradients of the outputs are known; what it
-        returns takes their place."""
-        return add_hook(self._backward_pre_hooks, hook, prepend)
-
     def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
         """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
         the keys of an older file their new names."""
@@ -393,7 +317,6 @@ if __name__ == "__main__":
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
         """y = factor * x."""
@@ -417,45 +340,36 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.b(self.bend(self.a(x)))
 
-    net, x = Net(), tensor([[0.5]])
+    class Masked(Module):
+        def forward(self, x, mask=1.0):
+            return x * mask
 
-    def arrives(module, grads):
-        print(f"{type(module).__name__}: {grads[0].item():.4f}")
+    # Keyword arguments, hidden and shown.
+    masked, x = Masked(), tensor([[0.5]])
+    masked.register_forward_pre_hook(lambda module, args: print("sees", len(args)))
+    masked(x, mask=3.0)  # -> sees 1
 
-    handles = [part.register_full_backward_pre_hook(arrives) for part in net.children()]
-    y = net(x)
-    print(type(y.grad_fn).__name__)  # -> Gate
-    y.backward()
-    # -> Scale: 1.0000
-    # -> Tanh: 10.0000
-    # -> Scale: 4.1997
-    print(f"{net.a.factor.grad.item():.4f}")  # -> 2.0999
-    for handle in handles:
-        handle.remove()
+    def doubled(module, args, kwargs):
+        print("sees", len(args), "and", kwargs)
+        return args, {"mask": kwargs["mask"] * 2}
 
-    # Twice the gradient, and no line of Tanh is changed.
-    net.zero_grad()
-    with net.bend.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 2,)):
-        net(x).backward()
-        with no_grad():
-            print(net(x).grad_fn)
-    # -> None
-    print(f"{net.a.factor.grad.item():.4f}")  # -> 4.1997
+    masked.register_forward_pre_hook(doubled, prepend=True, with_kwargs=True)
+    masked.register_forward_hook(
+        lambda module, args, kwargs, output: print("after", kwargs), with_kwargs=True
+    )
+    print(masked(x, mask=3.0).item())
+    # -> sees 1 and {'mask': 3.0}
+    # -> sees 1
+    # -> after {'mask': 6.0}
+    # -> 3.0
 
-    # Several outputs: one of them is not used, one is not a tensor.
-    class Several(Scale):
-        def forward(self, x):
-            return x * self.factor, self.factor + 1, "text"
+    # An older file had another name for Scale's factor.
+    def rename(module, state_dict, prefix, *others):
+        state_dict[prefix + "factor"] = state_dict.pop(prefix + "weight")
 
-    several = Several(3.0)
-    several.register_full_backward_pre_hook(lambda module, grads: print(grads))
-    several(x)[0].sum().backward()  # -> (tensor([[1.]]), None, None)
-    several.factor.requires_grad_(False)
-    print(several(x)[0].grad_fn)  # no gate: nothing needs a gradient  # -> None
-
-    with net.register_full_backward_pre_hook(lambda module, grads: grads * 2):
-        try:
-            net(x).backward()
-        except RuntimeError as error:
-            print(error)
-    # -> a hook returned 2 gradients, not 1
+    net, old = Net(), {"a.weight": tensor([5.0]), "b.factor": tensor([6.0])}
+    with net.a.register_load_state_dict_pre_hook(rename):
+        print(net.load_state_dict(old), net.a.factor.item())
+    # -> <All keys matched successfully> 5.0
+    handle = net.b._register_load_state_dict_pre_hook(lambda state_dict, prefix, *_: print(prefix))
+    net.load_state_dict(net.state_dict())  # -> b.

@@ -7,22 +7,17 @@ caller has never seen.
 
 So `linear` checks its operands first:
 
-    operands that are not tensors of one type     refused, by check_operands (step 62g)
+    operands that are not tensors of one type     refused, by check_operands (step 62h)
     a weight of one dimension, a number as input  matmul and + handle or refuse them
     a bias of another shape                       expand_as, whose gradient is summed again
 
 All other operands go to Addmm. For sizes that do not match, translate_error replaces NumPy's
 message by one that names the two matrices.
 
-The graph should look like PyTorch's, because programs print it and search it. There the node of a
-linear layer is that of addmm, whose first input is the bias; with more than two dimensions it is
-that of the reshape after it. next_functions and name change only what is shown; backward does not
-use them.
-
 The trap: `product + bias` would also broadcast the product to a larger bias. expand_as broadcasts
 only the bias.
 
-Changed: linear. New: Addmm.translate_error, next_functions, name.
+Changed: linear. New: Addmm.translate_error.
 Try: give linear a bias [3, 50] and rows [3, 100]. Should that be allowed? What does PyTorch say?
 """
 
@@ -80,15 +75,6 @@ class Addmm(Function):
     @classmethod
     def translate_error(cls, error: Exception, arrays: list) -> Exception:
         return MatMul.translate_error(error, [arrays[0], arrays[1].T])
-
-    @property
-    def next_functions(ctx) -> tuple:  # the bias comes first in PyTorch's addmm
-        x, weight, *bias = super().next_functions
-        return (*bias, x, weight)
-
-    def name(ctx) -> str:  # of the last of the calls that PyTorch makes
-        names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
-        return names[len(ctx.outputs[0][0]) != 2] + "Backward0"
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -161,11 +147,3 @@ if __name__ == "__main__":
     # -> TypeError: linear(): argument 1 must be Tensor, not list
     print(linear(x, weight[0]).shape, linear(x, weight, one.expand(50)).shape)
     # -> tinytorch.Size([64]) tinytorch.Size([64, 50])
-
-    # The graph, as PyTorch shows it.
-    for input, bias in ((x, None), (x, one.expand(50)), (randn(2, 3, 100), None)):
-        node = linear(input, weight, bias).grad_fn
-        print(node.name(), [n and n.name().split("::")[-1] for n, _ in node.next_functions])
-    # -> MmBackward0 [None, 'AccumulateGrad']
-    # -> AddmmBackward0 ['ExpandBackward0', None, 'AccumulateGrad']
-    # -> UnsafeViewBackward0 [None, 'AccumulateGrad']

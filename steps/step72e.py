@@ -1,24 +1,21 @@
-"""Step 72e: Linear's options; Identity, Flatten, Unflatten
+"""Step 72e: Linear: the graph that PyTorch shows
 
-Linear lacks three options. Before a normalisation the bias has no effect, because the mean is
-subtracted again, so such a layer should have no bias. A network in float64, or on a GPU, should be
-created there instead of being moved. And a print should show the sizes.
+Programs print the graph, and search it: for the node of a layer, or for the parameters behind it.
+In PyTorch a linear layer is a call of addmm(bias, x, weight.T), so the first of its next_functions
+belongs to the bias. Here it is the last, as in our forward. And our node is always named after its
+class, AddmmBackward0, where PyTorch has four names:
 
-    Linear(n, m, bias=False, device=..., dtype=...)
+    rows of x            with a bias          without
+    [n, features]        AddmmBackward0       MmBackward0
+    more dimensions      ViewBackward0        UnsafeViewBackward0
 
-register_parameter("bias", None) reserves the name (step 71e), so that forward can always pass
-self.bias.
+With more dimensions the last call is the reshape of the result, hence its name.
 
-Some layers only change shapes, because a Sequential has no code between its layers. Flatten makes
-rows of a batch of images [n, c, h, w], and Unflatten makes images of rows. Identity returns its
-input: it replaces a layer that was removed, such as the last one of a pretrained network. For that
-reason its constructor accepts any arguments.
+The trap: only what is shown changes. Backward reads ctx.edges, whose order is that of forward's
+arguments. An override of next_functions must not be used for anything else.
 
-The trap: Flatten begins at dimension 1. Dimension 0 is the batch, whose items must stay separate.
-(Names and defaults are PyTorch's.)
-
-Changed: Linear.__init__. New: Linear.extra_repr, Identity, Flatten, Unflatten.
-Try: flatten from dimension 0. Which line of the demo complains, and about what?
+New: Addmm.next_functions, Addmm.name.
+Try: take `name` away. Which lines of the demo change? And without next_functions?
 """
 
 import importlib
@@ -29,7 +26,6 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.container import Sequential
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
@@ -108,14 +104,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(Module):
     """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
-    ):
+    def __init__(self, in_features: int, out_features: int):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
-        b = Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
-        self.register_parameter("bias", b)
+        self.weight = Parameter(empty(out_features, in_features))
+        self.bias = Parameter(empty(out_features))
         self.reset_parameters()
 
     @no_grad()
@@ -128,78 +121,22 @@ class Linear(Module):
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, bias={self.bias is not None}"
-
-
-class Identity(Module):
-    """Gives back its input; takes any arguments, so that it can stand in for any layer."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__()
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input
-
-
-class Flatten(Module):
-    """Makes the dimensions from start_dim to end_dim one: [n, c, h, w] -> [n, c * h * w]."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
-
-class Unflatten(Module):
-    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
-
-    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
-        super().__init__()
-        if not all(isinstance(n, int) for n in (dim, *tuple(unflattened_size))):
-            raise TypeError(f"dim and sizes must be ints, got {dim} and {unflattened_size}")
-        self.dim, self.unflattened_size = dim, unflattened_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float64
-
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
 
-    layer = Linear(12, 4, bias=False, device="cpu", dtype=float64)
-    print(layer, layer.bias, layer.weight.dtype, len(list(layer.parameters())))
-    # -> Linear(in_features=12, out_features=4, bias=False) None tinytorch.float64 1
-    print(
-        layer(randn(5, 12, dtype=float64)).shape,
-        Linear(0, 3)(randn(2, 0)).tolist() == [[0.0] * 3] * 2,
-    )
-    # -> tinytorch.Size([5, 4]) True
+    x, weight, bias = randn(64, 100), Parameter(randn(50, 100)), Parameter(randn(50))
+    cases = ((x, None), (x, bias.expand(50)), (randn(2, 3, 100), None), (randn(2, 3, 100), bias))
+    for input, b in cases:
+        node = linear(input, weight, b).grad_fn
+        print(node.name(), [n and n.name().split("::")[-1] for n, _ in node.next_functions])
+    # -> MmBackward0 [None, 'AccumulateGrad']
+    # -> AddmmBackward0 ['ExpandBackward0', None, 'AccumulateGrad']
+    # -> UnsafeViewBackward0 [None, 'AccumulateGrad']
+    # -> ViewBackward0 ['AccumulateGrad', None, 'AccumulateGrad']
 
-    net = Sequential(Flatten(), Linear(12, 4), Unflatten(1, (2, 2)))
-    print(net)
-    # -> Sequential(
-    # ->   (0): Flatten(start_dim=1, end_dim=-1)
-    # ->   (1): Linear(in_features=12, out_features=4, bias=True)
-    # ->   (2): Unflatten(dim=1, unflattened_size=(2, 2))
-    # -> )
-    print(net(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 2, 2])
-    net[1] = Identity(12, 4, bias=False)
-    print(net[:2](randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 12])
-    try:
-        Unflatten(1, (2.0, 2))
-    except TypeError as error:
-        print(error)
-    # -> dim and sizes must be ints, got 1 and (2.0, 2)
+    # The gradients go where they belong: bias [50], weight [50, 100].
+    linear(x, weight, bias).sum().backward()
+    print(bias.grad.tolist() == [64.0] * 50, weight.grad.shape)
+    # -> True tinytorch.Size([50, 100])

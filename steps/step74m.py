@@ -1,25 +1,22 @@
-"""Step 74m: Label smoothing, and probabilities as targets
+"""Step 74m: Cross entropy: probabilities as targets
 
-A label gives one class the probability 1. Then cross_entropy has its minimum, 0, only at infinite
-logits; so the logits grow as long as training lasts, for wrong labels as well. The demo trains
-three logits and prints the largest.
+Sometimes the truth is not one class. Three people labelled an image, and two of them said "4"; or
+a small network learns what a large one answers, which is a probability for each class (this is
+called distillation). The labels of step 74l cannot say that.
 
-Label smoothing takes a share s of the probability and spreads it over all c classes (Szegedy et
-al., 2015). More generally the target may be any distribution q, for example the output of another
-network:
+The target may be any distribution q. The cross entropy is then a sum over all classes:
 
-    l = -sum over i of q_i log softmax(x)_i          smoothed: q = (1 - s) one_hot(t) + s / c
+    l = -sum over i of q_i log softmax(x)_i          q = one_hot(t) gives the loss of step 74l
 
-With integer labels the smoothed sum has two parts: (1 - s) times the loss of step 74l, plus s / c
-times the sum of all -log p. A target of the input's shape contains probabilities.
-
-Weights and padding apply to both parts, and the mean divides both by the weights of the classes.
+A target in the shape of the input contains probabilities, any other one labels. A weight of the
+classes multiplies q. The mean divides by the number of rows.
 
 The trap: a target of integers in the input's shape, such as one_hot labels, is refused.
-Probabilities must be floating-point numbers.
+Probabilities must be floating-point numbers. And no class can be ignored: a row of probabilities
+has no label to compare with ignore_index.
 
 Changed: cross_entropy.
-Try: label_smoothing=1. What does the network learn?
+Try: q = softmax(x) of the input itself. Is the loss 0?
 """
 
 import importlib
@@ -154,7 +151,6 @@ def cross_entropy(
     *,
     ignore_index: int = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
 ) -> Tensor:
     """-log of the probability that softmax(input) gives to the right class.
 
@@ -163,35 +159,21 @@ def cross_entropy(
         target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
         weight: [c]: how much a row of each class counts. The mean divides by what all count.
         ignore_index: rows of this class do not count.
-        label_smoothing: this share of the truth is spread evenly over all classes.
     Raises:
         IndexError: for a class that does not exist.
         RuntimeError, ValueError: where shapes, types or options do not fit.
     """
     reduction = check_reduction(reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     shape, rows = check_classes(input, target, weight), as_rows(input)
-    c, one = rows.array.shape[1], 1 - label_smoothing
     if target.array.shape == input.array.shape:
         if not target.is_floating_point():
             raise RuntimeError("Expected floating point type for target with class probabilities")
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
-        truth = as_rows(target) * one + label_smoothing / c
-        truth = truth if weight is None else truth * weight
+        truth = as_rows(target) if weight is None else as_rows(target) * weight
         return reduced(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
     index, counts = chosen(rows, target, weight, ignore_index)
-    loss = NllLoss.apply(rows, index, counts, reduction, shape, False)
-    if not label_smoothing:
-        return loss
-    logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
-    smooth = -logs.sum(1).masked_fill(target.reshape(-1) == ignore_index, 0)
-    if reduction == "mean" and counts is not None:
-        smooth = smooth.sum() / counts.sum()
-    else:
-        smooth = reduced(smooth.reshape(shape), reduction)
-    return loss * one + smooth * (label_smoothing / c)
+    return NllLoss.apply(rows, index, counts, reduction, shape, False)
 
 
 class NLLLoss(LossModule, function=nll_loss):
@@ -203,49 +185,36 @@ class CrossEntropyLoss(LossModule, function=cross_entropy):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
     from tinytorch.ops.nll import one_hot
 
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(steps, smoothing):
-        x = tensor([[0.0, 0.0, 0.0]], requires_grad=True)
-        for _ in range(steps):
-            x.grad = None
-            cross_entropy(x, tensor([2]), label_smoothing=smoothing).backward()
-            with no_grad():
-                x -= x.grad
-        return f"logit {x[0, 2].item():.1f}, probability {x.softmax(1)[0, 2].item():.3f}"
-
-    print("certain: ", trained(100, 0.0), "| then", trained(500, 0.0))
-    # -> certain:  logit 3.8, probability 0.993 | then logit 4.9, probability 0.999
-    print("smoothed:", trained(100, 0.1), "| then", trained(500, 0.1))
-    # -> smoothed: logit 2.2, probability 0.933 | then logit 2.2, probability 0.933
-
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
+    # Labels as probabilities: the same loss.
+    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]])
     target = tensor([0, 1, 0])
+    labels = one_hot(target, 3).float()
+    print(f"{cross_entropy(x, target).item():.5f} = {cross_entropy(x, labels).item():.5f}")
+    # -> 0.86361 = 0.86361
 
-    x = x.detach()
-    truth = one_hot(target, 3) * 0.7 + 0.1
-    smooth = cross_entropy(x, target, label_smoothing=0.3)
-    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")  # -> 1.26361 = 1.26361
-    print(f"{cross_entropy(x, truth, label_smoothing=0.5).item():.5f}")  # -> 1.73028
+    # Two of three people said class 0, the third class 1. The gradient is softmax(x) - q.
+    q = tensor([[2 / 3, 1 / 3, 0.0]])
+    one = x[:1].clone().requires_grad_()
+    cross_entropy(one, q).backward()
+    print(one.grad, (x[:1].softmax(1) - q).allclose(one.grad))
+    # -> tensor([[-0.0014, -0.0886,  0.0900]]) True
 
-    # Weights and padding.
-    weight, padded = tensor([1.0, 10.0, 1.0]), tensor([0, 1, -100])
-    print(f"{cross_entropy(x, truth, weight).item():.5f}")  # -> 2.66897
-    print(f"{cross_entropy(x, padded, weight, label_smoothing=0.3).item():.5f}")  # -> 0.28038
-    print(cross_entropy(x, padded, label_smoothing=0.3, reduction="none"))
-    # -> tensor([0.7076, 1.0134, 0.0000])
+    # Weights multiply q; each row of a batch, or each pixel, has its own loss.
+    weight = tensor([1.0, 10.0, 1.0])
+    print(f"{cross_entropy(x[:1], q, weight).item():.5f}")  # -> 4.96376
+    print(cross_entropy(x, labels, reduction="none"))
+    # -> tensor([0.4076, 0.0134, 2.1698])
     for mistake in (
-        lambda: cross_entropy(x, target, label_smoothing=2.0),
-        lambda: cross_entropy(x, truth.long()),
-        lambda: cross_entropy(x, truth, ignore_index=0),
+        lambda: cross_entropy(x, one_hot(target, 3)),
+        lambda: cross_entropy(x, labels, ignore_index=0),
     ):
         try:
             mistake()
         except RuntimeError as error:
             print(error)
-    # -> label_smoothing must be between 0.0 and 1.0. Got: 2.0
     # -> Expected floating point type for target with class probabilities
     # -> ignore_index is not supported for floating point target

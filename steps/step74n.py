@@ -1,24 +1,24 @@
-"""Step 74n: kl_div: the Kullback-Leibler divergence
+"""Step 74n: Label smoothing
 
-In step 74m the target may be a distribution q, and then the smallest possible loss is not 0 but the
-entropy of q: the toss of a coin cannot be predicted. In the demo the prediction is perfect, and
-cross_entropy returns 0.693. The divergence subtracts this minimum:
+A label gives one class the probability 1. Then cross_entropy has its minimum, 0, only at infinite
+logits; so the logits grow as long as training lasts, for wrong labels as well. The demo trains
+three logits and prints the largest.
 
-    KL(q, p) = sum of q_i (log q_i - log p_i)         0 if p = q, larger otherwise
+Label smoothing takes a share s of the probability and spreads it over all c classes (Szegedy et
+al., 2015):
 
-The gradient with respect to p is that of the cross entropy. A small network that learns from the
-outputs of a large one (distillation) is trained with it, and variational autoencoders (step 89h)
-use it.
+    q = (1 - s) one_hot(t) + s / c          minimum at softmax(x) = q, where the logits are finite
 
-kl_div takes log p, because log_softmax returns that, and it is exact for small p. log_target=True
-means that q is a logarithm, too. 0 log 0 counts as 0: (target == 0) is added inside the logarithm.
+With integer labels the loss has two parts: (1 - s) times the loss of step 74l, plus s / c times the
+sum of all -log p. A target of probabilities is smoothed directly.
 
-The traps are in the arguments. The prediction comes first, as a logarithm; the target second. The
-order matters: KL(q, p) is not KL(p, q). And "mean" divides by the number of elements; the
-definition sums over each distribution, which is "batchmean", and a warning says so.
+Weights and padding apply to both parts, and the mean divides both by the weights of the classes.
 
-New: kl_div, KLDivLoss.
-Try: leave the logarithm out. Is kl_div(p, p) still 0?
+The trap: the smallest loss is no longer 0. A loss of 0.3 may be the best possible one, so compare
+accuracies, or losses with the same s.
+
+Changed: cross_entropy.
+Try: label_smoothing=1. What does the network learn?
 """
 
 import importlib
@@ -64,27 +64,6 @@ class Softmax(FunctionModule, function=softmax, options=1):
 
 class LogSoftmax(FunctionModule, function=log_softmax, options=1):
     """log_softmax as a module."""
-
-
-@checked
-def kl_div(
-    input: Tensor,
-    target: Tensor,
-    *,
-    reduction: str = "mean",
-    log_target: bool = False,
-) -> Tensor:
-    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
-
-    "batchmean" is the sum divided by the first size, which is the mean of the definition.
-    """
-    logs = target if log_target else (target + (target == 0)).log()  # 0 log 0 is 0
-    losses = (target.exp() if log_target else target) * (logs - input)
-    if reduction == "mean":
-        warnings.warn("kl_div: by definition the mean is 'batchmean'; 'mean' is not", stacklevel=3)
-    if reduction == "batchmean":
-        return losses.sum() / (input.array.shape or (1,))[0]
-    return reduced(losses, reduction)
 
 
 def as_rows(input: Tensor) -> Tensor:
@@ -214,10 +193,6 @@ def cross_entropy(
     return loss * one + smooth * (label_smoothing / c)
 
 
-class KLDivLoss(LossModule, function=kl_div):
-    """kl_div as a module."""
-
-
 class NLLLoss(LossModule, function=nll_loss):
     """nll_loss as a module; `weight` is a buffer."""
 
@@ -227,25 +202,41 @@ class CrossEntropyLoss(LossModule, function=cross_entropy):
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.ops.nll import one_hot
+
     importlib.import_module("tinytorch.core.printing")
 
-    coin, bent = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
-    print(f"perfect, and cross_entropy says {cross_entropy(coin.log(), coin).item():.3f}")
-    # -> perfect, and cross_entropy says 0.693
-    print("kl_div says", kl_div(coin.log(), coin, reduction="batchmean").item())
-    # -> kl_div says 0.0
-    one = kl_div(bent.log(), coin, reduction="batchmean").item()
-    other = kl_div(coin.log(), bent, reduction="batchmean").item()
-    print(f"{one:.4f} is not {other:.4f}")  # -> 0.5108 is not 0.3681
-    by_hand = cross_entropy(bent.log(), coin) - cross_entropy(coin.log(), coin)
-    print(f"{by_hand.item():.4f}")  # -> 0.5108
+    def trained(steps, smoothing):
+        x = tensor([[0.0, 0.0, 0.0]], requires_grad=True)
+        for _ in range(steps):
+            x.grad = None
+            cross_entropy(x, tensor([2]), label_smoothing=smoothing).backward()
+            with no_grad():
+                x -= x.grad
+        return f"logit {x[0, 2].item():.1f}, probability {x.softmax(1)[0, 2].item():.3f}"
 
-    logs, truth = bent.log().expand(3, 2), tensor([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])
-    print(kl_div(logs, truth, reduction="none").sum(1) + 0)  # -> tensor([0.1054, 0.5108, 0.0000])
-    print(f"{KLDivLoss(reduction='batchmean')(logs, truth).item():.4f}")  # -> 0.2054
-    again = kl_div(logs, truth.clamp(min=1e-30).log(), reduction="sum", log_target=True)
-    print(f"{again.item() / 3:.4f}")  # -> 0.2054
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        print(f"{kl_div(logs, truth).item():.4f}", caught[0].message)
-    # -> 0.1027 kl_div: by definition the mean is 'batchmean'; 'mean' is not
+    print("certain: ", trained(100, 0.0), "| then", trained(500, 0.0))
+    # -> certain:  logit 3.8, probability 0.993 | then logit 4.9, probability 0.999
+    print("smoothed:", trained(100, 0.1), "| then", trained(500, 0.1))
+    # -> smoothed: logit 2.2, probability 0.933 | then logit 2.2, probability 0.933
+
+    # The smoothed label, as a distribution: the same loss.
+    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]])
+    target = tensor([0, 1, 0])
+    truth = one_hot(target, 3) * 0.7 + 0.1
+    smooth = cross_entropy(x, target, label_smoothing=0.3)
+    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")  # -> 1.26361 = 1.26361
+    print(f"{cross_entropy(x, truth, label_smoothing=0.5).item():.5f}")  # -> 1.73028
+
+    # Weights and padding.
+    weight, padded = tensor([1.0, 10.0, 1.0]), tensor([0, 1, -100])
+    print(f"{cross_entropy(x, truth, weight).item():.5f}")  # -> 2.66897
+    print(f"{cross_entropy(x, padded, weight, label_smoothing=0.3).item():.5f}")  # -> 0.28038
+    print(cross_entropy(x, padded, label_smoothing=0.3, reduction="none"))
+    # -> tensor([0.7076, 1.0134, 0.0000])
+    try:
+        cross_entropy(x, target, label_smoothing=2.0)
+    except RuntimeError as error:
+        print(error)
+    # -> label_smoothing must be between 0.0 and 1.0. Got: 2.0

@@ -1,4 +1,4 @@
-"""Step 75g: prelu: a learned slope; an autoencoder
+"""Step 75g: prelu: a learned slope
 
 The slope of leaky_relu below 0 has to be chosen: 0.01, or 0.2? The paper of step 75b learns it
 instead: the slope is a parameter, one for the layer or one for each channel.
@@ -8,17 +8,11 @@ instead: the slope is a parameter, one for the layer or one for each channel.
 It needs no Function of its own, because where and the product have derivatives. The module is
 written by hand, because it has a parameter; FunctionModule makes buffers.
 
-The last demo of stage 12 uses most of it: an autoencoder reduces 64 pixels to 8 numbers and
-restores the pixels. Its target is its input, so it needs no labels. A sigmoid at the end gives
-pixels between 0 and 1. The 8 numbers in the middle have no sigmoid: its slope is at most 1/4, so
-the encoder would learn slowly. The demo tries both.
-
 The trap: weight decay (step 76i) pulls a learned slope towards 0, that is, to relu. PyTorch's
 documentation advises against it here.
 
 New: prelu, PReLU. Moved: tinytorch/nn/init.py. tinytorch/nn/functional.py collects all functions.
-Try: --draw shows the digits and what the autoencoder makes of them. Or put a PReLU in place of each
-ReLU, and compare the errors.
+Try: learn |x| with one slope for each of the 21 numbers: PReLU(21), and x of the shape [1, 21].
 """
 
 import importlib
@@ -26,7 +20,6 @@ import importlib
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.comparison import where
@@ -66,21 +59,13 @@ class PReLU(Module):
 
 
 if __name__ == "__main__":
-    import argparse
-
     from tinytorch.core.tensor import tensor
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU, Sigmoid
-    from tinytorch.nn.container import Sequential
     from tinytorch.nn.loss import mse_loss
     from tinytorch.ops.creation import linspace
-    from tinytorch.ops.joining import cat
-    from tinytorch.ops.random import manual_seed, randn, randperm
+    from tinytorch.ops.random import manual_seed, randn
 
     importlib.import_module("tinytorch.core.printing")
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--draw", action="store_true", help="draw what the autoencoder makes")
-    draw = flags.parse_args().draw
+    manual_seed(0)
 
     # A slope that is learned: |x| is x above 0 and -x below, so it has to become -1.
     x, bend = linspace(-1, 1, 21), PReLU()
@@ -102,43 +87,3 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(error)
     # -> prelu: weight tinytorch.Size([2]) does not fit an input of tinytorch.Size([4, 3])
-
-    # The autoencoder: 64 -> 32 -> 8 -> 32 -> 64.
-    images = load_digits()[0].reshape(-1, 64)
-    nothing = (images - images.mean(0)).square().mean().item()
-
-    def autoencoder(*code_end):
-        """A trained autoencoder, with `code_end` behind its 8 numbers, and its error."""
-        manual_seed(0)
-        encoder = Sequential(Linear(64, 32), ReLU(), Linear(32, 8), *code_end)
-        decoder = Sequential(Linear(8, 32), ReLU(), Linear(32, 64), Sigmoid())
-        model = Sequential(encoder, decoder)
-        velocities = [Tensor(*param.shape).zero_() for param in model.parameters()]
-        for _ in range(30):
-            for batch in randperm(1792).reshape(-1, 64):
-                model.zero_grad()
-                mse_loss(model(images[batch]), images[batch]).backward()
-                with no_grad():
-                    for param, velocity in zip(model.parameters(), velocities, strict=True):
-                        velocity.mul_(0.9).add_(param.grad)  # momentum: step 76h
-                        param -= 2.0 * velocity
-        return model, mse_loss(model(images), images).item()
-
-    model, loss = autoencoder()
-    print(sum(param.numel() for param in model.parameters()), "numbers to learn")
-    # -> 4744 numbers to learn
-    print(f"error of the mean image {nothing:.4f}, of the autoencoder {loss:.4f}")  # -> ...
-    print("a third of it or less:", loss < nothing / 3)  # -> a third of it or less: True
-    # A known fault: a sigmoid on the code. Its slope is 1/4 at most, so the encoder learns slowly.
-    squeezed = autoencoder(Sigmoid())[1]
-    print("with a sigmoid on the code, worse:", squeezed > 1.2 * loss)
-    # -> with a sigmoid on the code, worse: True
-    if draw:
-        plt = importlib.import_module("matplotlib.pyplot")
-        shown = cat([images[:10], model(images[:10])])
-        figure, places = plt.subplots(2, 10, figsize=(10, 2.4))
-        for place, picture in zip(places.flat, shown.tolist(), strict=True):
-            rows = [picture[start : start + 8] for start in range(0, 64, 8)]
-            place.imshow(rows, cmap="gray_r", vmin=0, vmax=1)
-            place.axis("off")
-        plt.show()

@@ -1,28 +1,29 @@
-"""Step 76k: Optimizer.state_dict: stopping and resuming
+"""Step 76k: One function checks all options
 
-A machine crashes in the third night of a training. The weights were saved (state_dict, step 71f),
-so load them, make a new optimizer, and go on. But the optimizer's state is gone: with momentum, the
-velocity of each weight is zero again. In the demo, ten steps and ten more are not twenty steps.
+SGD(params, momentum=-0.9) is accepted, and moves away from the minimum; so is weight_decay=-1. Each
+number needs its test. And each option is written three times: in the signature, in its test, and in
+the dict of defaults. It is easy to forget one of them.
 
-So the optimizer's state must be saved, too. The keys of `state` are the tensors themselves, and the
-next process has other tensors. What stays the same is their order. So state_dict replaces each
-parameter by its number, and load_state_dict gives state number i to the i-th parameter:
+locals() at the beginning of a function is the dict of its arguments. So a constructor begins with
 
-    {"state": {0: {"momentum_buffer": tensor}, 1: {...}},
-     "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
+    options = checked(locals())
 
-This is why a set, which has no order, is refused (step 76c). The options are saved too, because a
-schedule may have changed them; the saved ones replace those of the constructor.
+and an option is written only in the signature. `checked` removes what is not an option: self,
+params, and __class__, which Python adds to a method that calls super(). It checks the others by
+name, with one table for all optimizers: NOT_NEGATIVE already lists the options of steps 77a to 77i.
+Its values are the words of PyTorch's messages.
 
-Entries of `state` whose keys are not tensors are saved under the same keys.
+Programs also pass options of PyTorch that do not exist here. Some of them change the result:
+amsgrad and centered change the formula, differentiable computes gradients through a step. False,
+their default, is accepted, and True is refused: ignoring it would give wrong numbers without an
+error. Others only choose among PyTorch's implementations, and are ignored.
 
-The trap: the numbers do not name the layers. If two layers of equal size have changed places in the
-program, each gets the velocity of the other, without an error.
+A rate may be a tensor. It must have one element, so that it can be compared with 0.
 
-(The form is PyTorch's. As there, the dict has the optimizer's own tensors, not copies of them.)
+The trap: locals() has to come first. A variable that is set before it would become an option.
 
-New: Optimizer.state_dict, Optimizer.load_state_dict.
-Try: let the demo load half of it: call optimizer.state.clear() after load_state_dict.
+Changed: SGD.__init__. New: NOT_NEGATIVE, NOT_SUPPORTED, checked.
+Try: write `small = lr < 1e-6` above `checked(locals())`, and print the optimizer.
 """
 
 import importlib
@@ -178,35 +179,6 @@ class Optimizer:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    def state_dict(self) -> dict[str, Any]:
-        """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
-
-        The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
-        """
-        numbers: dict[int, int] = {}
-        for group in self.param_groups:
-            for param in group["params"]:
-                numbers.setdefault(id(param), len(numbers))
-        groups = []
-        for group in self.param_groups:
-            groups.append({name: value for name, value in group.items() if name != "params"})
-            groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
-        state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
-        return {"state": state, "param_groups": groups}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a state_dict."""
-        saved, here = state_dict["param_groups"], self.param_groups
-        params, groups = {}, []
-        for theirs, ours in zip(saved, here, strict=True):
-            params.update(zip(theirs["params"], ours["params"], strict=True))
-            options = {name: value for name, value in theirs.items() if name != "params"}
-            groups.append({**options, "params": ours["params"]})
-        state: dict = defaultdict(dict)
-        for key, kept in state_dict["state"].items():
-            state[params.get(key, key)] = kept
-        self.__dict__.update({"state": state, "param_groups": groups})
-
     def __repr__(self) -> str:
         text = f"{type(self).__name__} ("
         for number, group in enumerate(self.param_groups):
@@ -256,46 +228,31 @@ class SGD(Optimizer):
 
 
 if __name__ == "__main__":
-    import copy
+    import math
 
-    from tinytorch.ops.random import manual_seed, randn
+    from tinytorch.core.tensor import tensor
 
-    def train(optimizer, steps):
-        """Steps on the sum of all squares."""
-        params = optimizer.param_groups[0]["params"]
-        for _ in range(steps):
-            optimizer.zero_grad()
-            sum((p * p).sum() for p in params).backward()
-            optimizer.step()
+    p = tensor([1.0], requires_grad=True)
+    wrong = (
+        {"momentum": -0.9},
+        {"weight_decay": math.nan},
+        {"lr": -1.0},
+        {"lr": tensor([0.1, 0.2])},
+        {"differentiable": True},
+        {"nesterov": True},
+    )
+    for options in wrong:
+        try:
+            SGD([p], **options)
+        except (ValueError, RuntimeError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> ValueError: Invalid momentum value: -0.9
+    # -> ValueError: Invalid weight_decay value: nan
+    # -> ValueError: Invalid learning rate: -1.0
+    # -> ValueError: Tensor lr must be 1-element
+    # -> RuntimeError: differentiable=True is not supported
+    # -> ValueError: Nesterov momentum requires a momentum
 
-    def fresh(values):
-        return [value.detach().clone().requires_grad_() for value in values]
-
-    manual_seed(0)
-    start = [randn(2), randn(3)]
-
-    # Twenty steps in one go.
-    whole = fresh(start)
-    train(SGD(whole, lr=0.1, momentum=0.9), 20)
-
-    # Ten steps, and then everything is written down.
-    params = fresh(start)
-    optimizer = SGD(params, lr=0.1, momentum=0.9)
-    optimizer.state["note"] = {"from": "the demo"}
-    train(optimizer, 10)
-    saved = copy.deepcopy(optimizer.state_dict())
-    print(saved["param_groups"][0]["params"])  # -> [0, 1]
-    print({number: list(state) for number, state in saved["state"].items()})
-    # -> {'note': ['from'], 0: ['momentum_buffer'], 1: ['momentum_buffer']}
-
-    # Another process has other tensors. Ten more steps, without and with the memory.
-    for with_memory in (False, True):
-        other = fresh(params)
-        optimizer = SGD(other, lr=7.0 if with_memory else 0.1, momentum=0.9)  # the saved rate wins
-        if with_memory:
-            optimizer.load_state_dict(saved)
-        train(optimizer, 10)
-        same = all(bool((a == b).all()) for a, b in zip(other, whole, strict=True))
-        print("with memory" if with_memory else "without", "- as in one go:", same)
-    # -> without - as in one go: False
-    # -> with memory - as in one go: True
+    optimizer = SGD([p], lr=tensor(0.1), momentum=0.9)
+    print(list(optimizer.defaults))
+    # -> ['lr', 'momentum', 'weight_decay', 'nesterov', 'differentiable']

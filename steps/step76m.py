@@ -1,46 +1,43 @@
-"""Step 76m: Optimizer hooks
+"""Step 76m: Loading an optimizer's state: sizes, dtypes, old files
 
-A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
-step. A tool saves the epoch with the optimizer's state. None of them should change the optimizer or
-the loop. So an optimizer has hooks, as tensors (step 51e) and modules (step 71r) have: functions
-that it calls before and after a step, a state_dict and a load_state_dict.
+The file of step 76l was written by the same program. A file may also be older, or come from another
+program:
 
-    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
+- With another number of parameters the error is "zip() argument 2 is shorter than argument 1". The
+  message should name both sizes.
+- An old file lacks an option that was added later, and the first step fails with a KeyError. The
+  option should get its default.
+- The parameters may have another dtype or device than those that were saved. So each tensor of the
+  state is converted to the dtype and device of its parameter.
+- The loaded tensors are those of the dict. If the rule writes into its state, it writes into the
+  saved dict too. So everything is copied.
+- A file without names (step 76e) would delete the names here. They stay.
 
-The value that a hook returns replaces its arguments, unless it is None. After a step there is
-nothing to replace. `registers` makes the six methods, because only the moment differs.
+`adopted` copies one value. There is an exception: a rule that counts its steps keeps the count in
+the state, as "step". Converted to float16 like its parameter, it would stop at 2048, because 2049
+is not a float16. So it keeps its own dtype. Old files contain a number, new ones a tensor: it
+becomes a tensor. (The first such rule is Adam, in step 77b; the demo has a small one.)
 
-A wrapper of `step` calls the hooks before and after it. But many programs define a subclass with a
-`step` of its own, which is not wrapped. Python calls __init_subclass__ for each new subclass, and
-there we wrap its `step`. Such a subclass may also not call __init__. So __new__, which runs before
-it, creates the dict of hooks.
+The trap: a state may contain dicts of tensors. So `adopted` calls itself.
 
-Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
-not contain the hooks, which belong to the process.
+The loaded values pass through __setstate__, the method that unpickling calls, too. A subclass may
+override it to add values of its own. (PyTorch treats "step" in the same way.)
 
-The trap: a hook may remove itself while the hooks run. So the loop runs over a copy of the list.
-
-(The names of the six methods are PyTorch's.)
-
-Changed: Optimizer.step, Optimizer.state_dict, Optimizer.load_state_dict. New: with_hooks,
-registers, and in Optimizer __new__, __init_subclass__, call_hooks, __getstate__.
-Try: remove __init_subclass__. Which line of the demo is missing?
+Changed: Optimizer.load_state_dict. New: Optimizer.adopted, Optimizer.__setstate__.
+Try: remove `and name != "step"`, and see where the demo's count stops.
 """
 
 import copy
-import functools
 import importlib
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -82,34 +79,6 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def with_hooks(step: Callable) -> Callable:
-    """`step` with the optimizer's hooks before and after it: hook(optimizer, args, kwargs).
-
-    A hook before it may return another (args, kwargs).
-    """
-
-    @functools.wraps(step)
-    def hooked(self: "Optimizer", *args: Any, **kwargs: Any) -> Any:
-        if not self._hooks:
-            return step(self, *args, **kwargs)
-        args, kwargs = self.call_hooks("before step", (self, *args), kwargs)
-        result = step(*args, **kwargs)
-        self.call_hooks("after step", args, kwargs)
-        return result
-
-    return hooked
-
-
-def registers(moment: str, says: str) -> Callable:
-    """A method of Optimizer that registers a hook for this moment."""
-
-    def register(self: "Optimizer", hook: Callable, prepend: bool = False) -> RemovableHandle:
-        return add_hook(self._hooks[moment], hook, prepend)
-
-    register.__doc__ = f"Calls {says}; a hook with prepend=True comes before those there are."
-    return register
-
-
 class Required:
     """The default of an option that has none: each group of parameters has to give it a value."""
 
@@ -147,16 +116,6 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Optimizer":
-        self = super().__new__(cls)
-        self._hooks = defaultdict(Hooks)  # also where a subclass does not call __init__
-        return self
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if "step" in vars(cls):
-            cls.step = with_hooks(cls.step)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters; what it does not say, the defaults do."""
@@ -208,7 +167,6 @@ class Optimizer:
                 elif param.grad is not None:
                     param.grad = zero_(param.grad.detach())
 
-    @with_hooks
     def step(self) -> None:
         """Moves the parameters once, along the gradients that they have now."""
         with no_grad():
@@ -224,30 +182,11 @@ class Optimizer:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    def call_hooks(self, moment: str, *values: Any) -> tuple:
-        """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
-        for hook in list(self._hooks.get(moment, {}).values()):
-            answer = hook(self, *values)
-            if answer is not None and values and moment != "after step":
-                answers = answer if isinstance(answer, tuple) else (answer,)
-                if len(answers) != len(values):
-                    raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
-                values = answers
-        return values
-
-    register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
-    register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
-    register_state_dict_pre_hook = registers("before saving", "hook(optimizer)")
-    register_state_dict_post_hook = registers("after saving", "hook(optimizer, state_dict)")
-    register_load_state_dict_pre_hook = registers("before loading", "hook(optimizer, state_dict)")
-    register_load_state_dict_post_hook = registers("after loading", "hook(optimizer)")
-
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
 
         The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
         """
-        self.call_hooks("before saving")
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for param in group["params"]:
@@ -257,7 +196,7 @@ class Optimizer:
             groups.append({name: value for name, value in group.items() if name != "params"})
             groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
         state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
-        return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
@@ -265,7 +204,6 @@ class Optimizer:
         Raises:
             ValueError: where the number of groups or their lengths differ.
         """
-        (state_dict,) = self.call_hooks("before loading", state_dict.copy())
         saved, here = state_dict["param_groups"], self.param_groups
         if len(saved) != len(here):
             raise ValueError(
@@ -290,7 +228,6 @@ class Optimizer:
         for key, kept in state_dict["state"].items():
             state[params.get(key, key)] = self.adopted(kept, params.get(key))
         self.__setstate__({"state": state, "param_groups": groups})
-        self.call_hooks("after loading")
 
     def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
         """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
@@ -301,10 +238,6 @@ class Optimizer:
         if name == "step" and not isinstance(value, Tensor):
             return tensor(float(value), dtype=float32)
         return copy.deepcopy(value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled with an optimizer: everything but the hooks."""
-        return {name: getattr(self, name) for name in ("defaults", "state", "param_groups")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -358,52 +291,57 @@ class SGD(Optimizer):
 
 
 if __name__ == "__main__":
-    w = tensor([1.0, 1.0], requires_grad=True)
-    w.grad = tensor([100.0, -0.01])
-    optimizer = SGD([w], lr=0.01)
-    optimizer.step()  # no hooks yet
+    from tinytorch.core.dtype import float16, float64
 
-    # The order of the hooks.
-    optimizer.register_step_pre_hook(lambda *_: print("second,", end=" "))
-    optimizer.register_step_pre_hook(lambda *_: print("first,", end=" "), prepend=True)
-    handle = optimizer.register_step_post_hook(lambda *_: print("after"))
-    optimizer.step()  # -> first, second, after
-    handle.remove()
+    def after_a_step(dtype=float32, **options):
+        p = tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
+        optimizer = SGD([("w", p)], momentum=0.9, **options)
+        p.grad = tensor([1.0, 1.0], dtype=dtype)
+        optimizer.step()
+        return p, optimizer
 
-    # Saving and loading: a hook adds the epoch, another one takes it out.
-    optimizer.register_state_dict_pre_hook(lambda _: print("saving"))
-    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
-    saved = optimizer.state_dict()  # -> saving
-    print(list(saved))  # -> ['state', 'param_groups', 'epoch']
-    other = SGD([w])
-    other.register_load_state_dict_pre_hook(lambda _, saved: print("epoch", saved.pop("epoch")))
-    other.register_load_state_dict_post_hook(lambda self: print("lr", self.param_groups[0]["lr"]))
+    _, optimizer = after_a_step(lr=0.5)
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["nesterov"]  # as in an old file
+    del saved["param_groups"][0]["param_names"]
+    p, other = after_a_step(float64)
     other.load_state_dict(saved)
-    # -> epoch 3
-    # -> lr 0.01
-    print("epoch" in saved)  # -> True
+    other.step()
+    state = other.state[p]["momentum_buffer"]
+    print(state.dtype, "a copy:", state.array is not saved["state"][0]["momentum_buffer"].array)
+    # -> tinytorch.float64 a copy: True
+    group = other.param_groups[0]
+    print(group["lr"], group["nesterov"], group["param_names"])  # -> 0.5 False ['w']
 
-    # What a hook before a step returns takes the place of (args, kwargs): two values.
-    other.register_step_pre_hook(lambda *_: "wrong")
-    try:
-        other.step()
-    except RuntimeError as error:
-        print(error)  # -> a hook before step returned 'wrong', which it may not
+    q = tensor([1.0], requires_grad=True)
+    for wrong in ([q, p], [{"params": q}, {"params": p}]):
+        try:
+            SGD(wrong).load_state_dict(saved)
+        except ValueError as error:
+            print(str(error).split("here")[-1])
+    # -> ) = [(1, 2)]
+    # ->  2
 
-    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
-    class Signs(Optimizer):
-        @no_grad()
-        def step(self, closure=None):
-            for param in self.param_groups[0]["params"]:
-                param -= 0.5 * param.grad.sign()
+    # A rule that counts: its steps grow smaller. In float16, 2048 + 1 is 2048.
+    class Slowing(SGD):
+        def update(self, params, group):
+            for param in params:
+                state = self.state[param]
+                state["step"] = state.get("step", 0) + 1
+                param -= group["lr"] / state["step"] * param.grad
 
-    w = tensor([1.0, 1.0], requires_grad=True)
-    w.grad = tensor([100.0, -0.01])
-    optimizer = Signs([w], {})
-    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
-    optimizer.step()  # -> [0.5, 1.5]
-
-    # A copy remembers what the original does, and is independent of it.
-    twin = copy.deepcopy(optimizer)
-    twin.step()  # the hook stayed behind: nothing is printed
-    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
+    importlib.import_module("tinytorch.core.printing")
+    p = tensor([0.0], dtype=float16, requires_grad=True)
+    p.grad = tensor([1.0], dtype=float16)
+    old = {
+        "state": {0: {"step": 2048, "notes": {"why": "a test"}}},
+        "param_groups": [{"params": [0]}],
+    }
+    optimizer = Slowing([p])
+    optimizer.load_state_dict(old)
+    optimizer.step()
+    print(optimizer.state[p])  # -> {'step': tensor(2049.), 'notes': {'why': 'a test'}}
+    again = Slowing([p])
+    again.load_state_dict(optimizer.state_dict())  # here the count is a tensor
+    again.step()
+    print(again.state[p]["step"].item())  # -> 2050.0

@@ -1,31 +1,30 @@
-"""Step 76n: step(closure): computing the loss again
+"""Step 76n: Optimizer hooks
 
-All rules so far get one gradient and make one step. But is the step good? In the demo the curvature
-is 4, so with a rate of 0.6 each step increases the loss, and the rule does not notice. With the
-loss at the new point it could try a shorter step.
+A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
+step. A tool saves the epoch with the optimizer's state. None of them should change the optimizer or
+the loop. So an optimizer has hooks, as tensors (step 51e) and modules (step 71s) have: functions
+that it calls before and after a step, a state_dict and a load_state_dict.
 
-The optimizer cannot compute the loss: only the program has the batch and the model. So the program
-passes a function to step:
+    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
 
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of(model(batch))
-        loss.backward()
-        return loss
+The value that a hook returns replaces its arguments, unless it is None. After a step there is
+nothing to replace. `registers` makes the six methods, because only the moment differs.
 
-    loss = optimizer.step(closure)
+A wrapper of `step` calls the hooks before and after it. But many programs define a subclass with a
+`step` of its own, which is not wrapped. Python calls __init_subclass__ for each new subclass, and
+there we wrap its `step`. Such a subclass may also not call __init__. So __new__, which runs before
+it, creates the dict of hooks.
 
-Optimizer.step calls it once and returns the loss. A subclass with a step of its own may call it
-several times; step 77m does. In the demo, Halving halves its rate until the loss falls.
+Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
+not contain the hooks, which belong to the process.
 
-The trap: step may be called, or decorated, with no_grad. A closure that runs there would record no
-graph, and backward would fail. So it runs under enable_grad.
+The trap: a hook may remove itself while the hooks run. So the loop runs over a copy of the list.
 
-Such methods treat all parameters as one point in a space of many dimensions. parameters_to_vector
-returns this point as a vector. The demo measures the distance between two of them.
+(The names of the six methods are PyTorch's.)
 
-Changed: Optimizer.step. New: parameters_to_vector.
-Try: remove enable_grad(). What does the error of the demo say?
+Changed: Optimizer.step, Optimizer.state_dict, Optimizer.load_state_dict. New: with_hooks,
+registers, and in Optimizer __new__, __init_subclass__, call_hooks, __getstate__.
+Try: remove __init_subclass__. Which line of the demo is missing?
 """
 
 import copy
@@ -38,12 +37,11 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.hooks import Hooks, RemovableHandle
-from tinytorch.autograd.modes import enable_grad, no_grad
+from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
-from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -211,16 +209,8 @@ class Optimizer:
                     param.grad = zero_(param.grad.detach())
 
     @with_hooks
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Moves the parameters once, along the gradients that they have now.
-
-        `closure`, where an optimizer is given one, computes the loss and its gradients first; its
-        loss is returned.
-        """
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
+    def step(self) -> None:
+        """Moves the parameters once, along the gradients that they have now."""
         with no_grad():
             for group in self.param_groups:
                 active = [param for param in group["params"] if param._grad is not None]
@@ -229,7 +219,6 @@ class Optimizer:
                         self.update([param], group)
                 elif active:
                     self.update(active, group)
-        return loss
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
@@ -368,58 +357,53 @@ class SGD(Optimizer):
             param -= group["lr"] * g
 
 
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters in one row; the gradient flows through."""
-    return cat([param.reshape(-1) for param in parameters])
-
-
 if __name__ == "__main__":
-    p, q = tensor([1.0], requires_grad=True), tensor([[1.0, -1.0]], requires_grad=True)
+    w = tensor([1.0, 1.0], requires_grad=True)
+    w.grad = tensor([100.0, -0.01])
+    optimizer = SGD([w], lr=0.01)
+    optimizer.step()  # no hooks yet
 
-    def loss_of():
-        return 2 * (p * p).sum() + 2 * (q * q).sum()
+    # The order of the hooks.
+    optimizer.register_step_pre_hook(lambda *_: print("second,", end=" "))
+    optimizer.register_step_pre_hook(lambda *_: print("first,", end=" "), prepend=True)
+    handle = optimizer.register_step_post_hook(lambda *_: print("after"))
+    optimizer.step()  # -> first, second, after
+    handle.remove()
 
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        return loss
+    # Saving and loading: a hook adds the epoch, another one takes it out.
+    optimizer.register_state_dict_pre_hook(lambda _: print("saving"))
+    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
+    saved = optimizer.state_dict()  # -> saving
+    print(list(saved))  # -> ['state', 'param_groups', 'epoch']
+    other = SGD([w])
+    other.register_load_state_dict_pre_hook(lambda _, saved: print("epoch", saved.pop("epoch")))
+    other.register_load_state_dict_post_hook(lambda self: print("lr", self.param_groups[0]["lr"]))
+    other.load_state_dict(saved)
+    # -> epoch 3
+    # -> lr 0.01
+    print("epoch" in saved)  # -> True
 
-    # A rate that is too large, and a rule that does not notice.
-    optimizer = SGD([p, q], lr=0.6)
-    with no_grad():  # as some programs do
-        print([round(optimizer.step(closure).item(), 1) for _ in range(4)])
-    # -> [6.0, 11.8, 23.0, 45.2]
+    # What a hook before a step returns takes the place of (args, kwargs): two values.
+    other.register_step_pre_hook(lambda *_: "wrong")
+    try:
+        other.step()
+    except RuntimeError as error:
+        print(error)  # -> a hook before step returned 'wrong', which it may not
 
-    class Halving(SGD):
-        """Gradient descent that halves its rate until the loss falls."""
-
+    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
+    class Signs(Optimizer):
         @no_grad()
-        def step(self, closure):
-            with enable_grad():
-                loss = closure()
-            group = self.param_groups[0]
-            start = [param.detach().clone() for param in group["params"]]
-            while True:
-                for param, value in zip(group["params"], start, strict=True):
-                    param.copy_(value - group["lr"] * param.grad)
-                if loss_of() < loss:
-                    return loss
-                group["lr"] /= 2
+        def step(self, closure=None):
+            for param in self.param_groups[0]["params"]:
+                param -= 0.5 * param.grad.sign()
 
-    optimizer = Halving([p, q], lr=0.6)
-    before = parameters_to_vector([p, q])
-    print(before.shape)  # -> tinytorch.Size([3])
-    for _ in range(4):
-        loss = optimizer.step(closure)
-    print(f"rate {optimizer.param_groups[0]['lr']}, loss {loss.item():.4f}")
-    # -> rate 0.3, loss 0.0057
-    after = parameters_to_vector([p, q])
-    print(
-        f"the way was {(after - before).square().sum().sqrt().item():.2f} long"
-    )  # -> the way was 6.64 long
-    after.sum().backward()  # the gradient flows through
-    print(q.grad.shape)  # -> tinytorch.Size([1, 2])
+    w = tensor([1.0, 1.0], requires_grad=True)
+    w.grad = tensor([100.0, -0.01])
+    optimizer = Signs([w], {})
+    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
+    optimizer.step()  # -> [0.5, 1.5]
 
-    # Without a closure, as before.
-    print(SGD([p, q]).step())  # -> None
+    # A copy remembers what the original does, and is independent of it.
+    twin = copy.deepcopy(optimizer)
+    twin.step()  # the hook stayed behind: nothing is printed
+    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]

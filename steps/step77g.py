@@ -17,7 +17,7 @@ SGD has no "step" in PyTorch's state. There, no buffer means the first step. So 
 momentum_buffer counts as one step, and one without it as none.
 
 The trap: a state_dict is read by other programs. The count is therefore a tensor on the CPU in
-float32, for parameters on any device. A float16 would stop counting at 2048 (step 76l).
+float32, for parameters on any device. A float16 would stop counting at 2048 (step 76m).
 
 `maximize` goes uphill, as in games with a reward: the gradient changes its sign first. SGD now has
 all options of PyTorch's. `foreach` and `fused` choose an implementation there, and do nothing here.

@@ -19,7 +19,7 @@ This is AdamW: "decoupled" weight decay, and what people mean by weight decay to
 option of Adam, and AdamW is Adam with the option set, as in PyTorch.
 
 The trap: a state_dict of Adam has decoupled_weight_decay = False, and the saved options win (step
-76k). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in
+76l). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in
 __setstate__, which runs at the end of loading.
 
 Changed: Adam, FlatOptimizer.update. New: AdamW.

@@ -10,7 +10,7 @@ most are names that are accepted. Each changes a formula that you know by a line
     foreach, fused, capturable
                     all       choose among PyTorch's implementations. There is one here
     amsgrad, centered, differentiable
-                    refused where they are True: they change the result (step 76j)
+                    refused where they are True: they change the result (step 76k)
 
 Adagrad's state is made when a group is added, not at the first step, as in PyTorch: s has to begin
 with a number that is known only here. A state_dict taken before the first step already contains it.

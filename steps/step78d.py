@@ -8,7 +8,7 @@ worse.
 
 It cannot be repaired from here, but it can be noticed: at its second step (the constructor makes
 the first), the scheduler asks whether the optimizer has made a step yet. To know that, it registers
-a hook after the optimizer's step (step 76m), once for each optimizer, which writes down that there
+a hook after the optimizer's step (step 76n), once for each optimizer, which writes down that there
 was one.
 
 The trap: such a question must be asked once, and not in each epoch. A training that begins with

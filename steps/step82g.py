@@ -8,8 +8,8 @@ if nothing had happened, bit for bit. If it does, a run can be divided, moved, a
 place where something went wrong. For this a checkpoint needs everything that a step of the training
 changes:
 
-    net         the weights                                       step 71o
-    optimizer   Adam's running means, and its count of steps      step 76k
+    net         the weights                                       step 71p
+    optimizer   Adam's running means, and its count of steps      step 76l
     scheduler   the place in the schedule                         step 78e
     random      the state of the numbers that shuffle and crop    step 65e
 

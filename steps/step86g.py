@@ -6,7 +6,7 @@ not the arithmetic. So steps 86g to 86j compute the same numbers in fewer passes
 normalisation the form of step 86f is enough, and you may go on with step 86k. Look at x as rows,
 the last dimension: 2,048 rows of 784.
 
-The sum of each row is a product with ones (four times as fast as `sum`, step 59d), and the sum of
+The sum of each row is a product with ones (four times as fast as `sum`, step 59e), and the sum of
 its squares is the product of the row with itself. Neither writes an array as large as x. A mean
 over `dims`, whatever they are, is a mean of those sums: of 2,048 numbers.
 
@@ -32,7 +32,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.broadcast import SumTo, as_integer
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -181,7 +181,7 @@ def group_norm(
         RuntimeError: there are no channels, or groups of different sizes.
     """
     shape = input.array.shape
-    if len(shape) < 2 or shape[1] % num_groups:
+    if len(shape) < 2 or shape[1] % as_integer(num_groups):
         raise RuntimeError(
             f"Expected at least 2 dimensions, and the number of channels to be divisible by "
             f"num_groups ({num_groups}), but got input of shape {list(shape)}"
@@ -225,7 +225,7 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65n)
+    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65p)
 
     def milliseconds(function, *args):
         best = 1e9

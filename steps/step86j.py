@@ -296,7 +296,7 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65n)
+    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65p)
 
     def milliseconds(function, *args):
         best = 1e9

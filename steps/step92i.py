@@ -2,7 +2,7 @@
 
 float16 has 11 bits, and ends at 65504. A sum of 64 products, exp, a sum over all keys and another
 product, each rounded to 11 bits, add up their errors, and exp of a score of 12 (162755) is inf
-already. So halves are computed as float32 and rounded once, as sums are (step 59c). The same cast
+already. So halves are computed as float32 and rounded once, as sums are (step 59d). The same cast
 carries the gradients back.
 
 The rest of this step is refusals. Most of these mistakes would otherwise give a result:

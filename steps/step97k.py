@@ -1,31 +1,34 @@
-"""Step 97k: Two graphs: dead code, and values saved for the backward
+"""Step 97k: Dead code: nodes on which no output depends
 
-The graph of step 97j computes loss and gradients at once. A program does not: it calls the model,
-looks at the loss, and calls backward() later, with a gradient of its own, or never. So cut the
-graph in two. The cut decides what is kept in memory between the two, as ctx.saved did:
+A trace records everything that was computed, also what is not used. A program may compute a result
+and drop it. So may a formula of the backward pass: that of `where` computes two gradients, and one
+of them belongs to a constant. A run of the graph would compute such nodes each time.
 
-    forward     inputs -> result, saved 1, saved 2, ...
-    backward    saved 1, saved 2, ..., gradient of the result -> gradients of the sources
+Nodes on which no output depends are called dead code. To find them, go through the nodes from the
+last one to the first, and collect the arguments of the nodes that are needed:
 
-A value is saved if the forward computes it and a node of the backward uses it. What only the
-backward uses is computed in the backward, and is not kept. The first graph of the demo, tanh(x w),
-ends in `return %3, %3, %0`: the result tanh(x w); the same value again, saved for tanh's
-derivative; and the input x, saved for the gradient of w.
+    nodes                 needed, read from below
+    %1 = exp(%0)          not in it: dead
+    %2 = sin(%0)          in it: keep, add %0
+    %3 = multiply(%2, 2)  in it: keep, add %2
+    return %3             {%3}
 
-Dead code is what no output depends on. To find it, go through the nodes from the last one to the
-first, and collect the arguments of the nodes that are needed. All users of a node come after it, so
-a node that is not collected when you reach it is dead. One pass is enough.
+All users of a node come after it, so a node that is not collected when the loop reaches it is dead.
+One pass is enough.
 
-A trace has much dead code. The engine stops at what needs no gradient, but a backward formula
-computes the gradients of all its inputs, also of the input x of the first layer.
+A function that makes a better graph of a graph is called a pass. This is the first one; step 98d
+adds more, and they leave dead nodes behind, so this one follows each of them.
 
-`users` lists for each node the nodes that use its result, and `dot` draws a graph in the language
-of Graphviz (step 55b).
+The trap is an argument that the result does not depend on. It has no gradient, neither a node nor
+zeros, so `finish` takes it from `wanted`.
 
-(PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
+To look at a graph there are two more tools. `users` lists for each node the nodes that use its
+result, and `dot` draws a graph in the language of Graphviz (step 55b).
 
-New: without_dead_code, divided, Graph.users, Graph.dot. Changed: finish, Captured.
-Try: which values of tanh(x) * x are saved? And of exp(x) * 2?
+(PyTorch: torch.fx.Graph.eliminate_dead_code, and Node.users.)
+
+New: without_dead_code, Graph.users, Graph.dot. Changed: finish.
+Try: let the loop go forward through the nodes. What remains of `half`?
 """
 
 import dataclasses
@@ -39,15 +42,12 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward_pass, grad
-from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.autograd.engine import backward_pass
+from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.comparison import where
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -737,15 +737,13 @@ class Captured:
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        graph: the forward. Its outputs are the result, then what the backward needs of it.
-        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
-            where nothing requires a gradient.
-        wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
+        graph: forward and backward. Its last input is the gradient of the result. Its outputs are
+            the result, and the gradients of `wanted`.
+        wanted: the numbers of the sources that get a gradient.
     """
 
     sources: list[Source]
     graph: Graph
-    backward: Graph | None
     wanted: list[int]
 
 
@@ -766,40 +764,16 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    results = [result.array.node]
     wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
-    inputs, count, backward = [source.node for source in sources], len(results), None
+    inputs, outputs = [source.node for source in sources], [result.array.node]
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *(grad for _, grad in pairs)]
-        both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
-        graph, backward = divided(both, count, grad_nodes)
-    else:
-        graph = Graph(inputs, trace.nodes, results)
-    graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, graph, backward, wanted)
-
-
-def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
-    """One graph as two: its first `count` outputs are those of the forward, followed by what the
-    backward needs, and the others are computed by the backward, from that and `grads`. Constants
-    are made again instead of being kept.
-
-    grads: those inputs of the graph that only the backward gets.
-    """
-    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
-    inputs = [node for node in graph.inputs if node not in grads]
-    in_forward = set(without_dead_code(graph.nodes, outputs))
-    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
-    nodes = without_dead_code(nodes, gradients)
-    made = {*nodes, *grads}
-    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
-    kept |= dict.fromkeys(x for x in gradients if x not in made)
-    forward = [node for node in graph.nodes if node in in_forward]
-    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
+        inputs, outputs = [*inputs, *grad_nodes], [*outputs, *(grad for _, grad in pairs)]
+    graph = Graph(inputs, without_dead_code(trace.nodes, outputs), outputs)
+    return Captured(sources, graph, wanted)
 
 
 def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> tuple:
@@ -825,95 +799,35 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
+    # The result of exp is not used.
+    def half(x):
+        both = [x.exp(), x.sin() * 2.0]
+        return both[1]
+
     x, w = tensor([1.0, 2.0]), tensor([0.1, 0.2], requires_grad=True)
-    captured = capture(lambda: (x * w).tanh(), (), {}, [x, w])
-    for graph in (captured.graph, captured.backward):
-        print(graph)
-    # -> inputs: %0 float32[2], %1 float32[2]
-    # -> %2 = multiply(%0, %1)  float32[2]  # Mul, ...
-    # -> %3 = tanh(%2)  float32[2]  # Tanh, ...
-    # -> return %3, %3, %0
-    # -> inputs: %0 float32[2], %1 float32[2], %2 float32[2]
-    # -> %3 = multiply(%2, %0)  float32[2]  # backward
-    # -> %4 = multiply(%3, %0)  float32[2]  # backward
-    # -> %5 = subtract(%2, %4)  float32[2]  # backward
-    # -> %6 = multiply(%5, %1)  float32[2]  # backward
-    # -> return %6
+    with Trace(cpu) as trace:
+        captured = finish(trace, half(x))
+    print([node.op for node in trace.nodes])  # -> ['exp', 'sin', 'multiply']
+    print([node.op for node in captured.graph.nodes])  # -> ['sin', 'multiply']
+    print(captured.graph.run(np, [x.array])[0] == half(x).array)  # -> [ True  True]
 
-    # Both of them, one after the other.
-    def run(captured, gradient):
-        arrays = [source.array for source in captured.sources]
-        result, *saved = captured.graph.run(np, arrays)
-        return result, captured.backward.run(np, [*saved, gradient])
-
-    manual_seed(0)
-    model = Sequential(Linear(4, 8), Tanh(), Linear(8, 3))
-    images, target = randn(5, 4), randn(5, 3)
-
-    def loss():
-        return ((model(images) - target) ** 2).mean()
-
-    captured = capture(loss, (), {}, [])
-    value, gradients = run(captured, np.ones((), np.float32))
-    expected = grad(loss(), list(model.parameters()))
-    same = [np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)]
-    print(np.array_equal(value, loss().array), same)  # -> True [True, True, True, True]
-    print(captured.graph)
-    # -> inputs: %0 float32[5, 4], %1 float32[8, 4], %2 float32[8], %3 float32[3, 8], ...
-    # -> %6 = transpose(%1, (1, 0))  float32[4, 8]  # Addmm, ...
-    # -> %7 = matmul(%0, %6)  float32[5, 8]  # Addmm, ...
-    # -> %8 = add(%7, %2)  float32[5, 8]  # Addmm, ...
-    # -> %9 = tanh(%8)  float32[5, 8]  # Tanh, ...
-    # -> %10 = transpose(%3, (1, 0))  float32[8, 3]  # Addmm, ...
-    # -> %11 = matmul(%9, %10)  float32[5, 3]  # Addmm, ...
-    # -> %12 = add(%11, %4)  float32[5, 3]  # Addmm, ...
-    # -> %13 = subtract(%12, %5)  float32[5, 3]  # Sub, ...
-    # -> %14 = multiply(%13, %13)  float32[5, 3]  # Pow, ...
-    # -> %15 = sum(%14, axis=(0, 1), keepdims=False)  float32[]  # Mean, ...
-    # -> %16 = divide(%15, 15)  float32[]  # Mean, ...
-    # -> return %16, %13, %3, %9, %0
-
-    # It has superfluous nodes, such as the power of 1. Passes over graphs (step 98d) remove them.
-    print(captured.backward)
-    # -> inputs: %0 float32[5, 3], %1 float32[3, 8], %2 float32[5, 8], %3 float32[5, 4], ...
-    # -> %5 = divide(%4, 15)  float32[]  # backward
-    # -> %6 = broadcast_to(%5, (5, 3))  float32[5, 3]  # backward
-    # -> %7 = power(%0, 1.0)  float32[5, 3]  # backward
-    # -> %8 = multiply(2.0, %7)  float32[5, 3]  # backward
-    # -> %9 = multiply(%6, %8)  float32[5, 3]  # backward
-    # -> %10 = matmul(%9, %1)  float32[5, 8]  # backward
-    # -> %11 = reshape(%10, (5, 8))  float32[5, 8]  # backward
-    # -> %12 = transpose(%9, (1, 0))  float32[3, 5]  # backward
-    # -> %13 = matmul(%12, %2)  float32[3, 8]  # backward
-    # -> %14 = sum(%9, axis=(0,), keepdims=False)  float32[3]  # backward
-    # -> %15 = multiply(%11, %2)  float32[5, 8]  # backward
-    # -> %16 = multiply(%15, %2)  float32[5, 8]  # backward
-    # -> %17 = subtract(%11, %16)  float32[5, 8]  # backward
-    # -> %18 = transpose(%17, (1, 0))  float32[8, 5]  # backward
-    # -> %19 = matmul(%18, %3)  float32[8, 4]  # backward
-    # -> %20 = sum(%17, axis=(0,), keepdims=False)  float32[8]  # backward
-    # -> return %19, %20, %13, %14
-    print([str(node.shape) for node in captured.graph.outputs[1:]])
-    # -> ['(5, 3)', '(3, 8)', '(5, 8)', '(5, 4)']
+    # The gradient of 0.0, a constant, is computed by the formula, and not used.
+    with Trace(cpu) as trace:
+        captured = finish(trace, where(x > 1.5, w, 0.0))
+    dead = [node.op for node in trace.nodes if node not in captured.graph.nodes]
+    print(len(trace.nodes), len(captured.graph.nodes), *dead)  # -> 5 3 invert multiply
 
     # A source that the result does not depend on gets no gradient: wanted has w alone.
     unused = tensor([1.0], requires_grad=True)
-    print(capture(lambda: (unused * 2.0, x * w)[1], (), {}, [unused, x, w]).wanted)  # -> [2]
+    captured = capture(lambda: (unused * 2.0, x * w)[1], (), {}, [unused, x, w])
+    print(captured.wanted, len(captured.graph.outputs))  # -> [2] 2
 
-    # Dead code: the result of exp is not used.
-    def half(x):
-        both = [x.exp(), x.sin()]
-        return both[1]
-
-    with no_grad():
-        print([node.op for node in capture(half, (x,), {}, []).graph.nodes])  # -> ['sin']
-
-    # Who uses what; a picture.
+    # Which nodes use a result; a picture.
     captured = capture(lambda x: x.exp() * x, (tensor([1.0]),), {}, [])
     x, e, y = *captured.graph.inputs, *captured.graph.nodes
     users = captured.graph.users()
-    print([[node.op for node in users[each]] for each in (x, e, y)], captured.backward)
-    # -> [['exp', 'multiply'], ['multiply'], []] None
+    print([[node.op for node in users[each]] for each in (x, e, y)])
+    # -> [['exp', 'multiply'], ['multiply'], []]
     print(captured.graph.dot())
     # -> digraph {
     # ->   n0 [label="float32[1]"]

@@ -1,28 +1,25 @@
-"""Step 97l: Functionalization: writes become new nodes
+"""Step 97l: Two graphs: the values saved for the backward
 
-softmax cannot be traced yet: its formula writes the quotient over e, to save memory. An array can
-be overwritten. A node cannot: it stands for the result of one operation, and other nodes may use
-that result. So a write makes a new node, and from then on the tracer points to that node:
+The graph of step 97k computes loss and gradients at once. A program does not: it calls the model,
+looks at the loss, and calls backward() later, with a gradient of its own, or never. So cut the
+graph in two. The cut decides what is kept in memory between the two, as ctx.saved did:
 
-    t += 1          t.node = add(t.node, 1)
-    t[0] = v        t.node = put(t.node, v, key): a copy of t with v at [0]
+    forward     inputs -> result, saved 1, saved 2, ...
+    backward    saved 1, saved 2, ..., gradient of the result -> gradients of the sources
 
-In such a graph nothing is ever overwritten. That keeps all later passes simple: they may move a
-node, merge it with another or compute it twice, since its arguments cannot have changed.
+A value is saved if the forward computes it and a node of the backward uses it. What only the
+backward uses is computed in the backward, and is not kept. The first graph of the demo, tanh(x w),
+ends in `return %3, %3, %0`: the result tanh(x w); the same value again, saved for tanh's
+derivative; and the input x, saved for the gradient of w.
 
-The trap is views. v = t[0] is a view of t's memory: a write to t changes v, and a write to v
-changes t. The real arrays do that by themselves. For the nodes, each view knows its root, which
-owns the memory, and the path of view operations that leads from the root to the view. The root
-counts its writes, and a view remembers the count at which its node was made:
+To find the two halves, `divided` uses without_dead_code twice. The nodes on which the result
+depends are the forward. Of the other nodes, those on which the gradients depend are the backward.
+The saved values are the arguments of the second half that the first half makes.
 
-    write to a view     put(root.node, value, path of the view + key);   root.version += 1
-    read of a view      if the count has changed: record the path again, from root.node
+(PyTorch: the partitioner of AOTAutograd; `min_cut` keeps even less, and computes again.)
 
-(PyTorch: functionalization. JAX has no writes, only `x.at[0].set(v)`, which is our put.)
-
-New: put, part_of, Tracer.node, __setitem__, fill. Changed: Tracer, show, base, attach_operator,
-given, perform, Trace.lift.
-Try: fill a matrix of ten rows, row by row. How many put nodes are there, and what do they copy?
+New: divided. Changed: finish, Captured.
+Try: which values of tanh(x) * x are saved? And of exp(x) * 2?
 """
 
 import dataclasses
@@ -36,11 +33,14 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode
+from tinytorch.autograd.engine import backward_pass, grad
+from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.activation import Tanh
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
 from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -206,20 +206,6 @@ def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[No
     return kept[::-1]
 
 
-def part_of(array: Any, path: tuple) -> Any:
-    """The part of an array that the views of `path` lead to."""
-    for op, args in path:
-        array = perform(None, op, (array, *args), {})
-    return array
-
-
-def put(array: Any, value: Any, path: tuple) -> Any:
-    """A copy of `array` with `value` in the part that `path` leads to."""
-    array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    part_of(array, views)[key] = value
-    return array
-
-
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -231,8 +217,6 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first
     if op == "view_as":
         return first.view(*others)
-    if op == "put":
-        return put(*args)
     return getattr(xp, op)(*args, **kwargs)
 
 
@@ -349,7 +333,7 @@ def with_operators(cls: type) -> type:
 
 
 def attach_operator(cls: type, name: str, op: str) -> None:
-    """Gives arrays one operator: a + b, 2 + a, and a += b."""
+    """Gives arrays one operator: a + b and 2 + a."""
 
     def forward(self: Any, other: Any) -> Any:
         return traced(op, (self, other)) if is_operand(other) else NotImplemented
@@ -357,47 +341,27 @@ def attach_operator(cls: type, name: str, op: str) -> None:
     def reflected(self: Any, other: Any) -> Any:
         return traced(op, (other, self)) if is_operand(other) else NotImplemented
 
-    def in_place(self: Any, other: Any) -> Any:
-        result = traced(op, (self, other))
-        self[...] = result.astype(self.dtype, copy=False)
-        return self
-
     setattr(cls, f"__{name}__", forward)
     if op not in COMPARISONS.values():
         setattr(cls, f"__r{name}__", reflected)
-        setattr(cls, f"__i{name}__", in_place)
 
 
 @with_operators
 class Tracer:
-    """An array of the device `traced`.
+    """An array that writes down what is done to it.
 
     Attributes:
         value: the array of the call that is traced.
-        root: of a view, the tracer whose memory it shows; None for one that owns its memory.
-        path: of a view, the operations ((op, args), ...) that lead from the root to it.
+        node: what stands for it in the graph.
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
     __hash__ = None
 
-    def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):
-        self.value, self.trace, self.root, self.path = value, tracing.trace, root, path
-        self._node, self.version = node, 0 if root is None else root.version
+    def __init__(self, value: Any, node: Node):
+        self.value, self.node = value, node
 
-    @property
-    def node(self) -> Node:
-        """The node of the elements as they are now."""
-        if self.root is not None and self.version != self.root.version:
-            self._node, self.version = self.root._node, self.root.version
-            for op, args, like in self.path:
-                self._node = record(op, (self._node, *as_node(args)), {}, like)
-        return self._node
-
-    @property
-    def base(self) -> "Tracer | None":
-        return self.root
-
+    base = None  # no tracer shows the memory of another one, as NumPy's views do
     shape = property(lambda self: self.value.shape)
     dtype = property(lambda self: self.value.dtype)
     ndim = property(lambda self: self.value.ndim)
@@ -410,13 +374,8 @@ class Tracer:
     # Views.
 
     def show(self, op: str, *args: Any) -> "Tracer":
-        """A view of this array, or a copy where the array library has to make one."""
-        value = perform(self.trace.xp, op, (self.value, *args), {})
-        node = record(op, (self.node, *args), {}, value)
-        if value.size and not np.may_share_memory(value, self.value):
-            return Tracer(value, node)
-        root = self if self.root is None else self.root
-        return Tracer(value, node, root, (*self.path, (op, args, value)))
+        """This array in another shape, or a part of it."""
+        return traced(op, (self, *args))
 
     def reshape(self, *shape: Any) -> "Tracer":
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -456,28 +415,6 @@ class Tracer:
         if "bool" in kinds or any(isinstance(p, list) for p in parts):
             raise Untraceable("a list or mask as an index: its result's shape may depend on values")
         return traced("getitem", (self, key))
-
-    # Writes.
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.value[as_value(key)] = as_value(value)
-        root, path = self if self.root is None else self.root, self.path
-        if not path and key is ...:
-            new = value if isinstance(value, Tracer) else np.asarray(value, self.dtype)
-            node = as_node(new)
-            if node.dtype != self.dtype:
-                node = record("astype", (node, self.dtype), {}, self.value.astype(self.dtype))
-                node.shape = new.shape
-            if node.shape != self.shape:
-                node = record("broadcast_to", (node, self.shape), {}, self.value)
-        else:
-            steps = (*((op, args) for op, args, _ in path), ("getitem", (as_node(key),)))
-            before, given = as_node(root), as_node(value)
-            node = record("put", (before, given, steps), {}, root.value)
-        root._node, root.version = node, root.version + 1
-
-    def fill(self, value: Any) -> None:
-        self[...] = value
 
     # Copies and reductions.
 
@@ -546,11 +483,10 @@ class Tracer:
 
 
 def given(result: Tracer, out: Any) -> Tracer:
-    """`result`, written into the array `out` where there is one."""
-    if out is None:
-        return result
-    out[...] = result
-    return out
+    """`result`; a graph cannot write into the array `out` yet."""
+    if out is not None:
+        raise Untraceable("a result that is written into another array")
+    return result
 
 
 class TracedUfunc:
@@ -757,7 +693,7 @@ class Trace:
             return
         node = Node("input", (), {}, array.shape, array.dtype)
         self.sources[id(tensor)] = Source(tensor, node, array, tensor._edge)
-        tensor.array, tensor.device, tensor._edge = Tracer(array.copy(), node), tracing_device, None
+        tensor.array, tensor.device, tensor._edge = Tracer(array, node), tracing_device, None
 
     def restore(self) -> None:
         """Gives the program's tensors back what they were."""
@@ -883,70 +819,77 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
+    x, w = tensor([1.0, 2.0]), tensor([0.1, 0.2], requires_grad=True)
+    captured = capture(lambda: (x * w).tanh(), (), {}, [x, w])
+    for graph in (captured.graph, captured.backward):
+        print(graph)
+    # -> inputs: %0 float32[2], %1 float32[2]
+    # -> %2 = multiply(%0, %1)  float32[2]  # Mul, ...
+    # -> %3 = tanh(%2)  float32[2]  # Tanh, ...
+    # -> return %3, %3, %0
+    # -> inputs: %0 float32[2], %1 float32[2], %2 float32[2]
+    # -> %3 = multiply(%2, %0)  float32[2]  # backward
+    # -> %4 = multiply(%3, %0)  float32[2]  # backward
+    # -> %5 = subtract(%2, %4)  float32[2]  # backward
+    # -> %6 = multiply(%5, %1)  float32[2]  # backward
+    # -> return %6
+
+    # Both of them, one after the other.
+    def run(captured, gradient):
+        arrays = [source.array for source in captured.sources]
+        result, *saved = captured.graph.run(np, arrays)
+        return result, captured.backward.run(np, [*saved, gradient])
+
     manual_seed(0)
+    model = Sequential(Linear(4, 8), Tanh(), Linear(8, 3))
+    images, target = randn(5, 4), randn(5, 3)
 
-    def graph_of(function, x):
-        """The graph of a function of an array, after a comparison with the function."""
-        node = Node("input", (), {}, x.shape, x.dtype)
-        with Trace(cpu) as trace:
-            y = function(Tracer(x.copy(), node), tracing_device.xp).node
-        graph = Graph([node], without_dead_code(trace.nodes, [y]), [y])
-        assert np.array_equal(graph.run(np, [x])[0], function(x.copy(), np)), graph
-        return graph
+    def loss():
+        return ((model(images) - target) ** 2).mean()
 
-    def write(t, xp):
-        t += 1
-        t[0] = 5.0
-        return t * 2
+    captured = capture(loss, (), {}, [])
+    value, gradients = run(captured, np.ones((), np.float32))
+    expected = grad(loss(), list(model.parameters()))
+    same = [np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)]
+    print(np.array_equal(value, loss().array), same)  # -> True [True, True, True, True]
+    print(captured.graph)
+    # -> inputs: %0 float32[5, 4], %1 float32[8, 4], %2 float32[8], %3 float32[3, 8], ...
+    # -> %6 = transpose(%1, (1, 0))  float32[4, 8]  # Addmm, ...
+    # -> %7 = matmul(%0, %6)  float32[5, 8]  # Addmm, ...
+    # -> %8 = add(%7, %2)  float32[5, 8]  # Addmm, ...
+    # -> %9 = tanh(%8)  float32[5, 8]  # Tanh, ...
+    # -> %10 = transpose(%3, (1, 0))  float32[8, 3]  # Addmm, ...
+    # -> %11 = matmul(%9, %10)  float32[5, 3]  # Addmm, ...
+    # -> %12 = add(%11, %4)  float32[5, 3]  # Addmm, ...
+    # -> %13 = subtract(%12, %5)  float32[5, 3]  # Sub, ...
+    # -> %14 = multiply(%13, %13)  float32[5, 3]  # Pow, ...
+    # -> %15 = sum(%14, axis=(0, 1), keepdims=False)  float32[]  # Mean, ...
+    # -> %16 = divide(%15, 15)  float32[]  # Mean, ...
+    # -> return %16, %13, %3, %9, %0
 
-    x = np.zeros((2, 2), "float32")
-    print(graph_of(write, x))
-    # -> inputs: %0 float32[2, 2]
-    # -> %1 = add(%0, 1)  float32[2, 2]
-    # -> %2 = put(%1, 5.0, ((getitem, (0,)),))  float32[2, 2]
-    # -> %3 = multiply(%2, 2)  float32[2, 2]
-    # -> return %3
+    # It has superfluous nodes, such as the power of 1. Passes over graphs (step 98d) remove them.
+    print(captured.backward)
+    # -> inputs: %0 float32[5, 3], %1 float32[3, 8], %2 float32[5, 8], %3 float32[5, 4], ...
+    # -> %5 = divide(%4, 15)  float32[]  # backward
+    # -> %6 = broadcast_to(%5, (5, 3))  float32[5, 3]  # backward
+    # -> %7 = power(%0, 1.0)  float32[5, 3]  # backward
+    # -> %8 = multiply(2.0, %7)  float32[5, 3]  # backward
+    # -> %9 = multiply(%6, %8)  float32[5, 3]  # backward
+    # -> %10 = matmul(%9, %1)  float32[5, 8]  # backward
+    # -> %11 = reshape(%10, (5, 8))  float32[5, 8]  # backward
+    # -> %12 = transpose(%9, (1, 0))  float32[3, 5]  # backward
+    # -> %13 = matmul(%12, %2)  float32[3, 8]  # backward
+    # -> %14 = sum(%9, axis=(0,), keepdims=False)  float32[3]  # backward
+    # -> %15 = multiply(%11, %2)  float32[5, 8]  # backward
+    # -> %16 = multiply(%15, %2)  float32[5, 8]  # backward
+    # -> %17 = subtract(%11, %16)  float32[5, 8]  # backward
+    # -> %18 = transpose(%17, (1, 0))  float32[8, 5]  # backward
+    # -> %19 = matmul(%18, %3)  float32[8, 4]  # backward
+    # -> %20 = sum(%17, axis=(0,), keepdims=False)  float32[8]  # backward
+    # -> return %19, %20, %13, %14
+    print([str(node.shape) for node in captured.graph.outputs[1:]])
+    # -> ['(5, 3)', '(3, 8)', '(5, 8)', '(5, 4)']
 
-    def through_views(t, xp):
-        row, column = t[0], t.T[1]
-        row *= 3  # changes t, and the first element of the column
-        t[1] = column
-        column.fill(xp.sum(row))
-        return t
-
-    print(graph_of(through_views, np.array([[1.0, 2.0], [3.0, 4.0]])))
-    # -> inputs: %0 float64[2, 2]
-    # -> %1 = view_at(%0, (0, Ellipsis))  float64[2]
-    # -> %2 = multiply(%1, 3)  float64[2]
-    # -> %3 = put(%0, %2, ((view_at, ((0, Ellipsis),)), (getitem, (Ellipsis,))))  float64[2, 2]
-    # -> %4 = transpose(%3, (1, 0))  float64[2, 2]
-    # -> %5 = view_at(%4, (1, Ellipsis))  float64[2]
-    # -> %6 = put(%3, %5, ((getitem, (1,)),))  float64[2, 2]
-    # -> %7 = view_at(%6, (0, Ellipsis))  float64[2]
-    # -> %8 = sum(%7, axis=(0,), keepdims=False)  float64[]
-    # -> %9 = put(%6, %8, ((transpose, ((1, 0),)), (view_at, ((1, Ellipsis),)), ...
-    # -> return %9
-
-    def whole(t, xp):
-        t[...] = xp.asarray([1, 2])  # another type and shape
-        t[...] = t / 2
-        view = t.reshape(-1)[::3]
-        view[...] = 9.0
-        copied = t.T.reshape(-1)  # NumPy has to copy
-        copied[0] = 100.0
-        xp.add(t, 1, out=t)
-        return t
-
-    print([node.op for node in graph_of(whole, x).nodes])
-    # -> ['constant', 'astype', 'broadcast_to', 'divide', 'put', 'add']
-
-    with Trace(cpu):
-        t = Tracer(x, Node("input"))
-        print(t[0].base is t, t.T[0].base is t, t.T.reshape(-1).base)  # -> True True None
-
-    # The Functions that failed.
-    x = randn(2, 3)
-    captured = capture(lambda: x.softmax(1), (), {}, [x])
-    print([node.op for node in captured.graph.nodes])
-    # -> ['max', 'subtract', 'exp', 'sum', 'divide']
-    print(np.array_equal(captured.graph.run(np, [x.array])[0], x.softmax(1).array))  # -> True
+    # Nothing requires a gradient: there is no backward.
+    with no_grad():
+        print(capture(loss, (), {}, []).backward)  # -> None

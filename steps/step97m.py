@@ -1,32 +1,32 @@
-"""Step 97m: Writes to outside tensors, and graph breaks
+"""Step 97m: Functionalization: writes become new nodes
 
-Batch normalisation keeps a running average, and updates it in place. Capture that with step 97l,
-and the average does not change: the write went to the tracer, and restore gave the old array back.
-A run of the graph does not change it either.
+softmax cannot be traced yet: its formula writes the quotient over e, to save memory. An array can
+be overwritten. A node cannot: it stands for the result of one operation, and other nodes may use
+that result. So a write makes a new node, and from then on the tracer points to that node:
 
-First, such a write becomes a second kind of result, which the graph returns:
+    t += 1          t.node = add(t.node, 1)
+    t[0] = v        t.node = put(t.node, v, 0): a copy of t with v at [0]
+    t[...] = v      t.node = v.node, in t's type and shape: nothing of t is left
 
-    graph.outputs       the result, what was written into sources, what the backward needs
-    captured.written    the numbers of these sources
+        before:  t ---> %0            after t += 1:  t ---> %1 = add(%0, 1)
 
-The caller of the graph copies these arrays into the tensors, after the run. A run that fails in the
-middle has changed nothing, and the program can still be run in eager. Step 97r relies on that.
+The program still has one array t, with new contents. The graph has a value for each of the contents
+that t had. To turn a program with writes into one without is called functionalization, since it
+leaves only functions, which compute results and change nothing. That keeps all later passes simple:
+they may move a node, merge it with another or compute it twice, since its arguments cannot have
+changed.
 
-Second, some effects cannot be returned as an array. The function may give a source another array
-(x.data = ...), a gradient (backward() inside) or a history (x.mul_(y)). Two sources may share
-memory, so that a write to one changes the other. A tensor may be on another device, or belong to a
-trace outside of this one. For all of these `capture` raises Break: the function cannot be one
-graph, and the message says why. A refusal is better than a wrong result.
+The trap is views. v = t[0] is a view of t's memory: a write to t changes v, and a write to v
+changes t. A write gives a new node to one tracer only. So each view knows its root, the tracer that
+owns the memory. The root counts its writes, and a view remembers the count at which it was made. A
+write into a view, and a view that is read after a write to its root, raise Untraceable. Step 97n
+follows them.
 
-Third, a trap in `put`. ravel() was a view in the trace, where the array was transposed in memory.
-In a run the array may have another layout, and the same ravel() makes a copy: a write into it would
-be lost. `places_of` finds such a path, and returns the positions of its elements instead.
+(PyTorch: functionalization. JAX has no writes, only `x.at[0].set(v)`, which is our put.)
 
-(PyTorch: "input mutation" and "graph break" are the words.)
-
-New: Break, check_sources, places_of, Tracer.ravel. Changed: Source, Trace.lift, Trace.restore,
-Captured, finish, put.
-Try: return `average * 1.0` as well, once taken before the write and once after it.
+New: put, Tracer.node, __setitem__. Changed: Tracer, show, base, attach_operator, given,
+perform, Trace.lift.
+Try: fill a matrix of ten rows, row by row. How many put nodes are there, and what do they copy?
 """
 
 import dataclasses
@@ -41,11 +41,11 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode, no_grad
-from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
+from tinytorch.autograd.modes import FunctionMode
+from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops.creation import zeros
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -210,36 +210,11 @@ def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[No
     return kept[::-1]
 
 
-def part_of(array: Any, path: tuple) -> Any:
-    """The part of an array that the views of `path` lead to."""
-    for op, args in path:
-        array = perform(None, op, (array, *args), {})
+def put(array: Any, value: Any, key: Any) -> Any:
+    """A copy of `array` with `value` at `key`."""
+    array = array[...].copy()  # also where it is a scalar of NumPy
+    array[key] = value
     return array
-
-
-def put(array: Any, value: Any, path: tuple) -> Any:
-    """A copy of `array` with `value` in the part that `path` leads to."""
-    array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    places = places_of(array.shape, views)
-    if places is None:
-        part_of(array, views)[key] = value
-    else:
-        places = device_of(array).backend.from_numpy(places, None)
-        array.reshape(-1)[places[key]] = value
-    return array
-
-
-def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
-    """Where the elements of a part of an array are, for an array that has its elements in a row.
-
-    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
-    in the trace, which lay otherwise, may be a copy of this one.
-    """
-    like = np.empty(shape, bool)
-    part = part_of(like, views)
-    if part.size == 0 or np.may_share_memory(part, like):
-        return None
-    return part_of(np.arange(like.size).reshape(shape), views)
 
 
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
@@ -397,23 +372,20 @@ class Tracer:
     Attributes:
         value: the array of the call that is traced.
         root: of a view, the tracer whose memory it shows; None for one that owns its memory.
-        path: of a view, the operations ((op, args), ...) that lead from the root to it.
     """
 
     __array_ufunc__ = None  # NumPy must not take it for an operand of its own
     __hash__ = None
 
-    def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):
-        self.value, self.trace, self.root, self.path = value, tracing.trace, root, path
+    def __init__(self, value: Any, node: Node, root: "Tracer | None" = None):
+        self.value, self.trace, self.root = value, tracing.trace, root
         self._node, self.version = node, 0 if root is None else root.version
 
     @property
     def node(self) -> Node:
         """The node of the elements as they are now."""
         if self.root is not None and self.version != self.root.version:
-            self._node, self.version = self.root._node, self.root.version
-            for op, args, like in self.path:
-                self._node = record(op, (self._node, *as_node(args)), {}, like)
+            raise Untraceable("a view of an array that was written")
         return self._node
 
     @property
@@ -437,8 +409,7 @@ class Tracer:
         node = record(op, (self.node, *args), {}, value)
         if value.size and not np.may_share_memory(value, self.value):
             return Tracer(value, node)
-        root = self if self.root is None else self.root
-        return Tracer(value, node, root, (*self.path, (op, args, value)))
+        return Tracer(value, node, self if self.root is None else self.root)
 
     def reshape(self, *shape: Any) -> "Tracer":
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -462,9 +433,6 @@ class Tracer:
     def view(self, *args: Any) -> "Tracer":
         return traced("view_as", (self, np.dtype(*args))) if args else self.show("view_at", ...)
 
-    def ravel(self) -> "Tracer":
-        return self.reshape(-1)
-
     T = property(lambda self: self.transpose())
     mT = property(lambda self: self.swapaxes(-1, -2))
     real = property(lambda self: self)
@@ -485,9 +453,10 @@ class Tracer:
     # Writes.
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if self.root is not None:
+            raise Untraceable("a write into a view")
         self.value[as_value(key)] = as_value(value)
-        root, path = self if self.root is None else self.root, self.path
-        if not path and key is ...:
+        if key is ...:
             new = value if isinstance(value, Tracer) else np.asarray(value, self.dtype)
             node = as_node(new)
             if node.dtype != self.dtype:
@@ -496,13 +465,8 @@ class Tracer:
             if node.shape != self.shape:
                 node = record("broadcast_to", (node, self.shape), {}, self.value)
         else:
-            steps = (*((op, args) for op, args, _ in path), ("getitem", (as_node(key),)))
-            before, given = as_node(root), as_node(value)
-            node = record("put", (before, given, steps), {}, root.value)
-        root._node, root.version = node, root.version + 1
-
-    def fill(self, value: Any) -> None:
-        self[...] = value
+            node = record("put", (self.node, as_node(value), as_node(key)), {}, self.value)
+        self._node, self.version = node, self.version + 1
 
     # Copies and reductions.
 
@@ -736,10 +700,6 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
-class Break(Exception):
-    """The function cannot be one graph; the text says why, and where in the program."""
-
-
 class TraceMode(FunctionMode):
     """Sees each call of a Function: makes its tensors tracers."""
 
@@ -762,11 +722,7 @@ class Source:
     tensor: Tensor
     node: Node
     array: Any
-    tracer: Tracer
     edge: Any
-    view: Any
-    grad: Any
-    requires_grad: bool
 
 
 class Trace:
@@ -787,26 +743,16 @@ class Trace:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
         array = tensor.array
         if isinstance(array, Tracer):
-            if array.trace is not self:
-                raise Break("a tensor of another trace")
             return
-        if tensor.device is not self.device:  # for one element the program would bring it here
-            raise Break(f"a tensor on {tensor.device} in a function on {self.device}")
-        requires_grad = tensor.requires_grad
         node = Node("input", (), {}, array.shape, array.dtype)
-        tracer = Tracer(array.copy(), node)
-        self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
-        )
-        tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
+        self.sources[id(tensor)] = Source(tensor, node, array, tensor._edge)
+        tensor.array, tensor.device, tensor._edge = Tracer(array.copy(), node), tracing_device, None
 
     def restore(self) -> None:
         """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
-            tensor.array, tensor.device = source.array, self.device
-            tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
-            tensor._requires_grad = source.requires_grad
+            tensor.array, tensor.device, tensor._edge = source.array, self.device, source.edge
 
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
@@ -838,9 +784,7 @@ class Captured:
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        graph: the forward. Its outputs are the result, then what was written into sources, then
-            what the backward needs of it.
-        written: the numbers of the sources whose elements were changed in place.
+        graph: the forward. Its outputs are the result, then what the backward needs of it.
         backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
             where nothing requires a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
@@ -848,7 +792,6 @@ class Captured:
 
     sources: list[Source]
     graph: Graph
-    written: list[int]
     backward: Graph | None
     wanted: list[int]
 
@@ -867,46 +810,24 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
             return finish(trace, function(*args, **kwargs))
 
 
-def check_sources(sources: Sequence[Source]) -> list[int]:
-    """The numbers of the sources that were written in place.
-
-    Raises:
-        Break: something else was done to a source, or written memory has two tensors.
-    """
-    for source in sources:
-        tensor = source.tensor
-        if tensor.array is not source.tracer or tensor._grad is not source.grad:
-            raise Break("a tensor's data or gradient is replaced inside the function")
-        if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
-            raise Break("a tensor that was made outside gets a history, or gives it up")
-    written = [number for number, source in enumerate(sources) if source.tracer.version]
-    for number in written:
-        shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
-        if len(shared) > 1:
-            raise Break("memory that several tensors share is changed in place")
-    return written
-
-
 def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written = check_sources(sources)
     results = [result.array.node]
-    writes = [sources[number].tracer.node for number in written]
-    wanted = [n for n, s in enumerate(sources) if s.requires_grad and result.requires_grad]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
+    inputs, count, backward = [source.node for source in sources], len(results), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
         grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        outs = [*results, *(grad for _, grad in pairs)]
         both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
         graph, backward = divided(both, count, grad_nodes)
     else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
+        graph = Graph(inputs, trace.nodes, results)
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, graph, written, backward, wanted)
+    return Captured(sources, graph, backward, wanted)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -951,80 +872,58 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
-    x, average = tensor([[1.0, 2.0], [3.0, 6.0]]), tensor([0.0, 0.0])
+    manual_seed(0)
 
-    def centered(x):
-        with no_grad():
-            average.mul_(0.5).add_(x.mean(0) * 0.5)
-        return x - average
+    def graph_of(function, x):
+        """The graph of a function of an array, after a comparison with the function."""
+        node = Node("input", (), {}, x.shape, x.dtype)
+        with Trace(cpu) as trace:
+            y = function(Tracer(x.copy(), node), tracing_device.xp).node
+        graph = Graph([node], without_dead_code(trace.nodes, [y]), [y])
+        assert np.array_equal(graph.run(np, [x])[0], function(x.copy(), np)), graph
+        return graph
 
-    captured = capture(centered, (x,), {}, [x])
-    print(captured.written, average.tolist())  # -> [1] [0.0, 0.0]
-    print(captured.graph)
-    # -> inputs: %0 float32[2, 2], %1 float32[2]
-    # -> %2 = multiply(%1, 0.5)  float32[2]  # Mul, ...
-    # -> %3 = sum(%0, axis=(0,), keepdims=False)  float32[2]  # Mean, ...
-    # -> %4 = divide(%3, 2)  float32[2]  # Mean, ...
-    # -> %5 = multiply(%4, 0.5)  float32[2]  # Mul, ...
-    # -> %6 = add(%2, %5)  float32[2]  # Add, ...
-    # -> %7 = subtract(%0, %6)  float32[2, 2]  # Sub, ...
-    # -> return %7, %6
+    def write(t, xp):
+        t += 1
+        t[0] = 5.0
+        return t * 2
 
-    def run():
-        arrays = [source.array for source in captured.sources]
-        result, *writes = captured.graph.run(np, arrays)
-        for number, array in zip(captured.written, writes, strict=True):
-            captured.sources[number].array[...] = array
-        return result.tolist()
+    x = np.zeros((2, 2), "float32")
+    print(graph_of(write, x))
+    # -> inputs: %0 float32[2, 2]
+    # -> %1 = add(%0, 1)  float32[2, 2]
+    # -> %2 = put(%1, 5.0, 0)  float32[2, 2]
+    # -> %3 = multiply(%2, 2)  float32[2, 2]
+    # -> return %3
 
-    print(run(), average.tolist())  # -> [[0.0, 0.0], [2.0, 4.0]] [1.0, 2.0]
-    print(run(), average.tolist())  # -> [[-0.5, -1.0], [1.5, 3.0]] [1.5, 3.0]
-    average.fill_(0.0)
-    print(centered(x).tolist(), centered(x).tolist())
-    # -> [[0.0, 0.0], [2.0, 4.0]] [[-0.5, -1.0], [1.5, 3.0]]
+    def whole(t, xp):
+        t[...] = xp.asarray([1, 2])  # another type and shape
+        t[...] = t / 2
+        xp.add(t, 1, out=t)
+        t[...] = t - 7.0
+        return t + t.T.reshape(-1)[:2]  # NumPy has to copy here
 
-    x.requires_grad_(True)
-    both = capture(centered, (x,), {}, [x])
-    print([len(graph.outputs) for graph in (both.graph, both.backward)])  # -> [2, 1]
-    x.requires_grad_(False)
+    print([node.op for node in graph_of(whole, x).nodes])
+    # -> ['constant', 'astype', 'broadcast_to', 'divide', 'add', 'subtract', ...
 
-    def replaced(x):
-        x.data = x.data * 2.0
-        return x * 1.0
+    # The Function that failed.
+    tensor = randn(2, 3)
+    captured = capture(lambda: tensor.softmax(1), (), {}, [tensor])
+    print([node.op for node in captured.graph.nodes])
+    # -> ['max', 'subtract', 'exp', 'sum', 'divide']
+    (y,) = captured.graph.run(np, [tensor.array])
+    print(np.array_equal(y, tensor.softmax(1).array))  # -> True
 
-    def with_gradient(x):
-        x.requires_grad_(True)
-        return x * 1.0
-
-    shared = x[0]
-    functions = {
-        replaced: (x,),
-        with_gradient: (x,),
-        lambda x, y: x.add_(1.0) * y: (x, shared),
-    }
-    elsewhere = tensor([1.0])
-    elsewhere.device = Device("cuda:1")
-    functions[lambda x: x * elsewhere] = (x,)
-    functions[lambda x: capture(lambda: x * 2.0, (), {}, [])] = (x,)
-    for function, args in functions.items():
-        try:
-            capture(function, args, {}, args)
-        except Break as error:
-            print(error)
-    # -> a tensor's data or gradient is replaced inside the function
-    # -> a tensor that was made outside gets a history, or gives it up
-    # -> memory that several tensors share is changed in place
-    # -> a tensor on cuda:1 in a function on cpu
-    # -> a tensor of another trace
-    print(x.requires_grad, type(x.array).__name__)  # -> False ndarray
-
-    # In the trace, ravel() was a view. Here the array lies otherwise, and the same path copies.
-    zeros = np.zeros((2, 3))
-    node = Node("input", (), {}, zeros.shape, zeros.dtype)
-    with Trace(cpu) as trace:
-        t = Tracer(np.asarray(zeros, order="F"), node)
-        t.T.ravel()[:2] = 1.0
-        t[1, 2] = 5.0
-    print(Graph([node], trace.nodes, [t.node]).run(np, [zeros])[0])
-    # -> [[1. 0. 0.]
-    # ->  [1. 0. 5.]]
+    # Views and writes.
+    with Trace(cpu):
+        t = Tracer(x, Node("input"))
+        view = t[0]
+        print(view.base is t, t.T[0].base is t, t.T.reshape(-1).base)  # -> True True None
+        t += 1
+        for function in (lambda: view * 2, lambda: view.__setitem__(0, 3.0)):
+            try:
+                function()
+            except Untraceable as error:
+                print(error)
+        # -> a view of an array that was written
+        # -> a write into a view

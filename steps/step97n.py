@@ -1,34 +1,31 @@
-"""Step 97n: The structure of a result
+"""Step 97n: Functionalization: writes through views
 
-capture expects one tensor. A model may return a tuple, a dict of tensors and numbers, the input
-itself, the same tensor twice, or an object with named fields. A run of the graph has to return the
-same structure, with the arrays of this run in it. So keep the result as a pattern:
+Step 97m refuses a write into a view, and a view that is read after a write. Programs do both:
 
-    {"loss": l, "steps": 3, "logits": (y, y)}
-    {"loss": Output(0), "steps": 3, "logits": (Output(1), Output(1))}
+    row = t[0]
+    row *= 3            changes t, and each other view that shows row 0
 
-A tensor that is there twice is one output. Given(2) is source number 2 itself, so that `x is f(x)`
-stays true. `rebuilt` walks through the pattern, both to make it and to fill it.
+The real arrays do that by themselves, since they share memory. Nodes share nothing. So a view keeps
+its path as well: the view operations that lead from the root to it. The path serves both ways:
 
-    roots      the numbers of the outputs that require a gradient: each has an input in the backward
+    write to a view     the root gets a new node: put(root.node, value, path + key)
+    read of a view      if the root was written since: record the path again, from root.node
 
-Numbers and texts stay as they were in the trace. That is right as long as the function does the
-same each time; step 102g watches what could make it do something else.
+        root   %0 ------------- put = %3         a write to the row: down the path, into a copy
+                |                  |
+        row    view_at = %1     view_at = %7     the row, read later: the path again
 
-Anything else is a Break. An object of an unknown class may contain a tensor. A view of a source
-would show memory that the graph does not write. A new Parameter would have to be a new object in
-every run.
+So a view is never out of date: it looks at the root's count of writes when it is read.
 
-The trap: a program may keep a tracer after the trace is over. `record` has no trace to write to
-then, and raises Untraceable.
+`put` follows the path in a run: `part_of` applies the views to the copy, one after the other. What
+they show is memory of the copy, so the value that is written there stands in the copy.
 
-(PyTorch: torch.utils._pytree does this for dicts, lists and what is registered.)
+(PyTorch: functionalization regenerates views from their base in the same way.)
 
-New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish, record.
-Try: return a set of tensors.
+New: part_of, Tracer.fill. Changed: put, Tracer, node, show, __setitem__.
+Try: fill the columns of a matrix, t.T[0], t.T[1], ..., with 0, 1, ... Print the graph.
 """
 
-import collections
 import dataclasses
 import importlib
 import itertools
@@ -41,11 +38,10 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode, no_grad
-from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
+from tinytorch.autograd.modes import FunctionMode
+from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.nn.parameter import Parameter
+from tinytorch.core.tensor import Tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -220,26 +216,8 @@ def part_of(array: Any, path: tuple) -> Any:
 def put(array: Any, value: Any, path: tuple) -> Any:
     """A copy of `array` with `value` in the part that `path` leads to."""
     array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
-    places = places_of(array.shape, views)
-    if places is None:
-        part_of(array, views)[key] = value
-    else:
-        places = device_of(array).backend.from_numpy(places, None)
-        array.reshape(-1)[places[key]] = value
+    part_of(array, views)[key] = value
     return array
-
-
-def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
-    """Where the elements of a part of an array are, for an array that has its elements in a row.
-
-    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
-    in the trace, which lay otherwise, may be a copy of this one.
-    """
-    like = np.empty(shape, bool)
-    part = part_of(like, views)
-    if part.size == 0 or np.may_share_memory(part, like):
-        return None
-    return part_of(np.arange(like.size).reshape(shape), views)
 
 
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
@@ -282,12 +260,8 @@ def line_of_the_program() -> str:
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    trace = tracing.trace
-    if trace is None:
-        raise Untraceable("a tracer of a trace that is over")
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
-    trace.nodes.append(node)
+    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
+    tracing.trace.nodes.append(node)
     return node
 
 
@@ -465,9 +439,6 @@ class Tracer:
 
     def view(self, *args: Any) -> "Tracer":
         return traced("view_as", (self, np.dtype(*args))) if args else self.show("view_at", ...)
-
-    def ravel(self) -> "Tracer":
-        return self.reshape(-1)
 
     T = property(lambda self: self.transpose())
     mT = property(lambda self: self.swapaxes(-1, -2))
@@ -740,10 +711,6 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
-class Break(Exception):
-    """The function cannot be one graph; the text says why, and where in the program."""
-
-
 class TraceMode(FunctionMode):
     """Sees each call of a Function: makes its tensors tracers."""
 
@@ -766,11 +733,7 @@ class Source:
     tensor: Tensor
     node: Node
     array: Any
-    tracer: Tracer
     edge: Any
-    view: Any
-    grad: Any
-    requires_grad: bool
 
 
 class Trace:
@@ -791,26 +754,16 @@ class Trace:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
         array = tensor.array
         if isinstance(array, Tracer):
-            if array.trace is not self:
-                raise Break("a tensor of another trace")
             return
-        if tensor.device is not self.device:  # for one element the program would bring it here
-            raise Break(f"a tensor on {tensor.device} in a function on {self.device}")
-        requires_grad = tensor.requires_grad
         node = Node("input", (), {}, array.shape, array.dtype)
-        tracer = Tracer(array.copy(), node)
-        self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
-        )
-        tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
+        self.sources[id(tensor)] = Source(tensor, node, array, tensor._edge)
+        tensor.array, tensor.device, tensor._edge = Tracer(array.copy(), node), tracing_device, None
 
     def restore(self) -> None:
         """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
-            tensor.array, tensor.device = source.array, self.device
-            tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
-            tensor._requires_grad = source.requires_grad
+            tensor.array, tensor.device, tensor._edge = source.array, self.device, source.edge
 
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
@@ -836,72 +789,21 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(tuple(vars(value).values()))
 
 
-PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """In the result of a traced function: the graph's output of this number."""
-
-    number: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """In the result of a traced function: the source of this number itself."""
-
-    number: int
-
-
-def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
-    dicts.
-
-    Raises:
-        Break: something in it is none of these, and no number or text.
-    """
-    if isinstance(value, (Tensor, Output, Given)):
-        return function(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(rebuilt(item, function) for item in value))
-    if isinstance(value, (tuple, list)) and type(value).__module__ != "tinytorch.core.tensor":
-        return type(value)([rebuilt(item, function) for item in value])
-    if isinstance(value, dict):
-        copy = {name: rebuilt(item, function) for name, item in value.items()}
-        return copy if type(value) is dict else type(value)(copy)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        made = object.__new__(type(value))
-        made.__dict__.update({n: rebuilt(item, function) for n, item in vars(value).items()})
-        return made
-    if isinstance(value, PLAIN) or type(value).__module__.startswith("tinytorch.core"):
-        return value
-    raise Break(f"the function returns a {type(value).__name__}")
-
-
 @dataclasses.dataclass
 class Captured:
     """What a trace has found.
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        result: what the function returned; Output in place of each tensor that it made, and Given
-            where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
-        written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
-        roots: the numbers of the outputs that require a gradient.
+        graph: the forward. Its outputs are the result, then what the backward needs of it.
+        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
+            where nothing requires a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
     """
 
     sources: list[Source]
-    result: Any
     graph: Graph
-    count: int
-    written: list[int]
     backward: Graph | None
-    roots: list[int]
     wanted: list[int]
 
 
@@ -910,76 +812,33 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
-
-    Raises:
-        Break: the function cannot be one graph.
     """
     with tracing_lock:
         trace = Trace(cpu)
         with trace:
             for tensor in tensors:
                 trace.lift(tensor)
-            return finish(trace, function(*args, **kwargs), state.grad_enabled)
+            return finish(trace, function(*args, **kwargs))
 
 
-def check_sources(sources: Sequence[Source]) -> list[int]:
-    """The numbers of the sources that were written in place.
-
-    Raises:
-        Break: something else was done to a source, or written memory has two tensors.
-    """
-    for source in sources:
-        tensor = source.tensor
-        if tensor.array is not source.tracer or tensor._grad is not source.grad:
-            raise Break("a tensor's data or gradient is replaced inside the function")
-        if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
-            raise Break("a tensor that was made outside gets a history, or gives it up")
-    written = [number for number, source in enumerate(sources) if source.tracer.version]
-    for number in written:
-        shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
-        if len(shared) > 1:
-            raise Break("memory that several tensors share is changed in place")
-    return written
-
-
-def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
+def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
-
-    def output(tensor: Tensor) -> Any:
-        if id(tensor) in trace.sources:
-            return Given(places.index(id(tensor)))
-        if not isinstance(tensor.array, Tracer):
-            return tensor
-        root = tensor.array if tensor.array.root is None else tensor.array.root
-        if any(root is source.tracer for source in sources):
-            raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor:
-            raise Break(f"the function returns a new {type(tensor).__name__}")
-        known = [number for number, other in enumerate(outputs) if other is tensor]
-        if not known:
-            outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1)
-
-    result = rebuilt(result, output)
-    results = [tensor.array.node for tensor in outputs]
-    writes = [sources[number].tracer.node for number in written]
-    roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
-    wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    results = [result.array.node]
+    wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
+    inputs, count, backward = [source.node for source in sources], len(results), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
-        grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
+        grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        outs = [*results, *(grad for _, grad in pairs)]
         both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
         graph, backward = divided(both, count, grad_nodes)
     else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
+        graph = Graph(inputs, trace.nodes, results)
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, result, graph, len(outputs), written, backward, roots, wanted)
+    return Captured(sources, graph, backward, wanted)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -1024,62 +883,42 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
-    Point = collections.namedtuple("Point", "x y")
 
-    @dataclasses.dataclass
-    class Result:
-        loss: Tensor
-        parts: list
+    def graph_of(function, x):
+        """The graph of a function of an array, after a comparison with the function."""
+        node = Node("input", (), {}, x.shape, x.dtype)
+        with Trace(cpu) as trace:
+            y = function(Tracer(x.copy(), node), tracing_device.xp).node
+        graph = Graph([node], without_dead_code(trace.nodes, [y]), [y])
+        assert np.array_equal(graph.run(np, [x])[0], function(x.copy(), np)), graph
+        return graph
 
-    x, w = tensor([1.0, 2.0]), tensor([0.5, 0.25], requires_grad=True)
+    def through_views(t, xp):
+        row, column = t[0], t.T[1]
+        row *= 3  # changes t, and the first element of the column
+        t[1] = column
+        column.fill(xp.sum(row))
+        return t
 
-    def f(x, w):
-        y = x * w
-        return Result(y.sum(), [Point(y, 3), {"twice": y, "name": "net"}, x])
+    print(graph_of(through_views, np.array([[1.0, 2.0], [3.0, 4.0]])))
+    # -> inputs: %0 float64[2, 2]
+    # -> %1 = view_at(%0, (0, Ellipsis))  float64[2]
+    # -> %2 = multiply(%1, 3)  float64[2]
+    # -> %3 = put(%0, %2, ((view_at, ((0, Ellipsis),)), (getitem, (Ellipsis,))))  float64[2, 2]
+    # -> %4 = transpose(%3, (1, 0))  float64[2, 2]
+    # -> %5 = view_at(%4, (1, Ellipsis))  float64[2]
+    # -> %6 = put(%3, %5, ((getitem, (1,)),))  float64[2, 2]
+    # -> %7 = view_at(%6, (0, Ellipsis))  float64[2]
+    # -> %8 = sum(%7, axis=(0,), keepdims=False)  float64[]
+    # -> %9 = put(%6, %8, ((transpose, ((1, 0),)), (view_at, ((1, Ellipsis),)), ...
+    # -> return %9
 
-    captured = capture(f, (x, w), {}, [x, w])
-    print(captured.result)
-    # -> Result(loss=Output(number=0), parts=[Point(x=Output(number=1), y=3), ...
-    print(captured.count, captured.roots, captured.wanted, len(captured.backward.inputs))
-    # -> 2 [0, 1] [1] 3
+    def copied(t, xp):
+        """A view whose elements are next to each other in memory, and a copy."""
+        view = t.reshape(-1)[::3]
+        view[...] = 9.0
+        copy = t.T.reshape(-1)  # NumPy has to copy
+        copy[0] = 100.0
+        return t
 
-    def run(captured, *gradients):
-        outputs = captured.graph.run(np, [source.array for source in captured.sources])
-        tensors = [wrap(output, cpu) for output in outputs[: captured.count]]
-        start = captured.count + len(captured.written)
-
-        def fill(item):
-            given = isinstance(item, Given)
-            return captured.sources[item.number].tensor if given else tensors[item.number]
-
-        gradients = captured.backward.run(np, [*outputs[start:], *gradients])
-        return rebuilt(captured.result, fill), gradients
-
-    result, (gradient,) = run(captured, np.ones((), "float32"), np.array([1.0, 10.0], "float32"))
-    print(result.loss.tolist(), result.parts[0].x.tolist(), result.parts[2] is x)
-    # -> 1.0 [0.5, 0.5] True
-    print(result.parts[0].x is result.parts[1]["twice"], gradient)  # -> True [ 2. 22.]
-
-    # A tensor that no Function has seen stays as it is; an OrderedDict stays an OrderedDict.
-    outside = tensor([7.0])
-    print(capture(lambda x: (outside, collections.OrderedDict(a=x.exp())), (x,), {}, []).result[1])
-    # -> OrderedDict([('a', Output(number=0))])
-    with no_grad():
-        print(capture(f, (x, w), {}, [x, w]).backward)  # -> None
-    for function in (lambda x: iter([x]), lambda x: x[0], lambda x: Parameter(x * 2.0)):
-        try:
-            capture(function, (x,), {}, [])
-        except Break as error:
-            print(error)
-    # -> the function returns a list_iterator
-    # -> the function returns a view of a tensor that was made outside
-    # -> the function returns a new Parameter
-
-    # Nothing can be recorded after a trace.
-    with Trace(cpu) as trace:
-        trace.lift(x)
-        kept = x.array
-    try:
-        kept[0]
-    except Untraceable as error:
-        print(error)  # -> a tracer of a trace that is over
+    print([node.op for node in graph_of(copied, np.zeros((2, 2))).nodes])  # -> ['put']

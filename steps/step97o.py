@@ -1,34 +1,32 @@
-"""Step 97o: A whole Function as one node
+"""Step 97o: A write through a path that copies
 
-A convolution rearranges its input with strides, and then calls one matrix product (steps 84b to
-84k). A graph has no nodes for these tricks, and a compiler could not do better. So the trace does
-not look inside. The node "call" holds the Function itself, and a run of the graph calls its
-forward, with a new ctx. A layer with a bias gives two nodes:
+A graph is made once, and run with other arrays. They may lie in memory in another way than the
+array of the trace, which was transposed:
 
-    %3 = call(Convolution, (False, True, True, False), ((2, 4, 6),), %0, %1, %2, Geometry)
-    %4 = part(%3, 0)
+    t.T.ravel()[:2] = 1.0       trace: t is transposed, ravel() is a view of t's memory
+                                run:   t is in C order, ravel() of t.T has to copy
 
-The arguments of "call" are the Function; for each of its arguments, whether it requires a gradient
-(the input does not, weight and bias do, the Geometry of strides and padding cannot); the shapes of
-its results; and then the arguments themselves. The flags become ctx.needs_input_grad. The value of
-"call" is a Called: a tuple of results, with the ctx that a backward may need. It is not an array,
-so the graph prints "(several)" in place of a shape. "part" picks one of the results.
+In the run, put of step 97n follows the path into a copy, writes there, and the write is lost. The
+first result of the demo has no ones.
 
-In the trace, a WholeCall runs instead of the Function: same arguments, same results, but its
-forward records one node. `whole` makes such a subclass for a Function, and the class attribute
-`whole = True` marks the Functions that are captured in this way.
+What the path means does not depend on the layout: it says which elements of t are written. So
+`places_of` asks for these elements. It takes an array with the numbers 0, 1, 2, ... of t's
+elements, and follows the path in it. The result has the number of each element that is shown, in a
+view or in a copy. The write then goes to these places:
 
-The graph is made for certain shapes, so a run in which a result has another shape must stop:
-`call` raises CheckFailed. The caller then runs the program in eager.
+    t, 2 x 3             numbers 0 1 2       t.T.ravel() = 0 3 1 4 2 5        [:2] = 0 3
+                                 3 4 5
 
-(PyTorch: an operator that Inductor has no lowering for is called as it is, a "fallback kernel".)
+Most paths are views in a run too, and for them nothing changes: places_of follows the path in an
+empty array first, and returns None if the part shares its memory.
 
-New: CheckFailed, Called, call, WholeCall, whole. Changed: perform, TraceMode.
-Try: print the graph for a batch of another size, and compare the third argument of `call`.
+(PyTorch's graphs keep the strides of their inputs, and are made again where these change.)
+
+New: places_of, Tracer.ravel. Changed: put.
+Try: print places_of((2, 3), [("transpose", ((1, 0),)), ("reshape", ((-1,),))]).
 """
 
 import dataclasses
-import functools
 import importlib
 import itertools
 import sys
@@ -40,13 +38,10 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode, no_grad
-from tinytorch.autograd.node import Function, new
+from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import Conv1d
-from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -211,11 +206,6 @@ def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[No
     return kept[::-1]
 
 
-class CheckFailed(Exception):
-    """A value is not as it was when the graph was traced: another shape, or another decision. The
-    run has changed nothing yet, so that the program can run without the graph."""
-
-
 def part_of(array: Any, path: tuple) -> Any:
     """The part of an array that the views of `path` lead to."""
     for op, args in path:
@@ -248,33 +238,6 @@ def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
     return part_of(np.arange(like.size).reshape(shape), views)
 
 
-class Called(tuple):
-    """The results of a whole Function; `ctx` is the call, for its backward."""
-
-    def __new__(cls, ctx: Any, results: tuple):
-        called = tuple.__new__(cls, results)
-        called.ctx = ctx
-        return called
-
-
-def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
-    """A whole Function: what it does when it is called in a program.
-
-    Raises:
-        CheckFailed: a result has another shape than in the trace.
-    """
-    ctx = object.__new__(function)
-    array = next(x for x in args if hasattr(x, "dtype"))
-    ctx.device = device_of(array)
-    ctx.xp, ctx.edges = ctx.device.xp, tuple(() if need else None for need in needs)
-    results = function.forward(ctx, *args)
-    results = results if isinstance(results, tuple) else (results,)
-    results = tuple(ctx.xp.asarray(result) for result in results)
-    if tuple(result.shape for result in results) != shapes:
-        raise CheckFailed(f"{function.__name__}: {[r.shape for r in results]}, not {shapes}")
-    return Called(ctx, results)
-
-
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -282,14 +245,13 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first[others[0]]
     if op in ("reshape", "transpose", "astype", "copy"):
         return getattr(first, op)(*others)
-    if op == "part":
-        return first[others[0]]
     if op == "constant":
         return first
     if op == "view_as":
         return first.view(*others)
-    special = {"put": put, "call": call}
-    return (special.get(op) or getattr(xp, op))(*args, **kwargs)
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
 
 
 class Untraceable(Exception):
@@ -316,12 +278,8 @@ def line_of_the_program() -> str:
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    trace = tracing.trace
-    if trace is None:
-        raise Untraceable("a tracer of a trace that is over")
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
-    trace.nodes.append(node)
+    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
+    tracing.trace.nodes.append(node)
     return node
 
 
@@ -774,35 +732,6 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
-class Break(Exception):
-    """The function cannot be one graph; the text says why, and where in the program."""
-
-
-class WholeCall(Function):
-    """A Function that the graph holds as one node. A subclass says which one."""
-
-    function: type[Function]
-
-    def forward(ctx, *args: Any) -> Any:
-        trace, ctx.inner = tracing.trace, new(ctx.function)
-        ctx.inner.device, ctx.inner.xp, ctx.inner.edges = trace.device, trace.xp, ctx.edges
-        results = ctx.function.forward(ctx.inner, *as_value(args))
-        several = isinstance(results, tuple)
-        values = tuple(trace.xp.asarray(x) for x in (results if several else (results,)))
-        needs = ctx.inner.needs_input_grad
-        shapes = tuple(value.shape for value in values)
-        ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
-        parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
-        return parts if several else parts[0]
-
-
-@functools.cache
-def whole(function: type[Function]) -> type[WholeCall]:
-    """The WholeCall of a Function."""
-    like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
-    return type(function.__name__, (WholeCall,), {"function": function, **like})
-
-
 class TraceMode(FunctionMode):
     """Sees each call of a Function: makes its tensors tracers."""
 
@@ -815,8 +744,6 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
-        if function.whole:
-            return whole(function).apply(*args)
         return function.apply(*args)
 
 
@@ -827,11 +754,7 @@ class Source:
     tensor: Tensor
     node: Node
     array: Any
-    tracer: Tracer
     edge: Any
-    view: Any
-    grad: Any
-    requires_grad: bool
 
 
 class Trace:
@@ -852,26 +775,16 @@ class Trace:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
         array = tensor.array
         if isinstance(array, Tracer):
-            if array.trace is not self:
-                raise Break("a tensor of another trace")
             return
-        if tensor.device is not self.device:  # for one element the program would bring it here
-            raise Break(f"a tensor on {tensor.device} in a function on {self.device}")
-        requires_grad = tensor.requires_grad
         node = Node("input", (), {}, array.shape, array.dtype)
-        tracer = Tracer(array.copy(), node)
-        self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
-        )
-        tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
+        self.sources[id(tensor)] = Source(tensor, node, array, tensor._edge)
+        tensor.array, tensor.device, tensor._edge = Tracer(array.copy(), node), tracing_device, None
 
     def restore(self) -> None:
         """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
-            tensor.array, tensor.device = source.array, self.device
-            tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
-            tensor._requires_grad = source.requires_grad
+            tensor.array, tensor.device, tensor._edge = source.array, self.device, source.edge
 
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
@@ -897,72 +810,21 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(tuple(vars(value).values()))
 
 
-PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """In the result of a traced function: the graph's output of this number."""
-
-    number: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """In the result of a traced function: the source of this number itself."""
-
-    number: int
-
-
-def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
-    dicts.
-
-    Raises:
-        Break: something in it is none of these, and no number or text.
-    """
-    if isinstance(value, (Tensor, Output, Given)):
-        return function(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(rebuilt(item, function) for item in value))
-    if isinstance(value, (tuple, list)) and type(value).__module__ != "tinytorch.core.tensor":
-        return type(value)([rebuilt(item, function) for item in value])
-    if isinstance(value, dict):
-        copy = {name: rebuilt(item, function) for name, item in value.items()}
-        return copy if type(value) is dict else type(value)(copy)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        made = object.__new__(type(value))
-        made.__dict__.update({n: rebuilt(item, function) for n, item in vars(value).items()})
-        return made
-    if isinstance(value, PLAIN) or type(value).__module__.startswith("tinytorch.core"):
-        return value
-    raise Break(f"the function returns a {type(value).__name__}")
-
-
 @dataclasses.dataclass
 class Captured:
     """What a trace has found.
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        result: what the function returned; Output in place of each tensor that it made, and Given
-            where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
-        written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
-        roots: the numbers of the outputs that require a gradient.
+        graph: the forward. Its outputs are the result, then what the backward needs of it.
+        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
+            where nothing requires a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
     """
 
     sources: list[Source]
-    result: Any
     graph: Graph
-    count: int
-    written: list[int]
     backward: Graph | None
-    roots: list[int]
     wanted: list[int]
 
 
@@ -971,76 +833,33 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
-
-    Raises:
-        Break: the function cannot be one graph.
     """
     with tracing_lock:
         trace = Trace(cpu)
         with trace:
             for tensor in tensors:
                 trace.lift(tensor)
-            return finish(trace, function(*args, **kwargs), state.grad_enabled)
+            return finish(trace, function(*args, **kwargs))
 
 
-def check_sources(sources: Sequence[Source]) -> list[int]:
-    """The numbers of the sources that were written in place.
-
-    Raises:
-        Break: something else was done to a source, or written memory has two tensors.
-    """
-    for source in sources:
-        tensor = source.tensor
-        if tensor.array is not source.tracer or tensor._grad is not source.grad:
-            raise Break("a tensor's data or gradient is replaced inside the function")
-        if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
-            raise Break("a tensor that was made outside gets a history, or gives it up")
-    written = [number for number, source in enumerate(sources) if source.tracer.version]
-    for number in written:
-        shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
-        if len(shared) > 1:
-            raise Break("memory that several tensors share is changed in place")
-    return written
-
-
-def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
+def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
-
-    def output(tensor: Tensor) -> Any:
-        if id(tensor) in trace.sources:
-            return Given(places.index(id(tensor)))
-        if not isinstance(tensor.array, Tracer):
-            return tensor
-        root = tensor.array if tensor.array.root is None else tensor.array.root
-        if any(root is source.tracer for source in sources):
-            raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor:
-            raise Break(f"the function returns a new {type(tensor).__name__}")
-        known = [number for number, other in enumerate(outputs) if other is tensor]
-        if not known:
-            outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1)
-
-    result = rebuilt(result, output)
-    results = [tensor.array.node for tensor in outputs]
-    writes = [sources[number].tracer.node for number in written]
-    roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
-    wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
-    inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
+    results = [result.array.node]
+    wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
+    inputs, count, backward = [source.node for source in sources], len(results), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
-        grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
+        grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
-        outs = [*results, *writes, *(grad for _, grad in pairs)]
+        outs = [*results, *(grad for _, grad in pairs)]
         both = Graph([*inputs, *grad_nodes], trace.nodes, outs)
         graph, backward = divided(both, count, grad_nodes)
     else:
-        graph = Graph(inputs, trace.nodes, [*results, *writes])
+        graph = Graph(inputs, trace.nodes, results)
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(sources, result, graph, len(outputs), written, backward, roots, wanted)
+    return Captured(sources, graph, backward, wanted)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -1085,38 +904,25 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
-    manual_seed(0)
-    layer = Conv1d(3, 4, 5, padding=2)
-    x = randn(2, 3, 6)
+    # In the trace, ravel() was a view. Here the array lies otherwise, and the same path copies.
+    zeros = np.zeros((2, 3))
+    path = [("transpose", ((1, 0),)), ("reshape", ((6,),))]
+    copy = zeros.copy()
+    part_of(copy, path)[:2] = 1.0
+    print(copy)
+    # -> [[0. 0. 0.]
+    # ->  [0. 0. 0.]]
+    print(places_of(zeros.shape, path), places_of(zeros.shape, path[:1]))
+    # -> [0 3 1 4 2 5] None
 
-    with no_grad():
-        captured = capture(lambda: layer(x).relu(), (), {}, [x])
-        print(captured.graph)
-        # -> inputs: %0 float32[2, 3, 6], %1 float32[4, 3, 5], %2 float32[4]
-        # -> %3 = call(Convolution, (False, True, True, False), ((2, 4, 6),), %0, %1, %2, ...
-        # -> %4 = part(%3, 0)  float32[2, 4, 6]  # Convolution, ...
-        # -> %5 = constant(array[4, 6])  float32[4, 6]  # Relu, ...
-        # -> %6 = maximum(%4, %5)  float32[2, 4, 6]  # Relu, ...
-        # -> return %6
-        (y,) = captured.graph.run(np, [source.array for source in captured.sources])
-        print(np.array_equal(y, layer(x).relu().array))  # -> True
-
-    class Positive(Function):
-        """The positive elements, and how many they are."""
-
-        whole = True
-
-        def forward(ctx, x):
-            return x[x > 0], (x > 0).sum()
-
-    with no_grad():
-        captured = capture(lambda: Positive.apply(x), (), {}, [x])
-        print([node.op for node in captured.graph.nodes])  # -> ['call', 'part', 'part']
-        first, second = captured.graph.run(np, [x.array])
-        print(first.shape == (second,), (first > 0).all())  # -> True True
-        try:
-            captured.graph.run(np, [np.ones((2, 2), "float32")])
-        except CheckFailed as error:
-            print("CheckFailed:", error)  # -> CheckFailed: Positive: [(4,), ()], not ((16,), ())
-        called = call(Positive, (False,), ((16,), ()), x.array)
-        print(len(called), type(called.ctx).__name__)  # -> 2 Positive
+    node = Node("input", (), {}, zeros.shape, zeros.dtype)
+    with Trace(cpu) as trace:
+        t = Tracer(np.asarray(zeros, order="F"), node)
+        t.T.ravel()[:2] = 1.0
+        t[1, 2] = 5.0
+    graph = Graph([node], trace.nodes, [t.node])
+    print(*[op for op, _ in graph.nodes[2].args[2]])  # -> transpose reshape getitem
+    print(graph.run(np, [zeros])[0])
+    # -> [[1. 0. 0.]
+    # ->  [1. 0. 5.]]
+    print(np.array_equal(graph.run(np, [np.asarray(zeros, order="F")])[0], t.value))  # -> True

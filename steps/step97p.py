@@ -1,32 +1,31 @@
-"""Step 97p: The backward of a whole Function, and the fallback
+"""Step 97p: Writes to the program's tensors become outputs
 
-Step 97o has the forward of a whole Function. Its backward is a second node: "call_backward" runs
-ctx.backward, with the ctx that "call" made in the same run. That is why the value of a "call" is a
-Called and not an array: the graph of the forward passes it to that of the backward, like any other
-saved value.
+Batch normalisation keeps a running average, and updates it in place. Capture that with step 97o,
+and the average does not change: the write went to the tracer, and restore gave the old array back.
+A run of the graph does not change it either, since nothing in a graph is overwritten.
 
-Each call has a ctx of its own. So it must not be computed a second time in the backward, nor be
-merged with an equal call. Such operations are listed as EFFECTS, and `divided` leaves them in the
-forward.
+Such a write becomes a second kind of result, which the graph returns:
 
-With this, the Functions that cannot be traced get a fallback. cumsum and sort have no node; a view
-with strides needs the address of an array; some arguments are in no table. TraceMode notes the
-number of nodes before it runs a formula. If the formula raises Untraceable, TraceMode drops the
-nodes that came after, and takes the Function as a whole. So any Function works; at worst it is one
-node that is as fast as eager.
+    graph.outputs       the result, what was written into sources, what the backward needs
+    captured.written    the numbers of these sources
 
-Two cases are still a Break: a view, since its result would show memory that no node knows; and a
-result whose shape depends on values, such as x[x > 0] or unique().
+        average  %1 ---- multiply --- add = %6 ------------------ output: the new average
+                                       |
+        x        %0 ---------------- subtract = %7 -------------- output: the result
 
-(PyTorch: the same order of things: decompose what you can, call the rest.)
+The caller of the graph copies these arrays into the tensors, after the run. A run that fails in the
+middle has changed nothing, and the program can still be run in eager. Step 97x relies on that.
 
-New: call_backward, WholeCall.backward, WholeCall.name, OF_UNKNOWN_SHAPE, EFFECTS, refuse.
-Changed: perform, make_device, TraceMode, Trace, Captured, finish, divided.
-Try: print the inputs of the backward's first call_backward. Which of them is a Called?
+To find the writes takes no search: a tracer counts its writes (step 97m), so a source was written
+if its tracer's `version` is not 0. Source keeps the tracer for this question.
+
+(PyTorch: "input mutation".)
+
+New: check_sources. Changed: Source, Trace.lift, Captured, finish.
+Try: return `average * 1.0` as well, once taken before the write and once after it.
 """
 
 import dataclasses
-import functools
 import importlib
 import itertools
 import sys
@@ -37,28 +36,19 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward_pass, grad
-from tinytorch.autograd.modes import FunctionMode
-from tinytorch.autograd.node import Function, new
+from tinytorch.autograd.engine import backward_pass
+from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.conv import Conv1d
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.core.tensor import Tensor, tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for (
-    name
-) in "comparison elementwise indexing matmul reduction sampling shape cumulative extremes".split():
+for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
-
-
-# Operations with an effect or an identity of their own: never removed twice, merged or moved.
-EFFECTS = frozenset("call call_backward".split())
 
 
 class Node:
@@ -215,11 +205,6 @@ def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[No
     return kept[::-1]
 
 
-class CheckFailed(Exception):
-    """A value is not as it was when the graph was traced: another shape, or another decision. The
-    run has changed nothing yet, so that the program can run without the graph."""
-
-
 def part_of(array: Any, path: tuple) -> Any:
     """The part of an array that the views of `path` lead to."""
     for op, args in path:
@@ -252,40 +237,6 @@ def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
     return part_of(np.arange(like.size).reshape(shape), views)
 
 
-class Called(tuple):
-    """The results of a whole Function; `ctx` is the call, for its backward."""
-
-    def __new__(cls, ctx: Any, results: tuple):
-        called = tuple.__new__(cls, results)
-        called.ctx = ctx
-        return called
-
-
-def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
-    """A whole Function: what it does when it is called in a program.
-
-    Raises:
-        CheckFailed: a result has another shape than in the trace.
-    """
-    ctx = object.__new__(function)
-    array = next(x for x in args if hasattr(x, "dtype"))
-    ctx.device = device_of(array)
-    ctx.xp, ctx.edges = ctx.device.xp, tuple(() if need else None for need in needs)
-    results = function.forward(ctx, *args)
-    results = results if isinstance(results, tuple) else (results,)
-    results = tuple(ctx.xp.asarray(result) for result in results)
-    if tuple(result.shape for result in results) != shapes:
-        raise CheckFailed(f"{function.__name__}: {[r.shape for r in results]}, not {shapes}")
-    return Called(ctx, results)
-
-
-def call_backward(called: "Called", *grads: Any) -> tuple:
-    """The gradients of the arguments of a whole Function, from those of its results."""
-    results, xp = called.ctx.backward(*grads), called.ctx.xp
-    results = results if isinstance(results, tuple) else (results,)
-    return tuple(x if x is None else xp.asarray(x) for x in results)
-
-
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -293,14 +244,13 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first[others[0]]
     if op in ("reshape", "transpose", "astype", "copy"):
         return getattr(first, op)(*others)
-    if op == "part":
-        return first[others[0]]
     if op == "constant":
         return first
     if op == "view_as":
         return first.view(*others)
-    special = {"put": put, "call": call, "call_backward": call_backward}
-    return (special.get(op) or getattr(xp, op))(*args, **kwargs)
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
 
 
 class Untraceable(Exception):
@@ -327,12 +277,8 @@ def line_of_the_program() -> str:
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    trace = tracing.trace
-    if trace is None:
-        raise Untraceable("a tracer of a trace that is over")
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
-    trace.nodes.append(node)
+    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
+    tracing.trace.nodes.append(node)
     return node
 
 
@@ -765,10 +711,6 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
-def refuse(*args: Any) -> Any:
-    raise Untraceable("the memory of a tracer")
-
-
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
@@ -776,8 +718,6 @@ def make_device() -> Device:
         Tracer,
         from_numpy=lambda array, index: constant(array),
         to_numpy=as_value,
-        address=refuse,
-        strided=refuse,
         chunk_elements=None,
     )
     register_backend("traced", backend)
@@ -791,56 +731,8 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
-# Functions whose results have shapes that depend on values.
-OF_UNKNOWN_SHAPE = frozenset("Nonzero MaskedSelect Unique Bincount RepeatInterleave".split())
-
-
-class Break(Exception):
-    """The function cannot be one graph; the text says why, and where in the program."""
-
-
-class WholeCall(Function):
-    """A Function that the graph holds as one node. A subclass says which one."""
-
-    function: type[Function]
-
-    def forward(ctx, *args: Any) -> Any:
-        trace, ctx.inner = tracing.trace, new(ctx.function)
-        ctx.inner.device, ctx.inner.xp, ctx.inner.edges = trace.device, trace.xp, ctx.edges
-        results = ctx.function.forward(ctx.inner, *as_value(args))
-        several = isinstance(results, tuple)
-        values = tuple(trace.xp.asarray(x) for x in (results if several else (results,)))
-        needs = ctx.inner.needs_input_grad
-        shapes = tuple(value.shape for value in values)
-        ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
-        ctx.materialize_grads = ctx.inner.materialize_grads
-        parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
-        return parts if several else parts[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        results = ctx.inner.backward(*as_value(grads))
-        results = results if isinstance(results, tuple) else (results,)
-        node = record("call_backward", (ctx.node, *as_node(grads)), {}, None)
-        values = [value if value is None else tracing.trace.xp.asarray(value) for value in results]
-        return tuple(
-            None if value is None else Tracer(value, record("part", (node, number), {}, value))
-            for number, value in enumerate(values)
-        )
-
-    def name(ctx) -> str:
-        return ctx.inner.name()
-
-
-@functools.cache
-def whole(function: type[Function]) -> type[WholeCall]:
-    """The WholeCall of a Function."""
-    like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
-    return type(function.__name__, (WholeCall,), {"function": function, **like})
-
-
 class TraceMode(FunctionMode):
-    """Sees each call of a Function: makes its tensors tracers, and where the Function's formula
-    does what a tracer cannot, makes it one node."""
+    """Sees each call of a Function: makes its tensors tracers."""
 
     def __init__(self, trace: "Trace"):
         self.trace = trace
@@ -851,19 +743,7 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
-        trace.calls += 1
-        if function.__name__ in OF_UNKNOWN_SHAPE:
-            raise Break(f"{function.__name__}: the shape of its result depends on values")
-        if function.whole:
-            return whole(function).apply(*args)
-        mark = len(trace.nodes)
-        try:
-            return function.apply(*args)
-        except Untraceable as error:
-            if function.view or function.takes_tensors:
-                raise Break(f"{function.__name__}: {error}") from error
-            del trace.nodes[mark:]
-            return whole(function).apply(*args)
+        return function.apply(*args)
 
 
 @dataclasses.dataclass
@@ -875,9 +755,6 @@ class Source:
     array: Any
     tracer: Tracer
     edge: Any
-    view: Any
-    grad: Any
-    requires_grad: bool
 
 
 class Trace:
@@ -886,39 +763,29 @@ class Trace:
     Attributes:
         nodes: what was recorded, in order.
         sources: the tensors that were used and not made inside; each is an input of the graph.
-        calls: how many Functions the program called.
     """
 
     def __init__(self, device: Device):
         self.device, self.xp = device, device.xp
         self.nodes: list[Node] = []
         self.sources: dict[int, Source] = {}
-        self.line, self.calls = "", 0
+        self.line = ""
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
         array = tensor.array
         if isinstance(array, Tracer):
-            if array.trace is not self:
-                raise Break("a tensor of another trace")
             return
-        if tensor.device is not self.device:  # for one element the program would bring it here
-            raise Break(f"a tensor on {tensor.device} in a function on {self.device}")
-        requires_grad = tensor.requires_grad
         node = Node("input", (), {}, array.shape, array.dtype)
         tracer = Tracer(array.copy(), node)
-        self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
-        )
-        tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
+        self.sources[id(tensor)] = Source(tensor, node, array, tracer, tensor._edge)
+        tensor.array, tensor.device, tensor._edge = tracer, tracing_device, None
 
     def restore(self) -> None:
         """Gives the program's tensors back what they were."""
         for source in self.sources.values():
             tensor = source.tensor
-            tensor.array, tensor.device = source.array, self.device
-            tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
-            tensor._requires_grad = source.requires_grad
+            tensor.array, tensor.device, tensor._edge = source.array, self.device, source.edge
 
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
@@ -944,75 +811,25 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(tuple(vars(value).values()))
 
 
-PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """In the result of a traced function: the graph's output of this number."""
-
-    number: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """In the result of a traced function: the source of this number itself."""
-
-    number: int
-
-
-def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
-    dicts.
-
-    Raises:
-        Break: something in it is none of these, and no number or text.
-    """
-    if isinstance(value, (Tensor, Output, Given)):
-        return function(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(rebuilt(item, function) for item in value))
-    if isinstance(value, (tuple, list)) and type(value).__module__ != "tinytorch.core.tensor":
-        return type(value)([rebuilt(item, function) for item in value])
-    if isinstance(value, dict):
-        copy = {name: rebuilt(item, function) for name, item in value.items()}
-        return copy if type(value) is dict else type(value)(copy)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        made = object.__new__(type(value))
-        made.__dict__.update({n: rebuilt(item, function) for n, item in vars(value).items()})
-        return made
-    if isinstance(value, PLAIN) or type(value).__module__.startswith("tinytorch.core"):
-        return value
-    raise Break(f"the function returns a {type(value).__name__}")
-
-
 @dataclasses.dataclass
 class Captured:
     """What a trace has found.
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        result: what the function returned; Output in place of each tensor that it made, and Given
-            where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
+        graph: the forward. Its outputs are the result, then what was written into sources, then
+            what the backward needs of it.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
-        roots: the numbers of the outputs that require a gradient.
+        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
+            where nothing requires a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
-        calls: how many Functions the program called.
     """
 
     sources: list[Source]
-    result: Any
     graph: Graph
-    count: int
     written: list[int]
     backward: Graph | None
-    roots: list[int]
     wanted: list[int]
-    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -1020,67 +837,31 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
-
-    Raises:
-        Break: the function cannot be one graph.
     """
     with tracing_lock:
         trace = Trace(cpu)
         with trace:
             for tensor in tensors:
                 trace.lift(tensor)
-            return finish(trace, function(*args, **kwargs), state.grad_enabled)
+            return finish(trace, function(*args, **kwargs))
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
-    """The numbers of the sources that were written in place.
-
-    Raises:
-        Break: something else was done to a source, or written memory has two tensors.
-    """
-    for source in sources:
-        tensor = source.tensor
-        if tensor.array is not source.tracer or tensor._grad is not source.grad:
-            raise Break("a tensor's data or gradient is replaced inside the function")
-        if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
-            raise Break("a tensor that was made outside gets a history, or gives it up")
-    written = [number for number, source in enumerate(sources) if source.tracer.version]
-    for number in written:
-        shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
-        if len(shared) > 1:
-            raise Break("memory that several tensors share is changed in place")
-    return written
+    """The numbers of the sources that were written in place."""
+    return [number for number, source in enumerate(sources) if source.tracer.version]
 
 
-def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
+def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
-
-    def output(tensor: Tensor) -> Any:
-        if id(tensor) in trace.sources:
-            return Given(places.index(id(tensor)))
-        if not isinstance(tensor.array, Tracer):
-            return tensor
-        root = tensor.array if tensor.array.root is None else tensor.array.root
-        if any(root is source.tracer for source in sources):
-            raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor:
-            raise Break(f"the function returns a new {type(tensor).__name__}")
-        known = [number for number, other in enumerate(outputs) if other is tensor]
-        if not known:
-            outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1)
-
-    result = rebuilt(result, output)
-    results = [tensor.array.node for tensor in outputs]
+    written = check_sources(sources)
+    results = [result.array.node]
     writes = [sources[number].tracer.node for number in written]
-    roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
-    wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
+    wanted = [n for n, s in enumerate(sources) if s.tensor.requires_grad and result.requires_grad]
     inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
-        grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
+        grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
         outs = [*results, *writes, *(grad for _, grad in pairs)]
@@ -1089,9 +870,7 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     else:
         graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+    return Captured(sources, graph, written, backward, wanted)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -1103,12 +882,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     inputs = [node for node in graph.inputs if node not in grads]
-    behind = set(grads)  # what is known only when the backward begins
-    for node in graph.nodes:
-        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
-            behind.add(node)
-    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
-    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    in_forward = set(without_dead_code(graph.nodes, outputs))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
     made = {*nodes, *grads}
@@ -1141,51 +915,39 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
-    manual_seed(0)
-    layer = Conv1d(3, 4, 5, padding=2)
-    x = randn(2, 3, 6)
+    x, average = tensor([[1.0, 2.0], [3.0, 6.0]]), tensor([0.0, 0.0])
 
-    names = set()
+    def centered(x):
+        with no_grad():
+            average.mul_(0.5).add_(x.mean(0) * 0.5)
+        return x - average
 
-    def f():
-        y = layer(x).cumsum(-1)
-        names.add(y.grad_fn.name())
-        return (y * x.mean()).sum()
+    captured = capture(centered, (x,), {}, [x])
+    print(captured.written, average.tolist())  # -> [1] [0.0, 0.0]
+    print(captured.graph)
+    # -> inputs: %0 float32[2, 2], %1 float32[2]
+    # -> %2 = multiply(%1, 0.5)  float32[2]  # Mul, ...
+    # -> %3 = sum(%0, axis=(0,), keepdims=False)  float32[2]  # Mean, ...
+    # -> %4 = divide(%3, 2)  float32[2]  # Mean, ...
+    # -> %5 = multiply(%4, 0.5)  float32[2]  # Mul, ...
+    # -> %6 = add(%2, %5)  float32[2]  # Add, ...
+    # -> %7 = subtract(%0, %6)  float32[2, 2]  # Sub, ...
+    # -> return %7, %6
 
-    captured = capture(f, (), {}, [x])
-    print([node.op for node in captured.graph.nodes])
-    # -> ['call', 'part', 'call', 'part', 'sum', 'divide', 'multiply', 'sum']
-    print([node.op for node in captured.backward.nodes])
-    # -> ['broadcast_to', 'multiply', 'call_backward', 'part', 'call_backward', 'part', 'part']
+    def run():
+        arrays = [source.array for source in captured.sources]
+        result, *writes = captured.graph.run(np, arrays)
+        for number, array in zip(captured.written, writes, strict=True):
+            captured.sources[number].array[...] = array
+        return result.tolist()
 
-    arrays = [source.array for source in captured.sources]
-    value, *saved = captured.graph.run(np, arrays)
-    gradients = captured.backward.run(np, [*saved, np.ones((), "float32")])
-    expected = grad(f(), list(layer.parameters()))
-    print(np.array_equal(value, f().array))  # -> True
-    print([np.array_equal(a, b.array) for a, b in zip(gradients, expected, strict=True)])
-    # -> [True, True]
-    print(sorted({type(value).__name__ for value in saved}))  # -> ['Called', 'ndarray']
-    print(captured.calls, names)  # -> 5 {'CumsumBackward0'}
+    print(run(), average.tolist())  # -> [[0.0, 0.0], [2.0, 4.0]] [1.0, 2.0]
+    print(run(), average.tolist())  # -> [[-0.5, -1.0], [1.5, 3.0]] [1.5, 3.0]
+    average.fill_(0.0)
+    print(centered(x).tolist(), centered(x).tolist())
+    # -> [[0.0, 0.0], [2.0, 4.0]] [[-0.5, -1.0], [1.5, 3.0]]
 
-    # What is Untraceable.
-    refused = [
-        lambda t: tracing_device.xp.cumsum(t),
-        lambda t: tracing_device.backend.strided(t, (2, 2), (4, 4)),
-    ]
-    for function in refused:
-        try:
-            with Trace(cpu):
-                function(Tracer(x.array, Node("input")))
-        except Untraceable as error:
-            print(error)
-    # -> the graph has no node for the function 'cumsum'
-    # -> the memory of a tracer
-
-    for function in (lambda: x[x > 0], lambda: x.diagonal()):
-        try:
-            capture(function, (), {}, [x])
-        except Break as error:
-            print(error)
-    # -> Nonzero: the shape of its result depends on values
-    # -> Diagonal: the graph has no node for the function 'einsum'
+    x.requires_grad_(True)
+    both = capture(centered, (x,), {}, [x])
+    print([len(graph.outputs) for graph in (both.graph, both.backward)])  # -> [2, 1]
+    x.requires_grad_(False)

@@ -1,36 +1,31 @@
-"""Step 97q: Random numbers and Python numbers, new in each run
+"""Step 97q: Graph breaks: what cannot be one graph
 
-Capture a Dropout, and run the graph twice: the same units are dropped. The random numbers came from
-the generator while the trace was open, and became a constant. This step has three parts.
+Step 97p returns what was written into a tensor. Other effects cannot be returned as an array. After
+x.data = x.data * 2, for example, restore gives x its old array, no run of the graph repeats the
+assignment, and the program goes on with wrong numbers, without an error.
 
-First, random numbers. They have to be drawn again in each run, from eager's stream, so that a seed
-gives the same training with and without a compiler:
+For such effects `capture` raises Break: the function cannot be one graph, and the message says why.
+A refusal is better than a wrong result.
 
-    random(generator, "uniform", shape, dtype)
+    x.data = ..., backward() inside     a source gets another array, or a gradient
+    x.requires_grad_(), x.mul_(w)       it gets a history
+    x.add_(1), where y is x[0]          two sources share memory: a write to one changes the other
+    a tensor on another device          the graph has one array library
+    a tensor of an outer trace          its array is a tracer already
 
-The traced device gets a random source of its own (Backend.random_source, step 65b), which draws for
-the trace and records the node. After the trace, `capture` sets the stream back to where it was. A
-draw is an effect, as a call is: it moves the stream. So it is kept where its numbers are not used,
-and two equal draws are two draws. Otherwise later numbers would differ from eager's.
+The first three are found after the trace: `check_sources` compares each source with what Source has
+kept of it. The others are found when `lift` meets the tensor. restore gives all of it back.
 
-Second, Python numbers. Most of them may be constants of the graph. The count of an optimizer's
-steps may not: Adam needs 1 - 0.9**t, with a new t in each step. A Number is a tracer for such a
-value. A Python number takes the type of the array that it meets (float32 * 2.0 is float32), and so
-does a Number; an array without dimensions would not.
+The program that asked for a graph then runs in eager, as a whole; step 102j tells how.
 
-Third, the device of new tensors. While a trace is open, `traced` is the default device, and stands
-in for device="cpu". So zeros(3) is a constant and rand(3) a draw. In the printed graph, they carry
-the label of the Function that was called before them (`Mul` at the zeros of the demo), or none.
+(PyTorch's torch.compile breaks the graph there: it runs the piece in eager, and makes two graphs.
+Its word for this is "graph break", too.)
 
-(PyTorch: the seed and offset of the stream become inputs, and numbers "symbolic floats".)
-
-New: TracedSource, Number. Changed: traced, perform, make_device, Trace, EFFECTS, without_dead_code,
-capture.
-Try: take "random" out of without_dead_code, and find the promise that breaks.
+New: Break. Changed: Source, Trace.lift, Trace.restore, check_sources, finish.
+Try: capture lambda x: x.mul_(w) for a w that requires a gradient. Which Break is it?
 """
 
 import dataclasses
-import functools
 import importlib
 import itertools
 import sys
@@ -43,13 +38,9 @@ import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
 from tinytorch.autograd.modes import FunctionMode
-from tinytorch.autograd.node import Function, new
-from tinytorch.core.device import Backend, Device, cpu, default, device_of, register_backend
+from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.dropout import Dropout
-from tinytorch.ops.creation import zeros
-from tinytorch.ops.random import Generator, generator_for, manual_seed, rand, randn
+from tinytorch.core.tensor import Tensor, tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -58,10 +49,6 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 
 # Operations that show the memory of their first argument. Their arguments are plain numbers.
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
-
-
-# Operations with an effect or an identity of their own: never removed twice, merged or moved.
-EFFECTS = frozenset("random call call_backward".split())
 
 
 class Node:
@@ -208,19 +195,14 @@ def kind_of(node: Node) -> str:
 
 
 def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend, and those that draw random numbers."""
+    """The nodes on which the outputs depend."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if node in needed or node.op == "random":
+        if node in needed:
             kept.append(node)
             needed.update(node.inputs())
     return kept[::-1]
-
-
-class CheckFailed(Exception):
-    """A value is not as it was when the graph was traced: another shape, or another decision. The
-    run has changed nothing yet, so that the program can run without the graph."""
 
 
 def part_of(array: Any, path: tuple) -> Any:
@@ -255,40 +237,6 @@ def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
     return part_of(np.arange(like.size).reshape(shape), views)
 
 
-class Called(tuple):
-    """The results of a whole Function; `ctx` is the call, for its backward."""
-
-    def __new__(cls, ctx: Any, results: tuple):
-        called = tuple.__new__(cls, results)
-        called.ctx = ctx
-        return called
-
-
-def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
-    """A whole Function: what it does when it is called in a program.
-
-    Raises:
-        CheckFailed: a result has another shape than in the trace.
-    """
-    ctx = object.__new__(function)
-    array = next(x for x in args if hasattr(x, "dtype"))
-    ctx.device = device_of(array)
-    ctx.xp, ctx.edges = ctx.device.xp, tuple(() if need else None for need in needs)
-    results = function.forward(ctx, *args)
-    results = results if isinstance(results, tuple) else (results,)
-    results = tuple(ctx.xp.asarray(result) for result in results)
-    if tuple(result.shape for result in results) != shapes:
-        raise CheckFailed(f"{function.__name__}: {[r.shape for r in results]}, not {shapes}")
-    return Called(ctx, results)
-
-
-def call_backward(called: "Called", *grads: Any) -> tuple:
-    """The gradients of the arguments of a whole Function, from those of its results."""
-    results, xp = called.ctx.backward(*grads), called.ctx.xp
-    results = results if isinstance(results, tuple) else (results,)
-    return tuple(x if x is None else xp.asarray(x) for x in results)
-
-
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -296,16 +244,13 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first[others[0]]
     if op in ("reshape", "transpose", "astype", "copy"):
         return getattr(first, op)(*others)
-    if op == "part":
-        return first[others[0]]
     if op == "constant":
         return first
-    if op == "random":
-        return getattr(first.source, others[0])(*others[1:])
     if op == "view_as":
         return first.view(*others)
-    special = {"put": put, "call": call, "call_backward": call_backward}
-    return (special.get(op) or getattr(xp, op))(*args, **kwargs)
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
 
 
 class Untraceable(Exception):
@@ -332,12 +277,8 @@ def line_of_the_program() -> str:
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    trace = tracing.trace
-    if trace is None:
-        raise Untraceable("a tracer of a trace that is over")
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
-    trace.nodes.append(node)
+    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
+    tracing.trace.nodes.append(node)
     return node
 
 
@@ -369,17 +310,9 @@ def as_value(value: Any) -> Any:
 
 def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
     """The result of an operation, computed and written down."""
-    kwargs, xp, kind = kwargs or {}, tracing.trace.xp, Tracer
-    if any(isinstance(x, Number) for x in args):
-        others = [x for x in args if isinstance(x, Tracer) and not isinstance(x, Number)]
-        if others:  # as Python's numbers do, it takes the type of the array
-            dtype = others[0].dtype
-            args = tuple(x.astype(dtype) if isinstance(x, Number) else x for x in args)
-        else:
-            kind = Number
-    node_args = as_node(args)
+    kwargs, xp = kwargs or {}, tracing.trace.xp
     value = xp.asarray(perform(xp, op, as_value(args), kwargs))
-    return kind(value, record(op, node_args, kwargs, value))
+    return Tracer(value, record(op, as_node(args), kwargs, value))
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -632,14 +565,6 @@ class Tracer:
         raise Untraceable(f"the graph has no node for the method '{name}'")
 
 
-class Number(Tracer):
-    """A Python number that may differ from run to run, such as the count of steps."""
-
-    def astype(self, dtype: Any, copy: bool = True) -> Tracer:
-        value = self.value.astype(dtype)
-        return Tracer(value, record("astype", (self.node, value.dtype), {}, value))
-
-
 def given(result: Tracer, out: Any) -> Tracer:
     """`result`, written into the array `out` where there is one."""
     if out is None:
@@ -786,31 +711,6 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
-class TracedSource:
-    """Random numbers of the device's default generator, drawn again in each run."""
-
-    def __init__(self, device: Device):
-        self.device = device
-
-    def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
-
-    def __getattr__(self, method: str) -> Callable:
-        if method not in ("uniform", "normal", "integers", "permutation"):
-            raise Untraceable(f"the generator's '{method}'")
-
-        def draw(*args: Any) -> Tracer:
-            generator = tracing.trace.generator
-            value = getattr(generator.source, method)(*args)
-            return Tracer(value, record("random", (generator, method, *args), {}, value))
-
-        return draw
-
-
-def refuse(*args: Any) -> Any:
-    raise Untraceable("the memory of a tracer")
-
-
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
@@ -818,16 +718,10 @@ def make_device() -> Device:
         Tracer,
         from_numpy=lambda array, index: constant(array),
         to_numpy=as_value,
-        address=refuse,
-        strided=refuse,
-        random_source=TracedSource,
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    device = Device("traced")
-    # Looked up now: while a trace runs, it says that its type is that of the real device.
-    device.xp  # noqa: B018
-    return device
+    return Device("traced")
 
 
 tracing_device = make_device()
@@ -837,56 +731,12 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
-# Functions whose results have shapes that depend on values.
-OF_UNKNOWN_SHAPE = frozenset("Nonzero MaskedSelect Unique Bincount RepeatInterleave".split())
-
-
 class Break(Exception):
     """The function cannot be one graph; the text says why, and where in the program."""
 
 
-class WholeCall(Function):
-    """A Function that the graph holds as one node. A subclass says which one."""
-
-    function: type[Function]
-
-    def forward(ctx, *args: Any) -> Any:
-        trace, ctx.inner = tracing.trace, new(ctx.function)
-        ctx.inner.device, ctx.inner.xp, ctx.inner.edges = trace.device, trace.xp, ctx.edges
-        results = ctx.function.forward(ctx.inner, *as_value(args))
-        several = isinstance(results, tuple)
-        values = tuple(trace.xp.asarray(x) for x in (results if several else (results,)))
-        needs = ctx.inner.needs_input_grad
-        shapes = tuple(value.shape for value in values)
-        ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
-        ctx.materialize_grads = ctx.inner.materialize_grads
-        parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
-        return parts if several else parts[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        results = ctx.inner.backward(*as_value(grads))
-        results = results if isinstance(results, tuple) else (results,)
-        node = record("call_backward", (ctx.node, *as_node(grads)), {}, None)
-        values = [value if value is None else tracing.trace.xp.asarray(value) for value in results]
-        return tuple(
-            None if value is None else Tracer(value, record("part", (node, number), {}, value))
-            for number, value in enumerate(values)
-        )
-
-    def name(ctx) -> str:
-        return ctx.inner.name()
-
-
-@functools.cache
-def whole(function: type[Function]) -> type[WholeCall]:
-    """The WholeCall of a Function."""
-    like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
-    return type(function.__name__, (WholeCall,), {"function": function, **like})
-
-
 class TraceMode(FunctionMode):
-    """Sees each call of a Function: makes its tensors tracers, and where the Function's formula
-    does what a tracer cannot, makes it one node."""
+    """Sees each call of a Function: makes its tensors tracers."""
 
     def __init__(self, trace: "Trace"):
         self.trace = trace
@@ -897,19 +747,7 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
-        trace.calls += 1
-        if function.__name__ in OF_UNKNOWN_SHAPE:
-            raise Break(f"{function.__name__}: the shape of its result depends on values")
-        if function.whole:
-            return whole(function).apply(*args)
-        mark = len(trace.nodes)
-        try:
-            return function.apply(*args)
-        except Untraceable as error:
-            if function.view or function.takes_tensors:
-                raise Break(f"{function.__name__}: {error}") from error
-            del trace.nodes[mark:]
-            return whole(function).apply(*args)
+        return function.apply(*args)
 
 
 @dataclasses.dataclass
@@ -932,15 +770,13 @@ class Trace:
     Attributes:
         nodes: what was recorded, in order.
         sources: the tensors that were used and not made inside; each is an input of the graph.
-        calls: how many Functions the program called.
     """
 
     def __init__(self, device: Device):
         self.device, self.xp = device, device.xp
         self.nodes: list[Node] = []
         self.sources: dict[int, Source] = {}
-        self.generator = generator_for(device, None)
-        self.line, self.calls = "", 0
+        self.line = ""
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
@@ -970,15 +806,9 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
-        tracing_device.type, tracing_device.index = self.device.type, self.device.index
-        default.devices.append(tracing_device)
-        default.stand_ins[self.device] = tracing_device
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        del default.stand_ins[self.device]
-        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
-        default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
@@ -997,75 +827,25 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(tuple(vars(value).values()))
 
 
-PLAIN = (int, float, str, bytes, type(None), type, np.dtype, Device)
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """In the result of a traced function: the graph's output of this number."""
-
-    number: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """In the result of a traced function: the source of this number itself."""
-
-    number: int
-
-
-def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
-    dicts.
-
-    Raises:
-        Break: something in it is none of these, and no number or text.
-    """
-    if isinstance(value, (Tensor, Output, Given)):
-        return function(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(rebuilt(item, function) for item in value))
-    if isinstance(value, (tuple, list)) and type(value).__module__ != "tinytorch.core.tensor":
-        return type(value)([rebuilt(item, function) for item in value])
-    if isinstance(value, dict):
-        copy = {name: rebuilt(item, function) for name, item in value.items()}
-        return copy if type(value) is dict else type(value)(copy)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        made = object.__new__(type(value))
-        made.__dict__.update({n: rebuilt(item, function) for n, item in vars(value).items()})
-        return made
-    if isinstance(value, PLAIN) or type(value).__module__.startswith("tinytorch.core"):
-        return value
-    raise Break(f"the function returns a {type(value).__name__}")
-
-
 @dataclasses.dataclass
 class Captured:
     """What a trace has found.
 
     Attributes:
         sources: the tensors of the program that the graph reads, in the order of its inputs.
-        result: what the function returned; Output in place of each tensor that it made, and Given
-            where it returned one that it was given.
-        graph: the forward. Its outputs are the tensors of the result (`count` of them), then what
-            was written into sources, then what the backward needs of it.
+        graph: the forward. Its outputs are the result, then what was written into sources, then
+            what the backward needs of it.
         written: the numbers of the sources whose elements were changed in place.
-        backward: from (saved values, gradients of the outputs `roots`) to the gradients of
-            `wanted`; None where nothing requires a gradient.
-        roots: the numbers of the outputs that require a gradient.
+        backward: from (saved values, gradient of the result) to the gradients of `wanted`; None
+            where nothing requires a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
-        calls: how many Functions the program called.
     """
 
     sources: list[Source]
-    result: Any
     graph: Graph
-    count: int
     written: list[int]
     backward: Graph | None
-    roots: list[int]
     wanted: list[int]
-    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -1073,20 +853,13 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
 
     Args:
         tensors: what the function uses, as far as it is known: its arguments, parameters, buffers.
-
-    Raises:
-        Break: the function cannot be one graph.
     """
     with tracing_lock:
         trace = Trace(cpu)
-        stream = trace.generator.get_state()
-        try:
-            with trace:
-                for tensor in tensors:
-                    trace.lift(tensor)
-                return finish(trace, function(*args, **kwargs), state.grad_enabled)
-        finally:
-            trace.generator.set_state(stream)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs))
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -1109,35 +882,17 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
     return written
 
 
-def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
+def finish(trace: Trace, result: Any) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
-
-    def output(tensor: Tensor) -> Any:
-        if id(tensor) in trace.sources:
-            return Given(places.index(id(tensor)))
-        if not isinstance(tensor.array, Tracer):
-            return tensor
-        root = tensor.array if tensor.array.root is None else tensor.array.root
-        if any(root is source.tracer for source in sources):
-            raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor:
-            raise Break(f"the function returns a new {type(tensor).__name__}")
-        known = [number for number, other in enumerate(outputs) if other is tensor]
-        if not known:
-            outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1)
-
-    result = rebuilt(result, output)
-    results = [tensor.array.node for tensor in outputs]
+    written = check_sources(sources)
+    results = [result.array.node]
     writes = [sources[number].tracer.node for number in written]
-    roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]
-    wanted = [n for n, source in enumerate(sources) if source.requires_grad and roots]
+    wanted = [n for n, s in enumerate(sources) if s.requires_grad and result.requires_grad]
     inputs, count, backward = [source.node for source in sources], len(results) + len(writes), None
     if wanted:
         targets = [sources[n].tensor for n in wanted]
-        grad_nodes, grads = trace_backward(trace, [outputs[n] for n in roots], targets)
+        grad_nodes, grads = trace_backward(trace, [result], targets)
         pairs = [(n, grad) for n, grad in zip(wanted, grads, strict=True) if grad is not None]
         wanted = [n for n, _ in pairs]
         outs = [*results, *writes, *(grad for _, grad in pairs)]
@@ -1146,9 +901,7 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     else:
         graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+    return Captured(sources, graph, written, backward, wanted)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -1160,12 +913,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     inputs = [node for node in graph.inputs if node not in grads]
-    behind = set(grads)  # what is known only when the backward begins
-    for node in graph.nodes:
-        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
-            behind.add(node)
-    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
-    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    in_forward = set(without_dead_code(graph.nodes, outputs))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
     made = {*nodes, *grads}
@@ -1198,56 +946,35 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 
 if __name__ == "__main__":
-    x = randn(2, 6)
-    dropout = Dropout(0.5)
+    x = tensor([[1.0, 2.0], [3.0, 6.0]])
+    print(capture(lambda x: x.add_(1.0) * 2.0, (x,), {}, [x]).written)  # -> [0]
 
-    def f(x):
-        rand(1)  # not used, but the stream moves
-        return dropout(x) + zeros(6, device="cpu")
+    def replaced(x):
+        x.data = x.data * 2.0
+        return x * 1.0
 
-    captured = capture(f, (x,), {}, [x])
-    print(captured.graph)
-    # -> inputs: %0 float32[2, 6]
-    # -> %1 = random(Generator, uniform, (1,), float32)  float32[1]
-    # -> %2 = random(Generator, uniform, (2, 6), float32)  float32[2, 6]
-    # -> %3 = greater_equal(%2, 0.5)  bool[2, 6]  # Ge, ...
-    # -> %4 = astype(%3, float32)  float32[2, 6]  # Cast, ...
-    # -> %5 = multiply(%4, 2.0)  float32[2, 6]  # Mul, ...
-    # -> %6 = multiply(%0, %5)  float32[2, 6]  # Mul, ...
-    # -> %7 = constant(array[6])  float32[6]  # Mul, ...
-    # -> %8 = add(%6, %7)  float32[2, 6]  # Add, ...
-    # -> return %8
+    def with_gradient(x):
+        x.requires_grad_(True)
+        return x * 1.0
 
-    manual_seed(0)
-    eager = [f(x).tolist() for _ in range(2)]
-    manual_seed(0)
-    runs = [captured.graph.run(np, [x.array])[0].tolist() for _ in range(2)]
-    print(runs == eager, eager[0] == eager[1])  # -> True False
-
-    # A trace leaves the stream where it was.
-    manual_seed(0)
-    capture(f, (x,), {}, [x])
-    print(f(x).tolist() == eager[0])  # -> True
-    try:
-        capture(lambda: generator_for(tracing_device, None).get_state(), (), {}, [])
-    except Untraceable as error:
-        print(error)  # -> the generator's 'get_state'
-
-    # The correction of Adam's averages, with the count of steps as an input.
-    array = np.ones(3, "float32")
-    a, t = (Node("input", (), {}, s.shape, s.dtype) for s in (array, np.float64(1)))
-    with Trace(cpu) as trace:
-        step = Number(np.asarray(1.0), t)
-        power = 0.9**step
-        y = Tracer(array, a) / (1 - power)
-        print(type(power).__name__, y.dtype)  # -> Number float32
-    graph = Graph([a, t], trace.nodes, [y.node])
-    print(graph)
-    # -> inputs: %0 float32[3], %1 float64[]
-    # -> %2 = power(0.9, %1)  float64[]
-    # -> %3 = subtract(1, %2)  float64[]
-    # -> %4 = astype(%3, float32)  float32[]
-    # -> %5 = divide(%0, %4)  float32[3]
-    # -> return %5
-    print([graph.run(np, [array, np.asarray(n)])[0][0].item() for n in (1.0, 2.0)])
-    # -> [10.0, 5.26315...]
+    shared = x[0]
+    functions = {
+        replaced: (x,),
+        with_gradient: (x,),
+        lambda x, y: x.add_(1.0) * y: (x, shared),
+    }
+    elsewhere = tensor([1.0])
+    elsewhere.device = Device("cuda:1")
+    functions[lambda x: x * elsewhere] = (x,)
+    functions[lambda x: capture(lambda: x * 2.0, (), {}, [])] = (x,)
+    for function, args in functions.items():
+        try:
+            capture(function, args, {}, args)
+        except Break as error:
+            print(error)
+    # -> a tensor's data or gradient is replaced inside the function
+    # -> a tensor that was made outside gets a history, or gives it up
+    # -> memory that several tensors share is changed in place
+    # -> a tensor on cuda:1 in a function on cpu
+    # -> a tensor of another trace
+    print(x.requires_grad, type(x.array).__name__)  # -> False ndarray

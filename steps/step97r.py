@@ -1,39 +1,35 @@
-"""Step 97r: Decisions that depend on values: breaks and checks
+"""Step 97r: The structure of a result
 
-    if x.sum() > 0:                  the branch depends on the numbers of the call
-        return x * x.max().item()    and this number would be a constant of the graph
+capture expects one tensor. A model may return a tuple, a dict of tensors and numbers, the input
+itself, the same tensor twice, or an object with named fields. A run of the graph has to return the
+same structure, with the arrays of this run in it. So keep the result as a pattern:
 
-A tracer has the numbers of one call, and so far it gave them to the program: the graph is wrong for
-other numbers, and does not say so. From now on, a program that reads a value gets ValueNeeded, and
-capture turns it into a Break with the line that read it. (The program then runs in eager.)
+    {"loss": l, "steps": 3, "logits": (y, y)}
+    {"loss": Output(0), "steps": 3, "logits": (Output(1), Output(1))}
 
-The package reads values too. cross_entropy checks that all targets are classes; BatchNorm checks
-whether the mean is far from 0. These questions have one usual answer. So each becomes a node, and
-the trace goes on with the answer of this call:
+A tensor that is there twice is one output. Given(2) is source number 2 itself, so that `x is f(x)`
+stays true. `rebuilt` walks through the pattern, both to make it and to fill it.
 
-    %5 = check(%4, False)          a run in which %4 is True raises CheckFailed
+    roots      the numbers of the outputs that require a gradient: each has an input in the backward
 
-A run changes nothing in the program before its end (step 97m), so the caller can still run the
-function in eager. Eager then takes the other branch, or raises its own error.
+Numbers and texts stay as they were in the trace. That is right as long as the function does the
+same each time; step 102g watches what could make it do something else.
 
-`asked_by_the_program` tells the two apart by the stack: it looks at the first frame that is neither
-the tracer's module nor Tensor's.
+Anything else is a Break. An object of an unknown class may contain a tensor. A view of a source
+would show memory that the graph does not write. A new Parameter would have to be a new object in
+every run.
 
-The result of a check is not used, and the check must stay in the graph nevertheless: it is an
-effect. A check in the backward would come too late, when the forward has been run and its results
-were used. So that is a Break.
+The trap: a program may keep a tracer after the trace is over. `record` has no trace to write to
+then, and raises Untraceable.
 
-The docstring of Node lists all operations now. One of them, "erf", is first used in step 98a.
+(PyTorch: torch.utils._pytree does this for dicts, lists and what is registered.)
 
-(PyTorch: "data-dependent control flow", a graph break, or an error under fullgraph=True.)
-
-New: ValueNeeded, asked_by_the_program, Tracer.__bool__, item, refuse, check, needs_value,
-line_of_error. Changed: perform, EFFECTS, without_dead_code, make_device, capture, trace_backward.
-Try: write into model.py: `while x.norm() > 1: x = x / 2`. And why does `loop` work?
+New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish, record.
+Try: return a set of tensors.
 """
 
+import collections
 import dataclasses
-import functools
 import importlib
 import itertools
 import sys
@@ -45,14 +41,11 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode
-from tinytorch.autograd.node import Function, new
-from tinytorch.core.device import Backend, Device, cpu, default, device_of, register_backend
+from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.ops.erf import erf_of
-from tinytorch.ops.random import Generator, generator_for
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.nn.parameter import Parameter
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
@@ -63,31 +56,14 @@ for name in "comparison elementwise indexing matmul reduction sampling shape sof
 VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
 
 
-# Operations with an effect or an identity of their own: never removed twice, merged or moved.
-EFFECTS = frozenset("random call call_backward check".split())
-
-
 class Node:
     """One operation: its name, its arguments, and what its result is like.
 
     Attributes:
-        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or one of
-            "erf"            the error function
-            "input"          an argument of the graph
-            "constant"       args = (array,), which nothing writes into
-            "view_at"        args = (a, key): a[key] with numbers, slices, None and ... in the key
-            "getitem"        args = (a, key): a[key] with arrays in the key
-            "astype"         args = (a, dtype);   "view_as": the same bytes read as this dtype
-            "put"            args = (a, value, path): a copy of a in which value stands in the part
-                             that the views of path, ((op, args), ...), lead to
-            "random"         args = (generator, method, method's arguments): numbers of a stream
-            "call"           args = (Function, needs_input_grad, shapes of the results, *arguments):
-                             a whole Function as one operation; its value is a Called
-            "call_backward"  args = (node of a "call", *gradients): its ctx.backward, a tuple
-            "check"          args = (a, expected): CheckFailed where bool(a) is not expected
-        "part"           args = (node, number): one of several results
-        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples and slices.
-        shape, dtype: of the result; None of what is not an array ("call", "call_backward").
+        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or "input" for an
+            argument of the graph.
+        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples.
+        shape, dtype: of the result.
         made_by: the operation of the user's program ("softmax"), for messages and drawings.
         line: where the program called it: "model.py:12".
     """
@@ -224,24 +200,14 @@ def kind_of(node: Node) -> str:
 
 
 def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
-    """The nodes on which the outputs depend, those that draw random numbers, and the checks."""
+    """The nodes on which the outputs depend."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):
-        if node in needed or node.op in ("random", "check"):
+        if node in needed:
             kept.append(node)
             needed.update(node.inputs())
     return kept[::-1]
-
-
-class CheckFailed(Exception):
-    """A value is not as it was when the graph was traced: another shape, or another decision. The
-    run has changed nothing yet, so that the program can run without the graph."""
-
-
-def check(value: Any, expected: bool) -> None:
-    if bool(value) is not expected:
-        raise CheckFailed(f"a check gave {not expected}")
 
 
 def part_of(array: Any, path: tuple) -> Any:
@@ -276,40 +242,6 @@ def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
     return part_of(np.arange(like.size).reshape(shape), views)
 
 
-class Called(tuple):
-    """The results of a whole Function; `ctx` is the call, for its backward."""
-
-    def __new__(cls, ctx: Any, results: tuple):
-        called = tuple.__new__(cls, results)
-        called.ctx = ctx
-        return called
-
-
-def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
-    """A whole Function: what it does when it is called in a program.
-
-    Raises:
-        CheckFailed: a result has another shape than in the trace.
-    """
-    ctx = object.__new__(function)
-    array = next(x for x in args if hasattr(x, "dtype"))
-    ctx.device = device_of(array)
-    ctx.xp, ctx.edges = ctx.device.xp, tuple(() if need else None for need in needs)
-    results = function.forward(ctx, *args)
-    results = results if isinstance(results, tuple) else (results,)
-    results = tuple(ctx.xp.asarray(result) for result in results)
-    if tuple(result.shape for result in results) != shapes:
-        raise CheckFailed(f"{function.__name__}: {[r.shape for r in results]}, not {shapes}")
-    return Called(ctx, results)
-
-
-def call_backward(called: "Called", *grads: Any) -> tuple:
-    """The gradients of the arguments of a whole Function, from those of its results."""
-    results, xp = called.ctx.backward(*grads), called.ctx.xp
-    results = results if isinstance(results, tuple) else (results,)
-    return tuple(x if x is None else xp.asarray(x) for x in results)
-
-
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -317,26 +249,17 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return first[others[0]]
     if op in ("reshape", "transpose", "astype", "copy"):
         return getattr(first, op)(*others)
-    if op == "part":
-        return first[others[0]]
     if op == "constant":
         return first
-    if op == "random":
-        return getattr(first.source, others[0])(*others[1:])
     if op == "view_as":
         return first.view(*others)
-    special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-    special["erf"] = lambda x: erf_of(x, xp)
-    result = (special.get(op) or getattr(xp, op))(*args, **kwargs)
-    return xp.asarray(result) if isinstance(result, np.generic) else result
+    if op == "put":
+        return put(*args)
+    return getattr(xp, op)(*args, **kwargs)
 
 
 class Untraceable(Exception):
     """An operation that the graph has no node for. The Function that uses it becomes one node."""
-
-
-class ValueNeeded(Untraceable):
-    """Python asks for the value of an element, which is known only when the graph runs."""
 
 
 class Tracing(threading.local):
@@ -355,14 +278,6 @@ def line_of_the_program() -> str:
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-
-
-def asked_by_the_program() -> bool:
-    """Whether the value of an array is asked for by the program, not by the package."""
-    frame = sys._getframe(2)
-    while frame.f_globals.get("__name__", "") in (__name__, "tinytorch.core.tensor"):
-        frame = frame.f_back
-    return frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch"
 
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
@@ -404,17 +319,9 @@ def as_value(value: Any) -> Any:
 
 def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
     """The result of an operation, computed and written down."""
-    kwargs, xp, kind = kwargs or {}, tracing.trace.xp, Tracer
-    if any(isinstance(x, Number) for x in args):
-        others = [x for x in args if isinstance(x, Tracer) and not isinstance(x, Number)]
-        if others:  # as Python's numbers do, it takes the type of the array
-            dtype = others[0].dtype
-            args = tuple(x.astype(dtype) if isinstance(x, Number) else x for x in args)
-        else:
-            kind = Number
-    node_args = as_node(args)
+    kwargs, xp = kwargs or {}, tracing.trace.xp
     value = xp.asarray(perform(xp, op, as_value(args), kwargs))
-    return kind(value, record(op, node_args, kwargs, value))
+    return Tracer(value, record(op, as_node(args), kwargs, value))
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -649,28 +556,6 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
-    # Values are known only in a run. The program gets none. The package's own decisions, such as a
-    # test of the range of targets, become nodes that check whether a run decides in the same way.
-
-    def __bool__(self) -> bool:
-        if asked_by_the_program():
-            raise ValueNeeded("the value of an element is needed while the function is traced")
-        record("check", (self.node, bool(self.value)), {}, None)
-        return bool(self.value)
-
-    def item(self) -> int | bool:
-        if asked_by_the_program() or self.dtype.kind not in "biu":
-            raise ValueNeeded("the value of an element is needed while the function is traced")
-        record("check", (traced("equal", (self, self.value.item())).node, True), {}, None)
-        return self.value.item()
-
-    __int__ = __float__ = __index__ = item
-
-    def refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise ValueNeeded("the values of a tensor are needed while the function is traced")
-
-    __complex__ = __array__ = tolist = refuse
-
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
@@ -687,14 +572,6 @@ class Tracer:
         if name.startswith("_"):  # what Python looks for, and does without
             raise AttributeError(name)
         raise Untraceable(f"the graph has no node for the method '{name}'")
-
-
-class Number(Tracer):
-    """A Python number that may differ from run to run, such as the count of steps."""
-
-    def astype(self, dtype: Any, copy: bool = True) -> Tracer:
-        value = self.value.astype(dtype)
-        return Tracer(value, record("astype", (self.node, value.dtype), {}, value))
 
 
 def given(result: Tracer, out: Any) -> Tracer:
@@ -843,52 +720,17 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
-class TracedSource:
-    """Random numbers of the device's default generator, drawn again in each run."""
-
-    def __init__(self, device: Device):
-        self.device = device
-
-    def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
-
-    def __getattr__(self, method: str) -> Callable:
-        if method not in ("uniform", "normal", "integers", "permutation"):
-            raise Untraceable(f"the generator's '{method}'")
-
-        def draw(*args: Any) -> Tracer:
-            generator = tracing.trace.generator
-            value = getattr(generator.source, method)(*args)
-            return Tracer(value, record("random", (generator, method, *args), {}, value))
-
-        return draw
-
-
-def refuse(*args: Any) -> Any:
-    raise Untraceable("the memory of a tracer")
-
-
-def needs_value(array: Any) -> Any:
-    raise ValueNeeded("the values of a tensor are needed while the function is traced")
-
-
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
         TracedModule("traced"),
         Tracer,
         from_numpy=lambda array, index: constant(array),
-        to_numpy=needs_value,
-        address=refuse,
-        strided=refuse,
-        random_source=TracedSource,
+        to_numpy=as_value,
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    device = Device("traced")
-    # Looked up now: while a trace runs, it says that its type is that of the real device.
-    device.xp  # noqa: B018
-    return device
+    return Device("traced")
 
 
 tracing_device = make_device()
@@ -898,56 +740,12 @@ tracing_device = make_device()
 tracing_lock = threading.RLock()
 
 
-# Functions whose results have shapes that depend on values.
-OF_UNKNOWN_SHAPE = frozenset("Nonzero MaskedSelect Unique Bincount RepeatInterleave".split())
-
-
 class Break(Exception):
     """The function cannot be one graph; the text says why, and where in the program."""
 
 
-class WholeCall(Function):
-    """A Function that the graph holds as one node. A subclass says which one."""
-
-    function: type[Function]
-
-    def forward(ctx, *args: Any) -> Any:
-        trace, ctx.inner = tracing.trace, new(ctx.function)
-        ctx.inner.device, ctx.inner.xp, ctx.inner.edges = trace.device, trace.xp, ctx.edges
-        results = ctx.function.forward(ctx.inner, *as_value(args))
-        several = isinstance(results, tuple)
-        values = tuple(trace.xp.asarray(x) for x in (results if several else (results,)))
-        needs = ctx.inner.needs_input_grad
-        shapes = tuple(value.shape for value in values)
-        ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
-        ctx.materialize_grads = ctx.inner.materialize_grads
-        parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
-        return parts if several else parts[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        results = ctx.inner.backward(*as_value(grads))
-        results = results if isinstance(results, tuple) else (results,)
-        node = record("call_backward", (ctx.node, *as_node(grads)), {}, None)
-        values = [value if value is None else tracing.trace.xp.asarray(value) for value in results]
-        return tuple(
-            None if value is None else Tracer(value, record("part", (node, number), {}, value))
-            for number, value in enumerate(values)
-        )
-
-    def name(ctx) -> str:
-        return ctx.inner.name()
-
-
-@functools.cache
-def whole(function: type[Function]) -> type[WholeCall]:
-    """The WholeCall of a Function."""
-    like = {name: getattr(function, name) for name in ("differentiable", "elementwise")}
-    return type(function.__name__, (WholeCall,), {"function": function, **like})
-
-
 class TraceMode(FunctionMode):
-    """Sees each call of a Function: makes its tensors tracers, and where the Function's formula
-    does what a tracer cannot, makes it one node."""
+    """Sees each call of a Function: makes its tensors tracers."""
 
     def __init__(self, trace: "Trace"):
         self.trace = trace
@@ -958,19 +756,7 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
-        trace.calls += 1
-        if function.__name__ in OF_UNKNOWN_SHAPE:
-            raise Break(f"{function.__name__}: the shape of its result depends on values")
-        if function.whole:
-            return whole(function).apply(*args)
-        mark = len(trace.nodes)
-        try:
-            return function.apply(*args)
-        except Untraceable as error:
-            if function.view or function.takes_tensors:
-                raise Break(f"{function.__name__}: {error}") from error
-            del trace.nodes[mark:]
-            return whole(function).apply(*args)
+        return function.apply(*args)
 
 
 @dataclasses.dataclass
@@ -993,15 +779,13 @@ class Trace:
     Attributes:
         nodes: what was recorded, in order.
         sources: the tensors that were used and not made inside; each is an input of the graph.
-        calls: how many Functions the program called.
     """
 
     def __init__(self, device: Device):
         self.device, self.xp = device, device.xp
         self.nodes: list[Node] = []
         self.sources: dict[int, Source] = {}
-        self.generator = generator_for(device, None)
-        self.line, self.calls = "", 0
+        self.line = ""
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
@@ -1031,15 +815,9 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
-        tracing_device.type, tracing_device.index = self.device.type, self.device.index
-        default.devices.append(tracing_device)
-        default.stand_ins[self.device] = tracing_device
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        del default.stand_ins[self.device]
-        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
-        default.devices.pop()
         self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
@@ -1115,7 +893,6 @@ class Captured:
             `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
-        calls: how many Functions the program called.
     """
 
     sources: list[Source]
@@ -1126,7 +903,6 @@ class Captured:
     backward: Graph | None
     roots: list[int]
     wanted: list[int]
-    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -1140,27 +916,10 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
     """
     with tracing_lock:
         trace = Trace(cpu)
-        stream = trace.generator.get_state()
-        try:
-            with trace:
-                for tensor in tensors:
-                    trace.lift(tensor)
-                try:
-                    return finish(trace, function(*args, **kwargs), state.grad_enabled)
-                except Untraceable as error:
-                    raise Break(f"{line_of_error(error)}: {error}") from error
-        finally:
-            trace.generator.set_state(stream)
-
-
-def line_of_error(error: BaseException) -> str:
-    """The line of the program, not of the package, where an error came up: "model.py:12"."""
-    found, step = "", error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
-            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
-        step = step.tb_next
-    return found
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs), state.grad_enabled)
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -1220,9 +979,7 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     else:
         graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+    return Captured(sources, result, graph, len(outputs), written, backward, roots, wanted)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -1234,12 +991,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     inputs = [node for node in graph.inputs if node not in grads]
-    behind = set(grads)  # what is known only when the backward begins
-    for node in graph.nodes:
-        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
-            behind.add(node)
-    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
-    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    in_forward = set(without_dead_code(graph.nodes, outputs))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
     made = {*nodes, *grads}
@@ -1255,7 +1007,7 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     Returns the nodes for the gradients of the roots, and that of each target's gradient or None.
     """
     tracing.made_by, trace.line = "backward", ""
-    nodes, grads, first = [], [], len(trace.nodes)
+    nodes, grads = [], []
     for root in roots:
         ones = trace.xp.ones(root.array.shape, root.array.dtype)
         nodes.append(Node("input", (), {}, ones.shape, ones.dtype))
@@ -1265,102 +1017,69 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     state.grad_enabled, state.modes = False, ()
     try:
         found = backward_pass([x._edge or (x, 0) for x in roots], grads, True, False, set(edges))
-    except Untraceable as error:
-        raise Break(f"the backward pass: {error}") from error
     finally:
         state.grad_enabled, state.modes = recording, modes
-    if any(node.op == "check" for node in trace.nodes[first:]):  # too late to run in eager instead
-        raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 
 
 if __name__ == "__main__":
-    # This file counts as a part of the package; the program is a module of its own.
-    __name__ = "tinytorch.compiler.step"
-    text = """
-def branch(x):
-    if x.sum() > 0:
-        return x * 2.0
-    return x
+    Point = collections.namedtuple("Point", "x y")
 
-def number(x):
-    return x * x.max().item()
+    @dataclasses.dataclass
+    class Result:
+        loss: Tensor
+        parts: list
 
-def shown(x):
-    return sum(x.tolist()[0])
+    x, w = tensor([1.0, 2.0]), tensor([0.5, 0.25], requires_grad=True)
 
-def inside(x):
-    return x * 2.0 if x.array[0, 0] > 0 else x
+    def f(x, w):
+        y = x * w
+        return Result(y.sum(), [Point(y, 3), {"twice": y, "name": "net"}, x])
 
-def listed(x):
-    return x.array.tolist()
+    captured = capture(f, (x, w), {}, [x, w])
+    print(captured.result)
+    # -> Result(loss=Output(number=0), parts=[Point(x=Output(number=1), y=3), ...
+    print(captured.count, captured.roots, captured.wanted, len(captured.backward.inputs))
+    # -> 2 [0, 1] [1] 3
 
-def loop(x):
-    return sum(row * n for n, row in enumerate(x))
-"""
-    program = {"__name__": "model"}
-    exec(compile(text, "/home/me/model.py", "exec"), program)
+    def run(captured, *gradients):
+        outputs = captured.graph.run(np, [source.array for source in captured.sources])
+        tensors = [wrap(output, cpu) for output in outputs[: captured.count]]
+        start = captured.count + len(captured.written)
 
-    x = tensor([[1.0, 2.0], [3.0, -4.0]])
-    names = ("branch", "number", "shown", "inside", "listed", "loop")
-    for name in names:
+        def fill(item):
+            given = isinstance(item, Given)
+            return captured.sources[item.number].tensor if given else tensors[item.number]
+
+        gradients = captured.backward.run(np, [*outputs[start:], *gradients])
+        return rebuilt(captured.result, fill), gradients
+
+    result, (gradient,) = run(captured, np.ones((), "float32"), np.array([1.0, 10.0], "float32"))
+    print(result.loss.tolist(), result.parts[0].x.tolist(), result.parts[2] is x)
+    # -> 1.0 [0.5, 0.5] True
+    print(result.parts[0].x is result.parts[1]["twice"], gradient)  # -> True [ 2. 22.]
+
+    # A tensor that no Function has seen stays as it is; an OrderedDict stays an OrderedDict.
+    outside = tensor([7.0])
+    print(capture(lambda x: (outside, collections.OrderedDict(a=x.exp())), (x,), {}, []).result[1])
+    # -> OrderedDict([('a', Output(number=0))])
+    with no_grad():
+        print(capture(f, (x, w), {}, [x, w]).backward)  # -> None
+    for function in (lambda x: iter([x]), lambda x: x[0], lambda x: Parameter(x * 2.0)):
         try:
-            captured = capture(program[name], (x,), {}, [x])
-            result = name, [node.op for node in captured.graph.nodes]
-        except Break as error:
-            result = (error,)
-        print(*result)
-    # -> model.py:3: the value of an element is needed while the function is traced
-    # -> model.py:8: the value of an element is needed while the function is traced
-    # -> model.py:11: the values of a tensor are needed while the function is traced
-    # -> model.py:14: the value of an element is needed while the function is traced
-    # -> model.py:17: the values of a tensor are needed while the function is traced
-    # -> loop ['view_at', 'view_at', 'multiply', 'add', 'multiply', 'add']
-
-    # The package checks that all targets are classes.
-    target = tensor([1, 0])
-    captured = capture(lambda: cross_entropy(x, target), (), {}, [x, target])
-    print([node.op for node in captured.graph.nodes][:4])
-    # -> ['view_as', 'max', 'greater_equal', 'check']
-    print(captured.graph.run(np, [x.array, target.array])[0] == cross_entropy(x, target).array)
-    # -> True
-    try:
-        captured.graph.run(np, [x.array, np.array([1, 2])])
-    except CheckFailed as error:
-        print("CheckFailed:", error)  # -> CheckFailed: a check gave True
-    try:
-        cross_entropy(x, tensor([1, 2]))
-    except IndexError as error:
-        print(error)  # -> Target 2 is out of bounds.
-
-    # A number that the package reads: the value of this call, checked in each run.
-    package = {"__name__": "tinytorch.example"}
-    exec("def f(x, n): return x.array[: int(n.array[0])]", package)
-    n = tensor([1, 2])
-    with Trace(cpu) as trace:
-        trace.lift(x)
-        trace.lift(n)
-        print(package["f"](x, n).shape, [node.op for node in trace.nodes])
-        # -> (1, 2) ['view_at', 'equal', 'check', 'view_at']
-
-    # A backward that reads a value, and one that calls a function without a node.
-    class Asks(Function):
-        def forward(ctx, x):
-            return x * 2
-
-        def backward(ctx, g):
-            return g * 3 if (g > 0).any() else g
-
-    class Sorts(Asks):
-        def backward(ctx, g):
-            return ctx.xp.sort(g)
-
-    x.requires_grad_(True)
-    for function in (Asks, Sorts):
-        try:
-            capture(function.apply, (x,), {}, [])
+            capture(function, (x,), {}, [])
         except Break as error:
             print(error)
-    # -> the backward pass takes another way for other values
-    # -> the backward pass: the graph has no node for the function 'sort'
+    # -> the function returns a list_iterator
+    # -> the function returns a view of a tensor that was made outside
+    # -> the function returns a new Parameter
+
+    # Nothing can be recorded after a trace.
+    with Trace(cpu) as trace:
+        trace.lift(x)
+        kept = x.array
+    try:
+        kept[0]
+    except Untraceable as error:
+        print(error)  # -> a tracer of a trace that is over

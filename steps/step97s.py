@@ -1,71 +1,299 @@
-"""Step 97s: What a trace leaves behind: kept tensors, modes, casts
+"""Step 97s: A whole Function as one node
 
-A traced function may have done something that a run of the graph does not repeat. The result would
-be wrong without an error, so capture looks for it after the trace.
+A convolution rearranges its input with strides, and then calls one matrix product (steps 84b to
+84k). A graph has no nodes for these tricks, and a compiler could not do better. So the trace does
+not look inside. The node "call" holds the Function itself, and a run of the graph calls its
+forward, with a new ctx. A layer with a bias gives two nodes:
 
-    self.kept = x * 2                   the program keeps a tensor that holds a tracer
+    %3 = call(Convolution, (False, True, True, False), ((2, 4, 6),), %0, %1, %2, Geometry)
+    %4 = part(%3, 0)
 
-Such a tensor gets its real array back, and capture raises Break, since no run of the graph would
-make the tensor. Which tensors are kept? The trace has weak references to its tracers. A tracer that
-is alive after the trace is held by some object, and the garbage collector can list the objects that
-refer to it.
+The arguments of "call" are the Function; for each of its arguments, whether it requires a gradient
+(the input does not, weight and bias do, the Geometry of strides and padding cannot); the shapes of
+its results; and then the arguments themselves. The flags become ctx.needs_input_grad. The value of
+"call" is a Called: a tuple of results, with the ctx that a backward may need. It is not an array,
+so the graph prints "(several)" in place of a shape. "part" picks one of the results.
 
-Nor may a trace disturb the modes around a function, such as autocast. The trace's mode is the
-outermost, so that it sees the casts that autocast makes of a call. Autocast keeps its casts for
-reuse; these are put aside during the trace, and put back after it.
+In the trace, a WholeCall runs instead of the Function: same arguments, same results, but its
+forward records one node. `whole` makes such a subclass for a Function, and the class attribute
+`whole = True` marks the Functions that are captured in this way.
 
-The trace now runs on the device of the first of `tensors`. A tensor on another device is not lifted
-in advance; if the function uses it, that is a Break (step 97m).
+The graph is made for certain shapes, so a run in which a result has another shape must stop:
+`call` raises CheckFailed. The caller then runs the program in eager.
 
-(PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
+(PyTorch: an operator that Inductor has no lowering for is called as it is, a "fallback kernel".)
 
-New: release. Changed: Tracer, Trace, capture, finish.
-Try: take gc.collect() out of release. Which tensors count as kept now?
+New: CheckFailed, Called, call, WholeCall, whole. Changed: perform, TraceMode.
+Try: print the graph for a batch of another size, and compare the third argument of `call`.
 """
 
 import dataclasses
 import functools
-import gc
 import importlib
+import itertools
 import sys
 import threading
 import types
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast, settings
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode
+from tinytorch.autograd.modes import FunctionMode, no_grad
 from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.graph import (
-    EFFECTS,
-    Graph,
-    Node,
-    like,
-    perform,
-    without_dead_code,
-)
-from tinytorch.core.device import Backend, Device, cpu, default, register_backend
-from tinytorch.core.dtype import float16
-from tinytorch.core.state import open_modes, state
+from tinytorch.core.device import Backend, Device, cpu, device_of, register_backend
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.comparison import equal
-from tinytorch.ops.random import Generator, generator_for, randn
+from tinytorch.nn.conv import Conv1d
+from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing matmul reduction sampling shape softmax".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+# Operations that show the memory of their first argument. Their arguments are plain numbers.
+VIEWS = frozenset("reshape transpose broadcast_to view_at".split())
+
+
+class Node:
+    """One operation: its name, its arguments, and what its result is like.
+
+    Attributes:
+        op: a function of the array library ("add", "exp", "sum", "matmul", ...), or "input" for an
+            argument of the graph.
+        args, kwargs: nodes, numbers, shapes, ...; nodes may stand inside tuples.
+        shape, dtype: of the result.
+        made_by: the operation of the user's program ("softmax"), for messages and drawings.
+        line: where the program called it: "model.py:12".
+    """
+
+    count = itertools.count()
+
+    def __init__(
+        self,
+        op: str,
+        args: tuple = (),
+        kwargs: dict | None = None,
+        shape: tuple | None = None,
+        dtype: np.dtype | None = None,
+        made_by: str = "",
+        line: str = "",
+    ):
+        self.op, self.args, self.kwargs = op, args, kwargs or {}
+        self.shape, self.dtype, self.made_by, self.line = shape, dtype, made_by, line
+        self.number, self.used = next(Node.count), None
+
+    def inputs(self) -> list["Node"]:
+        """The nodes among the arguments, in order; a node that is used twice is there twice."""
+        if self.used is None:
+            self.used = list(nodes_in((self.args, self.kwargs)))
+        return self.used
+
+    def replaced(self, replace: Callable[["Node"], Any]) -> "Node":
+        """The same operation with replace(node) in place of each node among its arguments."""
+        args, kwargs = map_nodes(replace, self.args), map_nodes(replace, self.kwargs)
+        return Node(self.op, args, kwargs, self.shape, self.dtype, self.made_by, self.line)
+
+    def __repr__(self) -> str:
+        return f"%{self.number}"
+
+
+def nodes_in(value: Any) -> Iterator[Node]:
+    """All nodes in nested tuples, lists, dicts and slices."""
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from nodes_in(item)
+    elif isinstance(value, dict):
+        yield from nodes_in(tuple(value.values()))
+    elif isinstance(value, slice):
+        yield from nodes_in((value.start, value.stop, value.step))
+
+
+def like(value: tuple | list, items: Iterable) -> tuple | list:
+    """A tuple, named tuple or list of the type of `value`."""
+    return tuple.__new__(type(value), items) if isinstance(value, tuple) else list(items)
+
+
+def map_nodes(function: Callable[[Node], Any], value: Any) -> Any:
+    """`value` with function(node) in place of each node."""
+    if isinstance(value, Node):
+        return function(value)
+    if isinstance(value, (tuple, list)):
+        return like(value, (map_nodes(function, item) for item in value))
+    if isinstance(value, dict):
+        return {name: map_nodes(function, item) for name, item in value.items()}
+    if isinstance(value, slice):
+        return slice(*(map_nodes(function, x) for x in (value.start, value.stop, value.step)))
+    return value
+
+
+class Graph:
+    """Nodes in an order in which each comes after its arguments; some are inputs, some outputs."""
+
+    def __init__(self, inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]):
+        self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
+
+    def run(self, xp: Any, arrays: Sequence) -> list:
+        """The outputs for these input arrays, one operation after the other."""
+        values = dict(zip(self.inputs, arrays, strict=True))
+        for node in self.nodes:
+            args = map_nodes(values.__getitem__, node.args)
+            value = perform(xp, node.op, args, node.kwargs)
+            # NumPy gives a scalar in place of an array without dimensions.
+            values[node] = np.asarray(value) if isinstance(value, np.generic) else value
+        return [values[node] for node in self.outputs]
+
+    def users(self) -> dict[Node, list[Node]]:
+        """For each node, the nodes that use its result."""
+        users: dict[Node, list[Node]] = {node: [] for node in (*self.inputs, *self.nodes)}
+        for node in self.nodes:
+            for used in dict.fromkeys(node.inputs()):
+                users[used].append(node)
+        return users
+
+    def __str__(self) -> str:
+        """One line for each node: `%3 = multiply(%1, 2.0)  float32[4, 5]  # mul, model.py:12`."""
+        names = {node: f"%{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = [f"inputs: {', '.join(f'{names[n]} {kind_of(n)}' for n in self.inputs)}"]
+        for node in self.nodes:
+            given = [text_of(x, names) for x in node.args]
+            given += [f"{name}={text_of(x, names)}" for name, x in node.kwargs.items()]
+            where = ", ".join(x for x in (node.made_by, node.line) if x)
+            line = f"{names[node]} = {node.op}({', '.join(given)})  {kind_of(node)}"
+            lines.append(f"{line}  # {where}" if where else line)
+        return "\n".join([*lines, f"return {', '.join(names[node] for node in self.outputs)}"])
+
+    def dot(self) -> str:
+        """The graph in Graphviz's language: boxes are operations, ellipses inputs."""
+        names = {node: f"n{i}" for i, node in enumerate((*self.inputs, *self.nodes))}
+        lines = ["digraph {"]
+        lines += [f'  {names[node]} [label="{kind_of(node)}"]' for node in self.inputs]
+        for node in self.nodes:
+            lines.append(f'  {names[node]} [label="{node.op}\\n{kind_of(node)}", shape=box]')
+            lines += [f"  {names[used]} -> {names[node]}" for used in node.inputs()]
+        lines += [f"  {names[node]} -> result" for node in self.outputs]
+        return "\n".join([*lines, "}"])
+
+
+def text_of(value: Any, names: dict[Node, str]) -> str:
+    """An argument of a node, as it is printed."""
+    if isinstance(value, Node):
+        return names[value]
+    if isinstance(value, tuple):
+        return f"({', '.join(text_of(x, names) for x in value)}{',' * (len(value) == 1)})"
+    if isinstance(value, slice):
+        ends = ("" if x is None else text_of(x, names) for x in (value.start, value.stop))
+        return ":".join(ends) + ("" if value.step is None else f":{text_of(value.step, names)}")
+    if isinstance(value, np.ndarray):
+        return str(value.item()) if value.size == 1 else f"array{list(value.shape)}"
+    if type(value).__repr__ is object.__repr__:
+        return type(value).__name__
+    return getattr(value, "__name__", None) or str(value)
+
+
+def kind_of(node: Node) -> str:
+    """The type and shape of a node's result: "float32[4, 5]"."""
+    return f"{node.dtype}{list(node.shape)}" if node.dtype is not None else "(several)"
+
+
+def without_dead_code(nodes: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes on which the outputs depend."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in needed:
+            kept.append(node)
+            needed.update(node.inputs())
+    return kept[::-1]
+
+
+class CheckFailed(Exception):
+    """A value is not as it was when the graph was traced: another shape, or another decision. The
+    run has changed nothing yet, so that the program can run without the graph."""
+
+
+def part_of(array: Any, path: tuple) -> Any:
+    """The part of an array that the views of `path` lead to."""
+    for op, args in path:
+        array = perform(None, op, (array, *args), {})
+    return array
+
+
+def put(array: Any, value: Any, path: tuple) -> Any:
+    """A copy of `array` with `value` in the part that `path` leads to."""
+    array, (*views, (_, (key,))) = array[...].copy(), path  # also where it is a scalar of NumPy
+    places = places_of(array.shape, views)
+    if places is None:
+        part_of(array, views)[key] = value
+    else:
+        places = device_of(array).backend.from_numpy(places, None)
+        array.reshape(-1)[places[key]] = value
+    return array
+
+
+def places_of(shape: tuple, views: Sequence) -> np.ndarray | None:
+    """Where the elements of a part of an array are, for an array that has its elements in a row.
+
+    None where the part is a view, as it nearly always is. But a reshape that is a view of the array
+    in the trace, which lay otherwise, may be a copy of this one.
+    """
+    like = np.empty(shape, bool)
+    part = part_of(like, views)
+    if part.size == 0 or np.may_share_memory(part, like):
+        return None
+    return part_of(np.arange(like.size).reshape(shape), views)
+
+
+class Called(tuple):
+    """The results of a whole Function; `ctx` is the call, for its backward."""
+
+    def __new__(cls, ctx: Any, results: tuple):
+        called = tuple.__new__(cls, results)
+        called.ctx = ctx
+        return called
+
+
+def call(function: type, needs: tuple, shapes: tuple, *args: Any) -> Called:
+    """A whole Function: what it does when it is called in a program.
+
+    Raises:
+        CheckFailed: a result has another shape than in the trace.
+    """
+    ctx = object.__new__(function)
+    array = next(x for x in args if hasattr(x, "dtype"))
+    ctx.device = device_of(array)
+    ctx.xp, ctx.edges = ctx.device.xp, tuple(() if need else None for need in needs)
+    results = function.forward(ctx, *args)
+    results = results if isinstance(results, tuple) else (results,)
+    results = tuple(ctx.xp.asarray(result) for result in results)
+    if tuple(result.shape for result in results) != shapes:
+        raise CheckFailed(f"{function.__name__}: {[r.shape for r in results]}, not {shapes}")
+    return Called(ctx, results)
+
+
+def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
+    """The result of one operation on arrays."""
+    first, *others = args
+    if op in ("view_at", "getitem"):
+        return first[others[0]]
+    if op in ("reshape", "transpose", "astype", "copy"):
+        return getattr(first, op)(*others)
+    if op == "part":
+        return first[others[0]]
+    if op == "constant":
+        return first
+    if op == "view_as":
+        return first.view(*others)
+    special = {"put": put, "call": call}
+    return (special.get(op) or getattr(xp, op))(*args, **kwargs)
+
+
 class Untraceable(Exception):
     """An operation that the graph has no node for. The Function that uses it becomes one node."""
-
-
-class ValueNeeded(Untraceable):
-    """Python asks for the value of an element, which is known only when the graph runs."""
 
 
 class Tracing(threading.local):
@@ -84,14 +312,6 @@ def line_of_the_program() -> str:
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-
-
-def asked_by_the_program() -> bool:
-    """Whether the value of an array is asked for by the program, not by the package."""
-    frame = sys._getframe(2)
-    while frame.f_globals.get("__name__", "") in (__name__, "tinytorch.core.tensor"):
-        frame = frame.f_back
-    return frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch"
 
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
@@ -133,17 +353,9 @@ def as_value(value: Any) -> Any:
 
 def traced(op: str, args: tuple, kwargs: dict | None = None) -> "Tracer":
     """The result of an operation, computed and written down."""
-    kwargs, xp, kind = kwargs or {}, tracing.trace.xp, Tracer
-    if any(isinstance(x, Number) for x in args):
-        others = [x for x in args if isinstance(x, Tracer) and not isinstance(x, Number)]
-        if others:  # as Python's numbers do, it takes the type of the array
-            dtype = others[0].dtype
-            args = tuple(x.astype(dtype) if isinstance(x, Number) else x for x in args)
-        else:
-            kind = Number
-    node_args = as_node(args)
+    kwargs, xp = kwargs or {}, tracing.trace.xp
     value = xp.asarray(perform(xp, op, as_value(args), kwargs))
-    return kind(value, record(op, node_args, kwargs, value))
+    return Tracer(value, record(op, as_node(args), kwargs, value))
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -232,7 +444,6 @@ class Tracer:
     def __init__(self, value: Any, node: Node, root: "Tracer | None" = None, path: tuple = ()):
         self.value, self.trace, self.root, self.path = value, tracing.trace, root, path
         self._node, self.version = node, 0 if root is None else root.version
-        self.trace.tracers.append(weakref.ref(self))
 
     @property
     def node(self) -> Node:
@@ -379,28 +590,6 @@ class Tracer:
         lower = self if min is None else traced("maximum", (self, min))
         return lower if max is None else traced("minimum", (lower, max))
 
-    # Values are known only in a run. The program gets none. The package's own decisions, such as a
-    # test of the range of targets, become nodes that check whether a run decides in the same way.
-
-    def __bool__(self) -> bool:
-        if asked_by_the_program():
-            raise ValueNeeded("the value of an element is needed while the function is traced")
-        record("check", (self.node, bool(self.value)), {}, None)
-        return bool(self.value)
-
-    def item(self) -> int | bool:
-        if asked_by_the_program() or self.dtype.kind not in "biu":
-            raise ValueNeeded("the value of an element is needed while the function is traced")
-        record("check", (traced("equal", (self, self.value.item())).node, True), {}, None)
-        return self.value.item()
-
-    __int__ = __float__ = __index__ = item
-
-    def refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise ValueNeeded("the values of a tensor are needed while the function is traced")
-
-    __complex__ = __array__ = tolist = refuse
-
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise Untraceable(f"numpy.{function.__name__} on a tracer: use the array's own module")
 
@@ -417,14 +606,6 @@ class Tracer:
         if name.startswith("_"):  # what Python looks for, and does without
             raise AttributeError(name)
         raise Untraceable(f"the graph has no node for the method '{name}'")
-
-
-class Number(Tracer):
-    """A Python number that may differ from run to run, such as the count of steps."""
-
-    def astype(self, dtype: Any, copy: bool = True) -> Tracer:
-        value = self.value.astype(dtype)
-        return Tracer(value, record("astype", (self.node, value.dtype), {}, value))
 
 
 def given(result: Tracer, out: Any) -> Tracer:
@@ -573,52 +754,17 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
-class TracedSource:
-    """Random numbers of the device's default generator, drawn again in each run."""
-
-    def __init__(self, device: Device):
-        self.device = device
-
-    def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
-
-    def __getattr__(self, method: str) -> Callable:
-        if method not in ("uniform", "normal", "integers", "permutation"):
-            raise Untraceable(f"the generator's '{method}'")
-
-        def draw(*args: Any) -> Tracer:
-            generator = tracing.trace.generator
-            value = getattr(generator.source, method)(*args)
-            return Tracer(value, record("random", (generator, method, *args), {}, value))
-
-        return draw
-
-
-def refuse(*args: Any) -> Any:
-    raise Untraceable("the memory of a tracer")
-
-
-def needs_value(array: Any) -> Any:
-    raise ValueNeeded("the values of a tensor are needed while the function is traced")
-
-
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
         TracedModule("traced"),
         Tracer,
         from_numpy=lambda array, index: constant(array),
-        to_numpy=needs_value,
-        address=refuse,
-        strided=refuse,
-        random_source=TracedSource,
+        to_numpy=as_value,
         chunk_elements=None,
     )
     register_backend("traced", backend)
-    device = Device("traced")
-    # Looked up now: while a trace runs, it says that its type is that of the real device.
-    device.xp  # noqa: B018
-    return device
+    return Device("traced")
 
 
 tracing_device = make_device()
@@ -626,10 +772,6 @@ tracing_device = make_device()
 
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
 tracing_lock = threading.RLock()
-
-
-# Functions whose results have shapes that depend on values.
-OF_UNKNOWN_SHAPE = frozenset("Nonzero MaskedSelect Unique Bincount RepeatInterleave".split())
 
 
 class Break(Exception):
@@ -650,22 +792,8 @@ class WholeCall(Function):
         needs = ctx.inner.needs_input_grad
         shapes = tuple(value.shape for value in values)
         ctx.node = record("call", (ctx.function, needs, shapes, *as_node(args)), {}, None)
-        ctx.materialize_grads = ctx.inner.materialize_grads
         parts = tuple(Tracer(v, record("part", (ctx.node, i), {}, v)) for i, v in enumerate(values))
         return parts if several else parts[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        results = ctx.inner.backward(*as_value(grads))
-        results = results if isinstance(results, tuple) else (results,)
-        node = record("call_backward", (ctx.node, *as_node(grads)), {}, None)
-        values = [value if value is None else tracing.trace.xp.asarray(value) for value in results]
-        return tuple(
-            None if value is None else Tracer(value, record("part", (node, number), {}, value))
-            for number, value in enumerate(values)
-        )
-
-    def name(ctx) -> str:
-        return ctx.inner.name()
 
 
 @functools.cache
@@ -676,8 +804,7 @@ def whole(function: type[Function]) -> type[WholeCall]:
 
 
 class TraceMode(FunctionMode):
-    """Sees each call of a Function: makes its tensors tracers, and where the Function's formula
-    does what a tracer cannot, makes it one node."""
+    """Sees each call of a Function: makes its tensors tracers."""
 
     def __init__(self, trace: "Trace"):
         self.trace = trace
@@ -688,19 +815,9 @@ class TraceMode(FunctionMode):
             if isinstance(x, Tensor):
                 trace.lift(x)
         trace.line, tracing.made_by = line_of_the_program(), function.__name__
-        trace.calls += 1
-        if function.__name__ in OF_UNKNOWN_SHAPE:
-            raise Break(f"{function.__name__}: the shape of its result depends on values")
         if function.whole:
             return whole(function).apply(*args)
-        mark = len(trace.nodes)
-        try:
-            return function.apply(*args)
-        except Untraceable as error:
-            if function.view or function.takes_tensors:
-                raise Break(f"{function.__name__}: {error}") from error
-            del trace.nodes[mark:]
-            return whole(function).apply(*args)
+        return function.apply(*args)
 
 
 @dataclasses.dataclass
@@ -723,17 +840,13 @@ class Trace:
     Attributes:
         nodes: what was recorded, in order.
         sources: the tensors that were used and not made inside; each is an input of the graph.
-        calls: how many Functions the program called.
     """
 
     def __init__(self, device: Device):
         self.device, self.xp = device, device.xp
         self.nodes: list[Node] = []
-        self.tracers: list = []
         self.sources: dict[int, Source] = {}
-        self.generator = generator_for(device, None)
-        self.line, self.calls = "", 0
-        self.modes, self.casts = state.modes, dict(settings.casts)
+        self.line = ""
 
     def lift(self, tensor: Tensor) -> None:
         """Makes a tensor of the program one on tracers, until the end of the trace."""
@@ -761,24 +874,12 @@ class Trace:
             tensor._requires_grad = source.requires_grad
 
     def __enter__(self) -> "Trace":
-        tracing.trace = self
-        mode = TraceMode(self)
-        state.modes = (mode, *self.modes)  # outermost: it sees what others, such as autocast, call
-        open_modes.append(mode)
-        settings.casts.clear()
-        tracing_device.type, tracing_device.index = self.device.type, self.device.index
-        default.devices.append(tracing_device)
-        default.stand_ins[self.device] = tracing_device
+        tracing.trace, self.mode = self, TraceMode(self)
+        self.mode.__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        del default.stand_ins[self.device]
-        Generator.default.pop(tracing_device, None)  # manual_seed seeds those that are there
-        default.devices.pop()
-        open_modes.remove(state.modes[0])
-        state.modes = self.modes
-        settings.casts.clear()
-        settings.casts.update(self.casts)
+        self.mode.__exit__()
         tracing.trace, tracing.made_by = None, ""
         self.restore()
 
@@ -853,7 +954,6 @@ class Captured:
             `wanted`; None where nothing requires a gradient.
         roots: the numbers of the outputs that require a gradient.
         wanted: the numbers of the sources that get a gradient, in order of backward's outputs.
-        calls: how many Functions the program called.
     """
 
     sources: list[Source]
@@ -864,7 +964,6 @@ class Captured:
     backward: Graph | None
     roots: list[int]
     wanted: list[int]
-    calls: int
 
 
 def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Tensor]) -> Captured:
@@ -877,51 +976,11 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
         Break: the function cannot be one graph.
     """
     with tracing_lock:
-        trace = Trace(next((x.device for x in tensors), cpu))
-        stream = trace.generator.get_state()
-        try:
-            with trace:
-                for tensor in tensors:
-                    if tensor.device is trace.device:
-                        trace.lift(tensor)
-                try:
-                    captured = finish(trace, function(*args, **kwargs), state.grad_enabled)
-                except Untraceable as error:
-                    raise Break(f"{line_of_error(error)}: {error}") from error
-        finally:
-            trace.generator.set_state(stream)
-            kept = release(trace)
-    if kept:
-        raise Break("the program keeps a tensor that was made inside the function")
-    return captured
-
-
-def release(trace: Trace) -> int:
-    """Gives real arrays to tensors that were made in the trace and that something still refers to.
-    Returns how many there are."""
-    known = {id(source.tracer) for source in trace.sources.values()}
-    if any((tracer := ref()) is not None and id(tracer) not in known for ref in trace.tracers):
-        gc.collect()  # what is in a cycle is not kept by the program
-    alive = [tracer for ref in trace.tracers if (tracer := ref()) is not None]
-    alive = [tracer for tracer in alive if id(tracer) not in known]
-    count = 0
-    for holder in gc.get_referrers(*alive) if alive else ():
-        holder = holder if isinstance(holder, dict) else getattr(holder, "__dict__", {})
-        tracer = holder.get("array")
-        if isinstance(tracer, Tracer) and "_edge" in holder:
-            holder.update(array=tracer.value, device=trace.device, _edge=None, _view=None)
-            count += 1
-    return count
-
-
-def line_of_error(error: BaseException) -> str:
-    """The line of the program, not of the package, where an error came up: "model.py:12"."""
-    found, step = "", error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "tinytorch":
-            found = f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}"
-        step = step.tb_next
-    return found
+        trace = Trace(cpu)
+        with trace:
+            for tensor in tensors:
+                trace.lift(tensor)
+            return finish(trace, function(*args, **kwargs), state.grad_enabled)
 
 
 def check_sources(sources: Sequence[Source]) -> list[int]:
@@ -981,9 +1040,7 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     else:
         graph = Graph(inputs, trace.nodes, [*results, *writes])
     graph.nodes = without_dead_code(graph.nodes, graph.outputs)
-    return Captured(
-        sources, result, graph, len(outputs), written, backward, roots, wanted, trace.calls
-    )
+    return Captured(sources, result, graph, len(outputs), written, backward, roots, wanted)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -995,12 +1052,7 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     """
     outputs, gradients = graph.outputs[:count], graph.outputs[count:]
     inputs = [node for node in graph.inputs if node not in grads]
-    behind = set(grads)  # what is known only when the backward begins
-    for node in graph.nodes:
-        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
-            behind.add(node)
-    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
-    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    in_forward = set(without_dead_code(graph.nodes, outputs))
     nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
     nodes = without_dead_code(nodes, gradients)
     made = {*nodes, *grads}
@@ -1016,7 +1068,7 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     Returns the nodes for the gradients of the roots, and that of each target's gradient or None.
     """
     tracing.made_by, trace.line = "backward", ""
-    nodes, grads, first = [], [], len(trace.nodes)
+    nodes, grads = [], []
     for root in roots:
         ones = trace.xp.ones(root.array.shape, root.array.dtype)
         nodes.append(Node("input", (), {}, ones.shape, ones.dtype))
@@ -1026,43 +1078,45 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     state.grad_enabled, state.modes = False, ()
     try:
         found = backward_pass([x._edge or (x, 0) for x in roots], grads, True, False, set(edges))
-    except Untraceable as error:
-        raise Break(f"the backward pass: {error}") from error
     finally:
         state.grad_enabled, state.modes = recording, modes
-    if any(node.op == "check" for node in trace.nodes[first:]):  # too late to run in eager instead
-        raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 
 
 if __name__ == "__main__":
-    x = randn(2, 3)
-    kept = []
+    manual_seed(0)
+    layer = Conv1d(3, 4, 5, padding=2)
+    x = randn(2, 3, 6)
 
-    def keeps(x):
-        kept.append(x * 2.0)
-        return x + 1.0
+    with no_grad():
+        captured = capture(lambda: layer(x).relu(), (), {}, [x])
+        print(captured.graph)
+        # -> inputs: %0 float32[2, 3, 6], %1 float32[4, 3, 5], %2 float32[4]
+        # -> %3 = call(Convolution, (False, True, True, False), ((2, 4, 6),), %0, %1, %2, ...
+        # -> %4 = part(%3, 0)  float32[2, 4, 6]  # Convolution, ...
+        # -> %5 = constant(array[4, 6])  float32[4, 6]  # Relu, ...
+        # -> %6 = maximum(%4, %5)  float32[2, 4, 6]  # Relu, ...
+        # -> return %6
+        (y,) = captured.graph.run(np, [source.array for source in captured.sources])
+        print(np.array_equal(y, layer(x).relu().array))  # -> True
 
-    try:
-        capture(keeps, (x,), {}, [x])
-    except Break as error:
-        print(error)  # -> the program keeps a tensor that was made inside the function
-    print(type(kept[0].array).__name__, kept[0].device, equal(kept[0], x * 2.0))
-    # -> ndarray cpu True
+    class Positive(Function):
+        """The positive elements, and how many they are."""
 
-    # A cycle is not kept by the program.
-    def cycle(x):
-        node = [x * 2.0]
-        node.append(node)
-        return x + 1.0
+        whole = True
 
-    print(len(capture(cycle, (x,), {}, [x]).graph.nodes))  # -> 1
+        def forward(ctx, x):
+            return x[x > 0], (x > 0).sum()
 
-    # Autocast is inside of the trace: its casts are calls, too.
-    with autocast("cpu", float16):
-        before = x @ x.T
-        captured = capture(lambda: x @ x.T, (), {}, [x])
-        print(sorted({node.made_by for node in captured.graph.nodes}), captured.calls)
-        # -> ['Cast', 'MatMul', 'Transpose'] 4
-        print(equal(before, x @ x.T), settings.casts == {})  # -> True True
+    with no_grad():
+        captured = capture(lambda: Positive.apply(x), (), {}, [x])
+        print([node.op for node in captured.graph.nodes])  # -> ['call', 'part', 'part']
+        first, second = captured.graph.run(np, [x.array])
+        print(first.shape == (second,), (first > 0).all())  # -> True True
+        try:
+            captured.graph.run(np, [np.ones((2, 2), "float32")])
+        except CheckFailed as error:
+            print("CheckFailed:", error)  # -> CheckFailed: Positive: [(4,), ()], not ((16,), ())
+        called = call(Positive, (False,), ((16,), ()), x.array)
+        print(len(called), type(called.ctx).__name__)  # -> 2 Positive

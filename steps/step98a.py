@@ -4,7 +4,7 @@ The graph of gelu has 19 nodes (step 97h): NumPy has no error function, so eager
 polynomial, made of operations that NumPy has. A compiler writes its own loops, in C, and C has an
 erf. So the best formula for eager is not the best one for a compiler.
 
-And a diagonal is a Break (step 97p): eager takes a view that steps one row and one column at a
+And a diagonal is a Break (step 97t): eager takes a view that steps one row and one column at a
 time, and a graph has no such view. It can pick the elements by their indices.
 
 So TraceMode looks into a table before it calls a Function:

@@ -15,7 +15,7 @@ normalisation: they differ in the dimensions over which the means are taken.
     dL/dx = r (e - mean(e) - h mean(e h)),   e = g w,   h = (x - m) r
 
 The formula is also numerically safer: it squares deviations from the mean, so a large mean does no
-harm. Eager's version tests for a large mean, which would be a check in each run (step 97r).
+harm. Eager's version tests for a large mean, which would be a check in each run (step 97x).
 
 The trap: backward uses values that forward has saved, such as r. For a second derivative, r would
 have to be a function of x, and here it is a constant. The result would be wrong, so a Formula

@@ -10,7 +10,7 @@ replaces, and skim the mathematics, which is in the lessons of the operations.
     unfold           a view with strides of its own      ->  elements by their indices
 
 PlainMaxPool raises Untraceable for windows that overlap, and where the positions of the maxima are
-wanted. Then the Function is one call (step 97p): 4 nodes, forward and backward.
+wanted. Then the Function is one call (step 97t): 4 nodes, forward and backward.
 
 New: PlainAddmm, PlainNllLoss, PlainAttention, PlainUnfold, cells, PlainMaxPool.
 Try: which of the graphs has become larger, and why is it better nevertheless?

@@ -1,6 +1,6 @@
 """Step 98g: What the backward recomputes instead of keeping
 
-Step 97k keeps all that the backward needs of the forward. In a CNN that is the output of each
+Step 97l keeps all that the backward needs of the forward. In a CNN that is the output of each
 convolution, relu of its normalised form, and the parts of the pooling. Most of it follows from the
 convolution's output by a few additions. To keep a float32 number means to write it and to read it
 again, 8 bytes of traffic; an addition takes a fraction of that time. So the backward recomputes it.

@@ -20,7 +20,7 @@ How often to write? Writing costs c seconds, and a failure, every M seconds, cos
 A GPU fails about every 5 years; 1,000 of them every 44 hours. The last lines show what that costs.
 
 The trap: a crash while the file is being written. save writes beside the old file, and puts the new
-one in its place when it is complete (step 81e).
+one in its place when it is complete (step 81s).
 
 New: nothing in the framework. examples/train_ddp.py is this, with everything around it.
 Try: let process 1 write the file as well. Why is that wrong, although the contents are equal?

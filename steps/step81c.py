@@ -1,24 +1,22 @@
-"""Step 81c: The memo: what is shared stays shared
+"""Step 81c: Numbers and texts as bytes
 
-Two layers with tied weights share one tensor. Written by the last step, they come back with two,
-which start equal and then learn different things. And a list that contains itself is written
-without end.
+The machine reads integers from 0 to 255, and none that is larger, negative, or has a fraction. And
+we have nothing yet that writes. This step does both for values without parts: None, booleans,
+numbers and strings. Each is an opcode, and the bytes of the value:
 
-The machine has a memo for this: an opcode notes the top of the stack under a number, another pushes
-what has the number. So the writer remembers which value has got which number, and writes the number
-when the value occurs again. It asks for the same object, not for an equal one: it looks by id().
+    J  4 bytes      an integer from -2^31 to 2^31 - 1       M  2 bytes, without a sign
+    \x8a  n, then n bytes                                   an integer of up to 255 bytes
+    G  8 bytes      a float, as IEEE 754 has it
+    X  length in 4 bytes, then the text in UTF-8            a string
 
-A list gets its number before its items are written. So the number is there when the list occurs
-inside itself. A tuple gets its number when it is complete: it is made of its items at once.
+Integers are in two's complement, least byte first; floats have the sign first. Python's writer
+chooses the shortest form of an integer. We read all, and write one, which is right for each.
 
-The trap: an id is valid only as long as its value lives. A temporary list that dies gives its id to
-the next one, which would be written as the number of the first. So the memo keeps the value too.
+The trap: the length in bytes of a signed number. 255 has 8 bits, but its top bit would be read as
+the sign; so bit_length() // 8 + 1 bytes, which always leaves room for the sign.
 
-Python's writer uses two sizes of numbers in the memo, one byte and four. We read both, and write
-the long one.
-
-Changed: Pickler.__init__, Pickler.write; pushes, Unpickler.run.
-Try: write `self.memo[id(value)] = len(self.memo), None`, and find the line of the demo that fails.
+New: atoms, push_int, push_str. Changed: pushes, Unpickler.number.
+Try: write (value.bit_length() + 7) // 8 in push_int. Which numbers come back wrong?
 """
 
 import pickle
@@ -41,7 +39,6 @@ pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
     pickle.BINFLOAT: lambda machine: struct.unpack(">d", machine.take(8))[0],
     pickle.BINUNICODE: lambda machine: machine.take(machine.number(4)).decode(*UTF8),
     pickle.BINGET: lambda machine: machine.memo[machine.number(1)],
-    pickle.LONG_BINGET: lambda machine: machine.memo[machine.number(4)],
 }
 # How many values an opcode takes from the stack. All others take what lies above the last mark.
 counts = {pickle.TUPLE1: 1, pickle.TUPLE2: 2, pickle.TUPLE3: 3, pickle.APPEND: 1, pickle.SETITEM: 2}
@@ -86,8 +83,8 @@ class Unpickler:
             match opcode:
                 case pickle.MARK:
                     self.marks.append(len(stack))
-                case pickle.BINPUT | pickle.LONG_BINPUT:
-                    self.memo[self.number(1 if opcode == pickle.BINPUT else 4)] = stack[-1]
+                case pickle.BINPUT:
+                    self.memo[self.number(1)] = stack[-1]
                 case pickle.TUPLE | pickle.TUPLE1 | pickle.TUPLE2 | pickle.TUPLE3:
                     stack.append(tuple(self.pop_items(opcode)))
                 case pickle.APPEND | pickle.APPENDS:
@@ -123,80 +120,24 @@ atoms: dict[type, Callable[[Any], bytes]] = {
 }
 
 
-class Pickler:
-    """Writes a value as a pickle of protocol 2."""
-
-    def __init__(self):
-        self.program = bytearray(pickle.PROTO + b"\2")
-        # id of a value -> its number in the machine's memo, and the value. As long as the value
-        # lives, no other one gets its id.
-        self.memo: dict[int, tuple[int, Any]] = {}
-
-    def write(self, value: Any, path: str) -> None:
-        """Append the opcodes that push `value`. `path` says in a message where the value is."""
-        kind = type(value)
-        if kind in atoms:
-            self.program += atoms[kind](value)
-            return
-        if id(value) in self.memo:  # what is shared is written once, and stays shared
-            self.program += pickle.LONG_BINGET + self.memo[id(value)][0].to_bytes(4, "little")
-            return
-        if kind is list or kind is dict:
-            self.program += pickle.EMPTY_LIST if kind is list else pickle.EMPTY_DICT
-        elif kind is tuple:
-            self.write_items(value, path, pickle.TUPLE)
-        else:
-            raise TypeError(
-                f"cannot save a {kind.__module__}.{kind.__qualname__} ({path}); save plain values "
-                f"and tensors, such as a state_dict()"
-            )
-        self.program += pickle.LONG_BINPUT + len(self.memo).to_bytes(4, "little")
-        self.memo[id(value)] = len(self.memo), value
-        # The items follow when the container has its number: they may contain it.
-        if kind is list:
-            self.write_items(value, path, pickle.APPENDS)
-        if kind is dict:
-            self.program += pickle.MARK
-            for key, item in value.items():
-                self.write(key, f"a key of {path}")
-                self.write(item, f"{path}[{key!r}]")
-            self.program += pickle.SETITEMS
-
-    def write_items(self, values: list | tuple, path: str, opcode: bytes) -> None:
-        self.program += pickle.MARK
-        for place, item in enumerate(values):
-            self.write(item, f"{path}[{place}]")
-        self.program += opcode
-
-
 if __name__ == "__main__":
 
-    def written(value):
-        pickler = Pickler()
-        pickler.write(value, "the value")
-        return bytes(pickler.program) + pickle.STOP
+    def again(value):
+        program = pickle.PROTO + b"\2" + atoms[type(value)](value) + pickle.STOP
+        assert pickle.loads(program) == value  # Python reads it, too
+        return Unpickler(program).run()
 
-    # A list in two places, and one that contains itself.
-    row = [1.0]
-    one, two = Unpickler(written([row, row])).run()
-    print(one is two)  # -> True
-    row.append(row)
-    again = Unpickler(written(row)).run()
-    print(again[1] is again)  # -> True
-    print(written([7]))  # -> b'\x80\x02]r\x00\x00\x00\x00(\x8a\x01\x07e.'
+    print([again(value) for value in (None, True, False, "l\u00f6s", 1e-3)])
+    # -> [None, True, False, 'lös', 0.001]
+    print([again(value) for value in (0, 127, 255, -1, 70_000, -(2**40))])
+    # -> [0, 127, 255, -1, 70000, -1099511627776]
+    print(again(2**2000) == 2**2000, atoms[int](255))  # -> True b'\x8a\x02\xff\x00'
 
-    # 300 values: their numbers in the memo need more than a byte.
-    many = [[n] for n in range(300)]
-    print(Unpickler(pickle.dumps(many + many, protocol=2)).run() == many + many)  # -> True
-
-    # A pair of pairs of pairs: 2^60 parts, and 60 to write.
-    pair = ()
-    for _ in range(60):
-        pair = (pair, pair)
-    print(len(written(pair)) < 1000)  # -> True
-
-    # Three lists, each of which may get the id of the one before.
-    pickler = Pickler()
-    for number in range(3):
-        pickler.write([number], "the value")
-    print(pickler.program.count(pickle.EMPTY_LIST))  # -> 3
+    # What Python's writer makes of numbers.
+    numbers = [0, 255, 256, -1, 70_000, 2**40, float("inf"), -0.0]
+    print(Unpickler(pickle.dumps(numbers, protocol=2)).run())
+    # -> [0, 255, 256, -1, 70000, 1099511627776, inf, -0.0]
+    try:
+        push_int(2**3000)
+    except ValueError as error:
+        print(error)  # -> cannot save an integer of 376 bytes; 255 is the limit

@@ -1,39 +1,30 @@
-"""Step 81d: Calls, looked up in a table
+"""Step 81d: Writing a pickle
 
-A set, bytes, an OrderedDict: protocol 2 has no opcodes for them. A pickle calls functions to make
-them, by the two opcodes that we left out:
+Step 81c writes single numbers and texts. For the rest we could take Python's writer, but it cannot
+write what we will need: the names of PyTorch's functions, where PyTorch is not installed. So we
+write our own. Its form follows from the machine's:
 
-    c collections OrderedDict       push the function of this name
-    )                               push the arguments: an empty tuple
-    R                               call: take both, push the result
+    a value without parts    its bytes, from the table `atoms`
+    a tuple                  mark, the items, TUPLE
+    a list                   an empty list, mark, the items, APPENDS
+    a dict                   an empty dict, mark, key, value, key, value, ..., SETITEMS
 
-What made them dangerous is how Python finds the function: it imports whatever module the file
-names. So `name` looks in a table instead, which `load` will fill. What is not there is refused by
-name. The error says what to do: PyTorch's files often hold a whole object, or a NumPy number, where
-a state_dict() and a Python number were meant.
+The items are written by the same function, so `write` is recursive.
 
-A function from the table is safe only with the arguments that it expects. set(x) goes through all
-of x, and x could be a view with a billion elements on one byte of memory. So the table also says
-which types a function gets.
+What cannot be written is refused, with its place in the value: a file that Python could load and
+we could not would be of no use.
 
-New: Call, Name, push_name, encode, plain_calls, plain_names; Unpickler.line, name and call.
-Changed: Unpickler and Pickler take tables.
-Try: add "__builtin__.print": Call(print, (str,)) to the table that the demo passes.
+The trap: the type has to be exactly list or dict. A subclass may have attributes, which a plain
+list in the file would lose without a word; step 81g writes the subclasses that it knows.
+
+New: Pickler.
+Try: write a list that contains itself.
 """
 
 import pickle
 import struct
-from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-
-class Call(NamedTuple):
-    """A function that a pickle may call, and the types of the arguments that it may pass."""
-
-    function: Callable
-    types: tuple[type, ...] = ()
-
+from typing import Any
 
 # Opcodes that push a value and take nothing from the stack.
 pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
@@ -50,8 +41,6 @@ pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
     pickle.BINFLOAT: lambda machine: struct.unpack(">d", machine.take(8))[0],
     pickle.BINUNICODE: lambda machine: machine.take(machine.number(4)).decode(*UTF8),
     pickle.BINGET: lambda machine: machine.memo[machine.number(1)],
-    pickle.LONG_BINGET: lambda machine: machine.memo[machine.number(4)],
-    pickle.GLOBAL: lambda machine: machine.name(),
 }
 # How many values an opcode takes from the stack. All others take what lies above the last mark.
 counts = {pickle.TUPLE1: 1, pickle.TUPLE2: 2, pickle.TUPLE3: 3, pickle.APPEND: 1, pickle.SETITEM: 2}
@@ -60,16 +49,10 @@ UTF8 = "utf-8", "surrogatepass"  # Python's strings may hold half a pair of surr
 
 
 class Unpickler:
-    """Runs a pickle of protocol 2. It needs no recursion, and imports nothing.
+    """Runs a pickle of protocol 2. It needs no recursion, and imports nothing."""
 
-    Args:
-        program: the pickle.
-        names: what the program may name: values, and functions to call as `Call`.
-    """
-
-    def __init__(self, program: bytes, names: dict[str, Any]):
-        self.program, self.names = program, names
-        self.position = 0
+    def __init__(self, program: bytes):
+        self.program, self.position = program, 0
         self.stack: list = []
         self.marks: list[int] = []  # heights of the stack
         self.memo: dict[int, Any] = {}
@@ -84,30 +67,11 @@ class Unpickler:
     def number(self, count: int, signed: bool = False) -> int:
         return int.from_bytes(self.take(count), "little", signed=signed)
 
-    def line(self) -> str:
-        end = self.program.index(b"\n", self.position)
-        return self.take(end + 1 - self.position)[:-1].decode()
-
-    def name(self) -> Any:
-        """What a name stands for: a look-up in the table, where Python's own machine imports."""
-        name = f"{self.line()}.{self.line()}"
-        if name not in self.names:
-            raise ValueError(
-                f"the pickle needs {name}, which is not run here; where it was saved, save a "
-                f"state_dict() instead of an object, and item() of a NumPy number"
-            )
-        return self.names[name]
-
     def pop_items(self, opcode: bytes) -> list:
         start = len(self.stack) - counts[opcode] if opcode in counts else self.marks.pop()
         items = self.stack[start:]
         del self.stack[start:]
         return items
-
-    def call(self, call: Call, args: tuple) -> Any:
-        if tuple(map(type, args)) != call.types[: len(args)]:
-            raise ValueError("the pickle calls a function with arguments of other types")
-        return call.function(*args)
 
     def run(self) -> Any:
         """The value that the program builds."""
@@ -121,8 +85,8 @@ class Unpickler:
             match opcode:
                 case pickle.MARK:
                     self.marks.append(len(stack))
-                case pickle.BINPUT | pickle.LONG_BINPUT:
-                    self.memo[self.number(1 if opcode == pickle.BINPUT else 4)] = stack[-1]
+                case pickle.BINPUT:
+                    self.memo[self.number(1)] = stack[-1]
                 case pickle.TUPLE | pickle.TUPLE1 | pickle.TUPLE2 | pickle.TUPLE3:
                     stack.append(tuple(self.pop_items(opcode)))
                 case pickle.APPEND | pickle.APPENDS:
@@ -131,21 +95,9 @@ class Unpickler:
                 case pickle.SETITEM | pickle.SETITEMS:
                     items = self.pop_items(opcode)
                     stack[-1].update(zip(items[::2], items[1::2], strict=True))
-                case pickle.REDUCE:
-                    args = stack.pop()
-                    stack.append(self.call(stack.pop(), args))
                 case _:
                     raise ValueError(f"the pickle has the opcode {opcode}, which is not run here")
         return stack.pop()
-
-
-class Name(str):
-    """The dotted name of a function or class, to be written as such and not as a string."""
-
-
-def push_name(name: str) -> bytes:
-    module, _, function = name.rpartition(".")
-    return pickle.GLOBAL + f"{module}\n{function}\n".encode()
 
 
 def push_int(value: int) -> bytes:
@@ -167,23 +119,14 @@ atoms: dict[type, Callable[[Any], bytes]] = {
     int: push_int,
     float: lambda value: pickle.BINFLOAT + struct.pack(">d", value),
     str: push_str,
-    Name: push_name,
 }
 
 
 class Pickler:
-    """Writes a value as a pickle of protocol 2.
+    """Writes a value as a pickle of protocol 2."""
 
-    Args:
-        calls: for types that are written as a call, what gives the function's name and arguments.
-    """
-
-    def __init__(self, calls: dict[type, Callable[[Any], tuple]]):
-        self.calls = calls
+    def __init__(self):
         self.program = bytearray(pickle.PROTO + b"\2")
-        # id of a value -> its number in the machine's memo, and the value. As long as the value
-        # lives, no other one gets its id.
-        self.memo: dict[int, tuple[int, Any]] = {}
 
     def write(self, value: Any, path: str) -> None:
         """Append the opcodes that push `value`. `path` says in a message where the value is."""
@@ -191,29 +134,18 @@ class Pickler:
         if kind in atoms:
             self.program += atoms[kind](value)
             return
-        if id(value) in self.memo:  # what is shared is written once, and stays shared
-            self.program += pickle.LONG_BINGET + self.memo[id(value)][0].to_bytes(4, "little")
-            return
         if kind is list or kind is dict:
             self.program += pickle.EMPTY_LIST if kind is list else pickle.EMPTY_DICT
         elif kind is tuple:
             self.write_items(value, path, pickle.TUPLE)
-        elif kind in self.calls:
-            name, *args = self.calls[kind](value)
-            self.write(Name(name), path)
-            self.write(tuple(args), path)
-            self.program += pickle.REDUCE
         else:
             raise TypeError(
                 f"cannot save a {kind.__module__}.{kind.__qualname__} ({path}); save plain values "
                 f"and tensors, such as a state_dict()"
             )
-        self.program += pickle.LONG_BINPUT + len(self.memo).to_bytes(4, "little")
-        self.memo[id(value)] = len(self.memo), value
-        # The items follow when the container has its number: they may contain it.
         if kind is list:
             self.write_items(value, path, pickle.APPENDS)
-        if kind is dict or kind is OrderedDict:
+        if kind is dict:
             self.program += pickle.MARK
             for key, item in value.items():
                 self.write(key, f"a key of {path}")
@@ -227,55 +159,24 @@ class Pickler:
         self.program += opcode
 
 
-def encode(text: str, encoding: str) -> bytes:
-    if encoding != "latin1":
-        raise ValueError(f"the pickle has bytes in {encoding!r} and not in latin1")
-    return text.encode(encoding)
-
-
-plain_calls: dict[type, Callable[[Any], tuple]] = {
-    OrderedDict: lambda value: ("collections.OrderedDict",),
-    Counter: lambda value: ("collections.Counter", dict(value)),
-    set: lambda value: ("__builtin__.set", list(value)),  # as Python 2 called the module
-    bytes: lambda value: ("_codecs.encode", value.decode("latin1"), "latin1"),
-}
-plain_names = {
-    "collections.OrderedDict": Call(OrderedDict),
-    "collections.Counter": Call(Counter, (dict,)),
-    "__builtin__.set": Call(set, (list,)),
-    "__builtin__.bytes": Call(bytes),
-    "_codecs.encode": Call(encode, (str, str)),
-}
-
-
 if __name__ == "__main__":
 
     def written(value):
-        pickler = Pickler({**plain_calls, complex: lambda z: PLACES})
+        pickler = Pickler()
         pickler.write(value, "the value")
         return bytes(pickler.program) + pickle.STOP
 
-    def run(program):
-        return Unpickler(program, plain_names).run()
-
-    PLACES = ("here.unknown",)
-
-    value = [{1, 2}, b"\x00\xff", b"", OrderedDict(a=1), Counter("aab")]
-    print(run(written(value)) == value)  # -> True
+    value = {"epoch": 3, "lr": 1e-3, "big": -(2**200), "name": "l\u00f6s", "none": (None, True, ())}
+    print(Unpickler(written(value)).run() == value)  # -> True
     print(pickle.loads(written(value)) == value)  # -> True
-    print(run(pickle.dumps(value, protocol=2)) == value)  # -> True
-    print(written(OrderedDict())[:28])  # -> b'\x80\x02ccollections\nOrderedDict\n('
+    print(written([7]))  # -> b'\x80\x02](\x8a\x01\x07e.'
+    try:
+        written({"a": [1, print]})
+    except TypeError as error:
+        print(str(error).split(";")[0])
+    # -> cannot save a builtins.builtin_function_or_method (the value['a'][1])
 
-    # What is refused: a name that is not in the table, other arguments, another encoding.
-    set_of = b"\x80\2c__builtin__\nset\n"
-    text = b"X\3\0\0\0abc"
-    bytes_of = b"\x80\2c_codecs\nencode\n" + text + b"X\4\0\0\0idna\x86R."
-    for program in (pickle.dumps(print, 2), written(1j), set_of + text + b"\x85R.", bytes_of):
-        try:
-            run(program)
-        except ValueError as error:
-            print(str(error).split(";")[0])
-    # -> the pickle needs __builtin__.print, which is not run here
-    # -> the pickle needs here.unknown, which is not run here
-    # -> the pickle calls a function with arguments of other types
-    # -> the pickle has bytes in 'idna' and not in latin1
+    # What is wrong still: a list in two places becomes two lists.
+    row = [1.0]
+    one, two = Unpickler(written([row, row])).run()
+    print(one is two)  # -> False

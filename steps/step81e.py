@@ -1,38 +1,30 @@
-"""Step 81e: Attributes, and what lies outside
+"""Step 81e: The memo: what is shared stays shared
 
-Two things are missing still before a pickle can hold what PyTorch's do.
+Two layers with tied weights share one tensor. Written by the last step, they come back with two,
+which start equal and then learn different things. And a list that contains itself is written
+without end.
 
-The state_dict() of a PyTorch module is an OrderedDict with an attribute, _metadata: the versions of
-the layers. Opcode `b` takes a dictionary from the stack and sets attributes of what lies below.
+The machine has a memo for this: an opcode notes the top of the stack under a number, another pushes
+what has the number. So the writer remembers which value has got which number, and writes the number
+when the value occurs again. It asks for the same object, not for an equal one: it looks by id().
 
-And the weights themselves do not belong into the pickle: gigabytes of bytes, which would be copied
-several times. Opcode `Q` takes an id from the stack and pushes what the id stands for. What that
-is, and where it lies, is not the pickle's business: `load`, a function that the machine is given,
-finds it. Pickle calls this a persistent id. The writer needs a type of its own for it, so that the
-tuple ("storage", 1) can be told from an id that looks the same.
+A list gets its number before its items are written. So the number is there when the list occurs
+inside itself. A tuple gets its number when it is complete: it is made of its items at once.
 
-Element types get their place as well: float32 is written as the name torch.float32, which is pushed
-and not called.
+The trap: an id is valid only as long as its value lives. A temporary list that dies gives its id to
+the next one, which would be written as the number of the first. So the memo keeps the value too.
 
-New: PersistentId. Changed: Unpickler.__init__ and run, Pickler.write, atoms.
-Try: in the demo, give {}.get in place of outside.get.
+Python's writer uses two sizes of numbers in the memo, one byte and four. We read both, and write
+the long one.
+
+Changed: Pickler.__init__, Pickler.write; pushes, Unpickler.run.
+Try: write `self.memo[id(value)] = len(self.memo), None`, and find the line of the demo that fails.
 """
 
 import pickle
 import struct
-from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from tinytorch.core.dtype import DType
-
-
-class Call(NamedTuple):
-    """A function that a pickle may call, and the types of the arguments that it may pass."""
-
-    function: Callable
-    types: tuple[type, ...] = ()
-
+from typing import Any
 
 # Opcodes that push a value and take nothing from the stack.
 pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
@@ -50,7 +42,6 @@ pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
     pickle.BINUNICODE: lambda machine: machine.take(machine.number(4)).decode(*UTF8),
     pickle.BINGET: lambda machine: machine.memo[machine.number(1)],
     pickle.LONG_BINGET: lambda machine: machine.memo[machine.number(4)],
-    pickle.GLOBAL: lambda machine: machine.name(),
 }
 # How many values an opcode takes from the stack. All others take what lies above the last mark.
 counts = {pickle.TUPLE1: 1, pickle.TUPLE2: 2, pickle.TUPLE3: 3, pickle.APPEND: 1, pickle.SETITEM: 2}
@@ -59,17 +50,10 @@ UTF8 = "utf-8", "surrogatepass"  # Python's strings may hold half a pair of surr
 
 
 class Unpickler:
-    """Runs a pickle of protocol 2. It needs no recursion, and imports nothing.
+    """Runs a pickle of protocol 2. It needs no recursion, and imports nothing."""
 
-    Args:
-        program: the pickle.
-        names: what the program may name: values, and functions to call as `Call`.
-        load: returns what a persistent id stands for.
-    """
-
-    def __init__(self, program: bytes, names: dict[str, Any], load: Callable[[Any], Any]):
-        self.program, self.names, self.load = program, names, load
-        self.position = 0
+    def __init__(self, program: bytes):
+        self.program, self.position = program, 0
         self.stack: list = []
         self.marks: list[int] = []  # heights of the stack
         self.memo: dict[int, Any] = {}
@@ -84,30 +68,11 @@ class Unpickler:
     def number(self, count: int, signed: bool = False) -> int:
         return int.from_bytes(self.take(count), "little", signed=signed)
 
-    def line(self) -> str:
-        end = self.program.index(b"\n", self.position)
-        return self.take(end + 1 - self.position)[:-1].decode()
-
-    def name(self) -> Any:
-        """What a name stands for: a look-up in the table, where Python's own machine imports."""
-        name = f"{self.line()}.{self.line()}"
-        if name not in self.names:
-            raise ValueError(
-                f"the pickle needs {name}, which is not run here; where it was saved, save a "
-                f"state_dict() instead of an object, and item() of a NumPy number"
-            )
-        return self.names[name]
-
     def pop_items(self, opcode: bytes) -> list:
         start = len(self.stack) - counts[opcode] if opcode in counts else self.marks.pop()
         items = self.stack[start:]
         del self.stack[start:]
         return items
-
-    def call(self, call: Call, args: tuple) -> Any:
-        if tuple(map(type, args)) != call.types[: len(args)]:
-            raise ValueError("the pickle calls a function with arguments of other types")
-        return call.function(*args)
 
     def run(self) -> Any:
         """The value that the program builds."""
@@ -131,30 +96,9 @@ class Unpickler:
                 case pickle.SETITEM | pickle.SETITEMS:
                     items = self.pop_items(opcode)
                     stack[-1].update(zip(items[::2], items[1::2], strict=True))
-                case pickle.REDUCE:
-                    args = stack.pop()
-                    stack.append(self.call(stack.pop(), args))
-                case pickle.BUILD:  # attributes: a state_dict() of PyTorch has _metadata
-                    state = stack.pop()
-                    vars(stack[-1]).update(state)
-                case pickle.BINPERSID:
-                    stack.append(self.load(stack.pop()))
                 case _:
                     raise ValueError(f"the pickle has the opcode {opcode}, which is not run here")
         return stack.pop()
-
-
-class Name(str):
-    """The dotted name of a function or class, to be written as such and not as a string."""
-
-
-class PersistentId(tuple):
-    """Names a value that is stored outside of the pickle."""
-
-
-def push_name(name: str) -> bytes:
-    module, _, function = name.rpartition(".")
-    return pickle.GLOBAL + f"{module}\n{function}\n".encode()
 
 
 def push_int(value: int) -> bytes:
@@ -176,20 +120,13 @@ atoms: dict[type, Callable[[Any], bytes]] = {
     int: push_int,
     float: lambda value: pickle.BINFLOAT + struct.pack(">d", value),
     str: push_str,
-    Name: push_name,
-    DType: lambda value: push_name(f"torch.{value.name}"),
 }
 
 
 class Pickler:
-    """Writes a value as a pickle of protocol 2.
+    """Writes a value as a pickle of protocol 2."""
 
-    Args:
-        calls: for types that are written as a call, what gives the function's name and arguments.
-    """
-
-    def __init__(self, calls: dict[type, Callable[[Any], tuple]]):
-        self.calls = calls
+    def __init__(self):
         self.program = bytearray(pickle.PROTO + b"\2")
         # id of a value -> its number in the machine's memo, and the value. As long as the value
         # lives, no other one gets its id.
@@ -208,14 +145,6 @@ class Pickler:
             self.program += pickle.EMPTY_LIST if kind is list else pickle.EMPTY_DICT
         elif kind is tuple:
             self.write_items(value, path, pickle.TUPLE)
-        elif kind is PersistentId:
-            self.write(tuple(value), path)
-            self.program += pickle.BINPERSID
-        elif kind in self.calls:
-            name, *args = self.calls[kind](value)
-            self.write(Name(name), path)
-            self.write(tuple(args), path)
-            self.program += pickle.REDUCE
         else:
             raise TypeError(
                 f"cannot save a {kind.__module__}.{kind.__qualname__} ({path}); save plain values "
@@ -226,15 +155,12 @@ class Pickler:
         # The items follow when the container has its number: they may contain it.
         if kind is list:
             self.write_items(value, path, pickle.APPENDS)
-        if kind is dict or kind is OrderedDict:
+        if kind is dict:
             self.program += pickle.MARK
             for key, item in value.items():
                 self.write(key, f"a key of {path}")
                 self.write(item, f"{path}[{key!r}]")
             self.program += pickle.SETITEMS
-        if kind is OrderedDict and vars(value):
-            self.write(vars(value), path)
-            self.program += pickle.BUILD
 
     def write_items(self, values: list | tuple, path: str, opcode: bytes) -> None:
         self.program += pickle.MARK
@@ -243,43 +169,34 @@ class Pickler:
         self.program += opcode
 
 
-def encode(text: str, encoding: str) -> bytes:
-    if encoding != "latin1":
-        raise ValueError(f"the pickle has bytes in {encoding!r} and not in latin1")
-    return text.encode(encoding)
-
-
-plain_calls: dict[type, Callable[[Any], tuple]] = {
-    OrderedDict: lambda value: ("collections.OrderedDict",),
-    Counter: lambda value: ("collections.Counter", dict(value)),
-    set: lambda value: ("__builtin__.set", list(value)),  # as Python 2 called the module
-    bytes: lambda value: ("_codecs.encode", value.decode("latin1"), "latin1"),
-}
-plain_names = {
-    "collections.OrderedDict": Call(OrderedDict),
-    "collections.Counter": Call(Counter, (dict,)),
-    "__builtin__.set": Call(set, (list,)),
-    "__builtin__.bytes": Call(bytes),
-    "_codecs.encode": Call(encode, (str, str)),
-}
-
-
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float32
 
-    outside = {("storage", 1): "4 GB of weights"}
-
-    def again(value):
-        pickler = Pickler(plain_calls)
+    def written(value):
+        pickler = Pickler()
         pickler.write(value, "the value")
-        names = {**plain_names, "torch.float32": float32}
-        return Unpickler(bytes(pickler.program) + pickle.STOP, names, outside.get).run()
+        return bytes(pickler.program) + pickle.STOP
 
-    state = OrderedDict(weight=1.0)
-    state._metadata = {"version": 2}
-    print(again(state), again(state)._metadata)
-    # -> OrderedDict([('weight', 1.0)]) {'version': 2}
+    # A list in two places, and one that contains itself.
+    row = [1.0]
+    one, two = Unpickler(written([row, row])).run()
+    print(one is two)  # -> True
+    row.append(row)
+    again = Unpickler(written(row)).run()
+    print(again[1] is again)  # -> True
+    print(written([7]))  # -> b'\x80\x02]r\x00\x00\x00\x00(\x8a\x01\x07e.'
 
-    print(again([PersistentId(("storage", 1)), ("storage", 1)]))
-    # -> ['4 GB of weights', ('storage', 1)]
-    print(again({"dtype": float32}))  # -> {'dtype': tinytorch.float32}
+    # 300 values: their numbers in the memo need more than a byte.
+    many = [[n] for n in range(300)]
+    print(Unpickler(pickle.dumps(many + many, protocol=2)).run() == many + many)  # -> True
+
+    # A pair of pairs of pairs: 2^60 parts, and 60 to write.
+    pair = ()
+    for _ in range(60):
+        pair = (pair, pair)
+    print(len(written(pair)) < 1000)  # -> True
+
+    # Three lists, each of which may get the id of the one before.
+    pickler = Pickler()
+    for number in range(3):
+        pickler.write([number], "the value")
+    print(pickler.program.count(pickle.EMPTY_LIST))  # -> 3

@@ -1,168 +1,268 @@
-"""Step 81h: A zip with raw storages
+"""Step 81h: Attributes, and element types
 
-What a storage holds can be written as it is. So a file of PyTorch is a zip archive. One member is
-the pickle, each other one the bytes of a storage:
+The state_dict() of a PyTorch module is an OrderedDict with an attribute, _metadata: the versions of
+the layers. And a checkpoint may contain an element type, such as torch.float32. Neither can be read
+or written yet.
 
-    archive/data.pkl      the value
-    archive/data/0        the memory of the first tensor, and of all its views
-    archive/byteorder     which byte of a number comes first
-    archive/version       and a few more, which say how the file was written
+    b               take a dict from the stack, and set attributes of what lies below
+    c torch float32 push what the table has under this name; nothing calls it
 
-The zip does not compress, and each member starts at a multiple of 64 bytes. So a program may map
-the file into memory and use the storages where they lie. To get there, a field of the header is
-filled up with as many "Z" as needed. PyTorch does exactly this, and torch.load reads what we write.
+The writer writes `b` for an OrderedDict that has attributes: the dict first, then its attributes as
+a dict of their own. An element type is written as a name, so it is one more row of `atoms`.
 
-The pickle is written to memory before the file is opened. A value that cannot be saved, or one that
-is nested more deeply than Python can follow, leaves no half of a file behind.
+The trap: `b` would set any attribute of anything. Step 81j limits it.
 
-New: save, add_member.
-Try: unzip the file that the demo writes, and print one of its members with xxd.
+Changed: Unpickler.run, Pickler.write, atoms.
+Try: leave the row of DType out of atoms, and read the error.
 """
 
-import importlib
 import pickle
-import sys
-import zipfile
-from collections import OrderedDict
+import struct
+from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from tinytorch.core.device import Device
 from tinytorch.core.dtype import DType
-from tinytorch.core.tensor import Size, Tensor, wrap
-from tinytorch.core.version import storage_of
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import address_of, memory_of
-from tinytorch.pickling import (
-    Name,
-    PersistentId,
-    Pickler,
-    plain_calls,
-)
-
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
 
 
-DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
-STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
-# PyTorch's class of storages for each element type.
-storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
+class Call(NamedTuple):
+    """A function that a pickle may call, and the types of the arguments that it may pass."""
+
+    function: Callable
+    types: tuple[type, ...] = ()
 
 
-class Writer:
-    """Collects the storages of the tensors that a Pickler meets."""
+# Opcodes that push a value and take nothing from the stack.
+pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
+    pickle.NONE: lambda machine: None,
+    pickle.NEWTRUE: lambda machine: True,
+    pickle.NEWFALSE: lambda machine: False,
+    pickle.EMPTY_TUPLE: lambda machine: (),
+    pickle.EMPTY_LIST: lambda machine: [],
+    pickle.EMPTY_DICT: lambda machine: {},
+    pickle.BININT1: lambda machine: machine.number(1),
+    pickle.BININT2: lambda machine: machine.number(2),
+    pickle.BININT: lambda machine: machine.number(4, signed=True),
+    pickle.LONG1: lambda machine: machine.number(machine.number(1), signed=True),
+    pickle.BINFLOAT: lambda machine: struct.unpack(">d", machine.take(8))[0],
+    pickle.BINUNICODE: lambda machine: machine.take(machine.number(4)).decode(*UTF8),
+    pickle.BINGET: lambda machine: machine.memo[machine.number(1)],
+    pickle.LONG_BINGET: lambda machine: machine.memo[machine.number(4)],
+    pickle.GLOBAL: lambda machine: machine.name(),
+}
+# How many values an opcode takes from the stack. All others take what lies above the last mark.
+counts = {pickle.TUPLE1: 1, pickle.TUPLE2: 2, pickle.TUPLE3: 3, pickle.APPEND: 1, pickle.SETITEM: 2}
 
-    def __init__(self):
-        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
-        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
-        self.calls: dict[type, Callable[[Any], tuple]] = {
-            **plain_calls,
-            Size: lambda value: ("torch.Size", tuple(value)),
-            Device: lambda value: ("torch.device", str(value)),
-            Tensor: self.call_of_tensor,
-            Parameter: self.call_of_parameter,
-        }
-
-    def call_of_tensor(self, tensor: Tensor) -> tuple:
-        """A tensor as a call that makes a view of a storage."""
-        array, xp = tensor.array, tensor.device.xp
-        owner, size = storage_of(array), array.itemsize
-        start = address_of(array) - address_of(owner) if array.size else 0
-        memory = memory_of(owner).view(xp.uint8)
-        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
-            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
-            owner = array = array.copy()
-            start, memory = 0, memory_of(array).view(xp.uint8)
-        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
-        key, dtype, *_ = self.storages.setdefault(id(owner), new)
-        if dtype is not tensor.dtype:
-            raise RuntimeError(
-                f"Cannot save multiple tensors or storages that view the same data as different "
-                f"types: {dtype} and {tensor.dtype}"
-            )
-        count, strides = memory.size // size, wrap(array, tensor.device).stride()
-        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
-        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
-        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
-
-    def call_of_parameter(self, p: Parameter) -> tuple:
-        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
+UTF8 = "utf-8", "surrogatepass"  # Python's strings may hold half a pair of surrogates
 
 
-def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
-    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
-    info = zipfile.ZipInfo(f"archive/{name}")
-    info.create_system = 0  # on every system the same bytes
-    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
-    # and their length. zipfile adds a field of 20 bytes where the content is very long.
-    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
-    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
-    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
-    archive.writestr(info, content)
-
-
-def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
-    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
-    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-
-    Tensors that share memory share it again when they are loaded. The file holds all memory that a
-    tensor is a view of: save `x[0].clone()` to save no more than a row.
+class Unpickler:
+    """Runs a pickle of protocol 2. It needs no recursion, and imports nothing.
 
     Args:
-        f: a path, or a file opened for writing in binary mode.
-        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
-    Raises:
-        TypeError: for a value of another type.
-        RuntimeError: for tensors that show the same memory as different types.
-        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
+        program: the pickle.
+        names: what the program may name: values, and functions to call as `Call`.
     """
-    writer = Writer()
-    pickler = Pickler(writer.calls)
-    try:
-        pickler.write(obj, "the value")
-    except RecursionError:
-        raise ValueError("cannot save a value that is nested so deeply") from None
-    with zipfile.ZipFile(f, "w") as archive:
-        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
-        add_member(archive, ".format_version", b"1")
-        add_member(archive, ".storage_alignment", b"64")
-        add_member(archive, "byteorder", sys.byteorder.encode())
-        for key, _, memory, device, _ in writer.storages.values():
-            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
-        add_member(archive, "version", b"3\n")
+
+    def __init__(self, program: bytes, names: dict[str, Any]):
+        self.program, self.names = program, names
+        self.position = 0
+        self.stack: list = []
+        self.marks: list[int] = []  # heights of the stack
+        self.memo: dict[int, Any] = {}
+
+    def take(self, count: int) -> bytes:
+        """The next bytes of the program."""
+        self.position += count
+        if self.position > len(self.program):
+            raise EOFError("the pickle ends too early")
+        return self.program[self.position - count : self.position]
+
+    def number(self, count: int, signed: bool = False) -> int:
+        return int.from_bytes(self.take(count), "little", signed=signed)
+
+    def line(self) -> str:
+        end = self.program.index(b"\n", self.position)
+        return self.take(end + 1 - self.position)[:-1].decode()
+
+    def name(self) -> Any:
+        """What a name stands for: a look-up in the table, where Python's own machine imports."""
+        name = f"{self.line()}.{self.line()}"
+        if name not in self.names:
+            raise ValueError(
+                f"the pickle needs {name}, which is not run here; where it was saved, save a "
+                f"state_dict() instead of an object, and item() of a NumPy number"
+            )
+        return self.names[name]
+
+    def pop_items(self, opcode: bytes) -> list:
+        start = len(self.stack) - counts[opcode] if opcode in counts else self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
+
+    def call(self, call: Call, args: tuple) -> Any:
+        if tuple(map(type, args)) != call.types[: len(args)]:
+            raise ValueError("the pickle calls a function with arguments of other types")
+        return call.function(*args)
+
+    def run(self) -> Any:
+        """The value that the program builds."""
+        if self.take(2) != pickle.PROTO + b"\2":
+            raise ValueError("this is not a pickle of protocol 2, which torch.save() writes")
+        stack = self.stack
+        while (opcode := self.take(1)) != pickle.STOP:
+            if opcode in pushes:
+                stack.append(pushes[opcode](self))
+                continue
+            match opcode:
+                case pickle.MARK:
+                    self.marks.append(len(stack))
+                case pickle.BINPUT | pickle.LONG_BINPUT:
+                    self.memo[self.number(1 if opcode == pickle.BINPUT else 4)] = stack[-1]
+                case pickle.TUPLE | pickle.TUPLE1 | pickle.TUPLE2 | pickle.TUPLE3:
+                    stack.append(tuple(self.pop_items(opcode)))
+                case pickle.APPEND | pickle.APPENDS:
+                    items = self.pop_items(opcode)
+                    stack[-1].extend(items)
+                case pickle.SETITEM | pickle.SETITEMS:
+                    items = self.pop_items(opcode)
+                    stack[-1].update(zip(items[::2], items[1::2], strict=True))
+                case pickle.REDUCE:
+                    args = stack.pop()
+                    stack.append(self.call(stack.pop(), args))
+                case pickle.BUILD:  # attributes: a state_dict() of PyTorch has _metadata
+                    state = stack.pop()
+                    vars(stack[-1]).update(state)
+                case _:
+                    raise ValueError(f"the pickle has the opcode {opcode}, which is not run here")
+        return stack.pop()
+
+
+class Name(str):
+    """The dotted name of a function or class, to be written as such and not as a string."""
+
+
+def push_name(name: str) -> bytes:
+    module, _, function = name.rpartition(".")
+    return pickle.GLOBAL + f"{module}\n{function}\n".encode()
+
+
+def push_int(value: int) -> bytes:
+    digits = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    if len(digits) > 255:
+        raise ValueError(f"cannot save an integer of {len(digits)} bytes; 255 is the limit")
+    return pickle.LONG1 + bytes([len(digits)]) + digits
+
+
+def push_str(value: str) -> bytes:
+    text = value.encode(*UTF8)
+    return pickle.BINUNICODE + len(text).to_bytes(4, "little") + text
+
+
+# The bytes that push a value which has no parts.
+atoms: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda value: pickle.NONE,
+    bool: lambda value: pickle.NEWTRUE if value else pickle.NEWFALSE,
+    int: push_int,
+    float: lambda value: pickle.BINFLOAT + struct.pack(">d", value),
+    str: push_str,
+    Name: push_name,
+    DType: lambda value: push_name(f"torch.{value.name}"),
+}
+
+
+class Pickler:
+    """Writes a value as a pickle of protocol 2.
+
+    Args:
+        calls: for types that are written as a call, what gives the function's name and arguments.
+    """
+
+    def __init__(self, calls: dict[type, Callable[[Any], tuple]]):
+        self.calls = calls
+        self.program = bytearray(pickle.PROTO + b"\2")
+        # id of a value -> its number in the machine's memo, and the value. As long as the value
+        # lives, no other one gets its id.
+        self.memo: dict[int, tuple[int, Any]] = {}
+
+    def write(self, value: Any, path: str) -> None:
+        """Append the opcodes that push `value`. `path` says in a message where the value is."""
+        kind = type(value)
+        if kind in atoms:
+            self.program += atoms[kind](value)
+            return
+        if id(value) in self.memo:  # what is shared is written once, and stays shared
+            self.program += pickle.LONG_BINGET + self.memo[id(value)][0].to_bytes(4, "little")
+            return
+        if kind is list or kind is dict:
+            self.program += pickle.EMPTY_LIST if kind is list else pickle.EMPTY_DICT
+        elif kind is tuple:
+            self.write_items(value, path, pickle.TUPLE)
+        elif kind in self.calls:
+            name, *args = self.calls[kind](value)
+            self.write(Name(name), path)
+            self.write(tuple(args), path)
+            self.program += pickle.REDUCE
+        else:
+            raise TypeError(
+                f"cannot save a {kind.__module__}.{kind.__qualname__} ({path}); save plain values "
+                f"and tensors, such as a state_dict()"
+            )
+        self.program += pickle.LONG_BINPUT + len(self.memo).to_bytes(4, "little")
+        self.memo[id(value)] = len(self.memo), value
+        # The items follow when the container has its number: they may contain it.
+        if kind is list:
+            self.write_items(value, path, pickle.APPENDS)
+        if kind is dict or kind is OrderedDict:
+            self.program += pickle.MARK
+            for key, item in value.items():
+                self.write(key, f"a key of {path}")
+                self.write(item, f"{path}[{key!r}]")
+            self.program += pickle.SETITEMS
+        if kind is OrderedDict and vars(value):
+            self.write(vars(value), path)
+            self.program += pickle.BUILD
+
+    def write_items(self, values: list | tuple, path: str, opcode: bytes) -> None:
+        self.program += pickle.MARK
+        for place, item in enumerate(values):
+            self.write(item, f"{path}[{place}]")
+        self.program += opcode
+
+
+def encode(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise ValueError(f"the pickle has bytes in {encoding!r} and not in latin1")
+    return text.encode(encoding)
+
+
+plain_calls: dict[type, Callable[[Any], tuple]] = {
+    OrderedDict: lambda value: ("collections.OrderedDict",),
+    Counter: lambda value: ("collections.Counter", dict(value)),
+    set: lambda value: ("__builtin__.set", list(value)),  # as Python 2 called the module
+    bytes: lambda value: ("_codecs.encode", value.decode("latin1"), "latin1"),
+}
+plain_names = {
+    "collections.OrderedDict": Call(OrderedDict),
+    "collections.Counter": Call(Counter, (dict,)),
+    "__builtin__.set": Call(set, (list,)),
+    "__builtin__.bytes": Call(bytes),
+    "_codecs.encode": Call(encode, (str, str)),
+}
 
 
 if __name__ == "__main__":
-    import io
+    from tinytorch.core.dtype import float32
 
-    from tinytorch.ops.creation import arange
+    def again(value):
+        pickler = Pickler(plain_calls)
+        pickler.write(value, "the value")
+        names = {**plain_names, "torch.float32": float32}
+        return Unpickler(bytes(pickler.program) + pickle.STOP, names).run()
 
-    matrix = arange(24.0).reshape(4, 6)
-    save({"matrix": matrix, "row": matrix[1], "p": Parameter(arange(3.0))}, file := io.BytesIO())
-    with zipfile.ZipFile(file) as archive:
-        print(archive.namelist()[:3])
-        # -> ['archive/data.pkl', 'archive/.format_version', 'archive/.storage_alignment']
-        print(archive.namelist()[3:])
-        # -> ['archive/byteorder', 'archive/data/0', 'archive/data/1', 'archive/version']
-        # The storage, as it lies in memory.
-        print(archive.read("archive/data/0") == matrix.numpy().tobytes())  # -> True
-    place = file.getvalue().index(matrix.numpy().tobytes())
-    print("at a multiple of 64:", place % 64 == 0)  # -> at a multiple of 64: True
-
-    # A row costs as much as its matrix, a copy of it only as much as itself.
-    large = arange(250_000.0).reshape(500, 500)
-    for part in (large[0], large[0].clone()):
-        save(part, file := io.BytesIO())
-        print(file.tell() > 1_000_000)
-    # -> True
-    # -> False
-
-    deep = []
-    for _ in range(10_000):
-        deep = [deep]
-    try:
-        save(deep, file := io.BytesIO())
-    except ValueError as error:
-        print(error, file.tell())  # -> cannot save a value that is nested so deeply 0
+    state = OrderedDict(weight=1.0)
+    state._metadata = {"version": 2}
+    print(again(state), again(state)._metadata)
+    # -> OrderedDict([('weight', 1.0)]) {'version': 2}
+    print(again({"dtype": float32}))  # -> {'dtype': tinytorch.float32}

@@ -1,253 +1,281 @@
-"""Step 81i: Loading: views of what was read
+"""Step 81i: Persistent ids: values outside of the pickle
 
-save writes what PyTorch reads. Now the other direction: a file, PyTorch's or our own, becomes
-values. The machine of step 81d does the work. It needs its tables:
+The weights of a network do not belong into the pickle: gigabytes of bytes, which would be copied
+several times on their way through the machine's stack. They lie elsewhere in the file, and the
+pickle names them:
 
-    "torch.float32", "torch.FloatStorage"     an element type
-    "torch._utils._rebuild_tensor_v2"         a view of a storage: `strided`, as in step 66d
-    "torch._utils._rebuild_parameter"         the same as a Parameter
-    a persistent id                           the bytes of a member of the archive, read once
+    Q     take an id from the stack, push what the id stands for
 
-Nothing is imported for these names. "torch._utils" is only a text, and PyTorch need not be
-installed: the names are a contract, kept since 2018, between those who write and those who read.
+What that is, and where it lies, is not the pickle's business: `load`, a function that the machine
+is given, finds it. Pickle calls this a persistent id. An id may be any value; PyTorch's is a tuple.
 
-A storage is read once and kept under its key. All tensors that name the key are views of the same
-memory, and that is all that is needed for them to share it.
+The writer needs a type of its own for it, PersistentId, so that the tuple ("storage", 1) can be
+told from an id that looks the same.
 
-weights_only=False asks PyTorch to run whatever the pickle calls. Here it makes no difference.
+The trap: whatever `load` returns is pushed, None as well. A loader has to raise an error for an id
+that it does not know.
 
-New: load, Reader.
-Try: with PyTorch, torch.save(model, "m.pt"). Then load("m.pt") here, and read the error.
+New: PersistentId. Changed: Unpickler.__init__ and run, Pickler.write.
+Try: in the demo, give {}.get in place of outside.get.
 """
 
-import contextlib
-import importlib
-import os
 import pickle
-import sys
-import zipfile
-from collections import OrderedDict
+import struct
+from collections import Counter, OrderedDict
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from tinytorch.core.device import Device, cpu
-from tinytorch.core.dtype import DType, numpy_dtype
-from tinytorch.core.tensor import Size, Tensor, wrap
-from tinytorch.core.version import storage_of
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
-from tinytorch.pickling import (
-    Call,
-    Name,
-    PersistentId,
-    Pickler,
-    Unpickler,
-    plain_calls,
-    plain_names,
-)
-
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.core.dtype import DType
 
 
-DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
-STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
-# PyTorch's class of storages for each element type.
-storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
+class Call(NamedTuple):
+    """A function that a pickle may call, and the types of the arguments that it may pass."""
+
+    function: Callable
+    types: tuple[type, ...] = ()
 
 
-class Writer:
-    """Collects the storages of the tensors that a Pickler meets."""
+# Opcodes that push a value and take nothing from the stack.
+pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
+    pickle.NONE: lambda machine: None,
+    pickle.NEWTRUE: lambda machine: True,
+    pickle.NEWFALSE: lambda machine: False,
+    pickle.EMPTY_TUPLE: lambda machine: (),
+    pickle.EMPTY_LIST: lambda machine: [],
+    pickle.EMPTY_DICT: lambda machine: {},
+    pickle.BININT1: lambda machine: machine.number(1),
+    pickle.BININT2: lambda machine: machine.number(2),
+    pickle.BININT: lambda machine: machine.number(4, signed=True),
+    pickle.LONG1: lambda machine: machine.number(machine.number(1), signed=True),
+    pickle.BINFLOAT: lambda machine: struct.unpack(">d", machine.take(8))[0],
+    pickle.BINUNICODE: lambda machine: machine.take(machine.number(4)).decode(*UTF8),
+    pickle.BINGET: lambda machine: machine.memo[machine.number(1)],
+    pickle.LONG_BINGET: lambda machine: machine.memo[machine.number(4)],
+    pickle.GLOBAL: lambda machine: machine.name(),
+}
+# How many values an opcode takes from the stack. All others take what lies above the last mark.
+counts = {pickle.TUPLE1: 1, pickle.TUPLE2: 2, pickle.TUPLE3: 3, pickle.APPEND: 1, pickle.SETITEM: 2}
 
-    def __init__(self):
-        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
-        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
-        self.calls: dict[type, Callable[[Any], tuple]] = {
-            **plain_calls,
-            Size: lambda value: ("torch.Size", tuple(value)),
-            Device: lambda value: ("torch.device", str(value)),
-            Tensor: self.call_of_tensor,
-            Parameter: self.call_of_parameter,
-        }
+UTF8 = "utf-8", "surrogatepass"  # Python's strings may hold half a pair of surrogates
 
-    def call_of_tensor(self, tensor: Tensor) -> tuple:
-        """A tensor as a call that makes a view of a storage."""
-        array, xp = tensor.array, tensor.device.xp
-        owner, size = storage_of(array), array.itemsize
-        start = address_of(array) - address_of(owner) if array.size else 0
-        memory = memory_of(owner).view(xp.uint8)
-        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
-            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
-            owner = array = array.copy()
-            start, memory = 0, memory_of(array).view(xp.uint8)
-        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
-        key, dtype, *_ = self.storages.setdefault(id(owner), new)
-        if dtype is not tensor.dtype:
-            raise RuntimeError(
-                f"Cannot save multiple tensors or storages that view the same data as different "
-                f"types: {dtype} and {tensor.dtype}"
+
+class Unpickler:
+    """Runs a pickle of protocol 2. It needs no recursion, and imports nothing.
+
+    Args:
+        program: the pickle.
+        names: what the program may name: values, and functions to call as `Call`.
+        load: returns what a persistent id stands for.
+    """
+
+    def __init__(self, program: bytes, names: dict[str, Any], load: Callable[[Any], Any]):
+        self.program, self.names, self.load = program, names, load
+        self.position = 0
+        self.stack: list = []
+        self.marks: list[int] = []  # heights of the stack
+        self.memo: dict[int, Any] = {}
+
+    def take(self, count: int) -> bytes:
+        """The next bytes of the program."""
+        self.position += count
+        if self.position > len(self.program):
+            raise EOFError("the pickle ends too early")
+        return self.program[self.position - count : self.position]
+
+    def number(self, count: int, signed: bool = False) -> int:
+        return int.from_bytes(self.take(count), "little", signed=signed)
+
+    def line(self) -> str:
+        end = self.program.index(b"\n", self.position)
+        return self.take(end + 1 - self.position)[:-1].decode()
+
+    def name(self) -> Any:
+        """What a name stands for: a look-up in the table, where Python's own machine imports."""
+        name = f"{self.line()}.{self.line()}"
+        if name not in self.names:
+            raise ValueError(
+                f"the pickle needs {name}, which is not run here; where it was saved, save a "
+                f"state_dict() instead of an object, and item() of a NumPy number"
             )
-        count, strides = memory.size // size, wrap(array, tensor.device).stride()
-        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
-        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
-        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
+        return self.names[name]
 
-    def call_of_parameter(self, p: Parameter) -> tuple:
-        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
+    def pop_items(self, opcode: bytes) -> list:
+        start = len(self.stack) - counts[opcode] if opcode in counts else self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
 
-
-class Reader:
-    """Reads the members of an archive, and makes the tensors that the pickle asks for."""
-
-    def __init__(self, file: BinaryIO):
-        self.archive = zipfile.ZipFile(file)
-        self.folder = self.archive.namelist()[0].partition("/")[0]
-        self.storages: dict[str, UntypedStorage] = {}
-        self.names = {
-            **plain_names,
-            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
-            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
-            "torch.Size": Call(Size, (tuple,)),
-            "torch.device": Call(Device, (str, int)),
-            "torch._utils._rebuild_tensor_v2": Call(
-                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
-            ),
-            "torch._utils._rebuild_parameter": Call(
-                self.rebuild_parameter, (Tensor, bool, OrderedDict)
-            ),
-        }
+    def call(self, call: Call, args: tuple) -> Any:
+        if tuple(map(type, args)) != call.types[: len(args)]:
+            raise ValueError("the pickle calls a function with arguments of other types")
+        return call.function(*args)
 
     def run(self) -> Any:
-        program = self.archive.read(f"{self.folder}/data.pkl")
-        return Unpickler(program, self.names, self.load_storage).run()
-
-    def load_storage(self, name: Any) -> UntypedStorage:
-        """The storage with this persistent id, in the memory of the host."""
-        _, dtype, key, _, count = name
-        if key not in self.storages:
-            info = self.archive.getinfo(f"{self.folder}/data/{key}")
-            memory = np.empty(count, numpy_dtype(dtype))
-            content, piece = memory.view(np.uint8), 1 << 20
-            with self.archive.open(info) as member:
-                for start in range(0, content.size, piece):  # each is copied on its way
-                    member.readinto(content[start : start + piece])
-            self.storages[key] = UntypedStorage(memory, cpu)
-        return self.storages[key]
-
-    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
-        """A view of a storage. The table of names has the types of the arguments."""
-        memory = storage.memory[offset:]
-        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
-        return self.finish(wrap(array, storage.device), requires_grad)
-
-    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
-        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
-
-    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
-        tensor.requires_grad = requires_grad
-        return tensor
-
-
-def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
-    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
-    info = zipfile.ZipInfo(f"archive/{name}")
-    info.create_system = 0  # on every system the same bytes
-    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
-    # and their length. zipfile adds a field of 20 bytes where the content is very long.
-    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
-    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
-    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
-    archive.writestr(info, content)
+        """The value that the program builds."""
+        if self.take(2) != pickle.PROTO + b"\2":
+            raise ValueError("this is not a pickle of protocol 2, which torch.save() writes")
+        stack = self.stack
+        while (opcode := self.take(1)) != pickle.STOP:
+            if opcode in pushes:
+                stack.append(pushes[opcode](self))
+                continue
+            match opcode:
+                case pickle.MARK:
+                    self.marks.append(len(stack))
+                case pickle.BINPUT | pickle.LONG_BINPUT:
+                    self.memo[self.number(1 if opcode == pickle.BINPUT else 4)] = stack[-1]
+                case pickle.TUPLE | pickle.TUPLE1 | pickle.TUPLE2 | pickle.TUPLE3:
+                    stack.append(tuple(self.pop_items(opcode)))
+                case pickle.APPEND | pickle.APPENDS:
+                    items = self.pop_items(opcode)
+                    stack[-1].extend(items)
+                case pickle.SETITEM | pickle.SETITEMS:
+                    items = self.pop_items(opcode)
+                    stack[-1].update(zip(items[::2], items[1::2], strict=True))
+                case pickle.REDUCE:
+                    args = stack.pop()
+                    stack.append(self.call(stack.pop(), args))
+                case pickle.BUILD:  # attributes: a state_dict() of PyTorch has _metadata
+                    state = stack.pop()
+                    vars(stack[-1]).update(state)
+                case pickle.BINPERSID:
+                    stack.append(self.load(stack.pop()))
+                case _:
+                    raise ValueError(f"the pickle has the opcode {opcode}, which is not run here")
+        return stack.pop()
 
 
-def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
-    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
-    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-
-    Tensors that share memory share it again when they are loaded. The file holds all memory that a
-    tensor is a view of: save `x[0].clone()` to save no more than a row.
-
-    Args:
-        f: a path, or a file opened for writing in binary mode.
-        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
-    Raises:
-        TypeError: for a value of another type.
-        RuntimeError: for tensors that show the same memory as different types.
-        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
-    """
-    writer = Writer()
-    pickler = Pickler(writer.calls)
-    try:
-        pickler.write(obj, "the value")
-    except RecursionError:
-        raise ValueError("cannot save a value that is nested so deeply") from None
-    with zipfile.ZipFile(f, "w") as archive:
-        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
-        add_member(archive, ".format_version", b"1")
-        add_member(archive, ".storage_alignment", b"64")
-        add_member(archive, "byteorder", sys.byteorder.encode())
-        for key, _, memory, device, _ in writer.storages.values():
-            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
-        add_member(archive, "version", b"3\n")
+class Name(str):
+    """The dotted name of a function or class, to be written as such and not as a string."""
 
 
-def load(f, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
-    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
+class PersistentId(tuple):
+    """Names a value that is stored outside of the pickle."""
+
+
+def push_name(name: str) -> bytes:
+    module, _, function = name.rpartition(".")
+    return pickle.GLOBAL + f"{module}\n{function}\n".encode()
+
+
+def push_int(value: int) -> bytes:
+    digits = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    if len(digits) > 255:
+        raise ValueError(f"cannot save an integer of {len(digits)} bytes; 255 is the limit")
+    return pickle.LONG1 + bytes([len(digits)]) + digits
+
+
+def push_str(value: str) -> bytes:
+    text = value.encode(*UTF8)
+    return pickle.BINUNICODE + len(text).to_bytes(4, "little") + text
+
+
+# The bytes that push a value which has no parts.
+atoms: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda value: pickle.NONE,
+    bool: lambda value: pickle.NEWTRUE if value else pickle.NEWFALSE,
+    int: push_int,
+    float: lambda value: pickle.BINFLOAT + struct.pack(">d", value),
+    str: push_str,
+    Name: push_name,
+    DType: lambda value: push_name(f"torch.{value.name}"),
+}
+
+
+class Pickler:
+    """Writes a value as a pickle of protocol 2.
 
     Args:
-        f: a path, or a file opened for reading in binary mode.
-        weights_only: True and False do the same here. With False, PyTorch loads objects of any
-            class by running the code that the file names; here they are refused all the same.
-        pickle_module, mmap: how PyTorch reads. Here they make no difference.
+        calls: for types that are written as a call, what gives the function's name and arguments.
     """
-    is_path = isinstance(f, (str, os.PathLike))
-    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
-        reader = Reader(file)
-        return reader.run()
+
+    def __init__(self, calls: dict[type, Callable[[Any], tuple]]):
+        self.calls = calls
+        self.program = bytearray(pickle.PROTO + b"\2")
+        # id of a value -> its number in the machine's memo, and the value. As long as the value
+        # lives, no other one gets its id.
+        self.memo: dict[int, tuple[int, Any]] = {}
+
+    def write(self, value: Any, path: str) -> None:
+        """Append the opcodes that push `value`. `path` says in a message where the value is."""
+        kind = type(value)
+        if kind in atoms:
+            self.program += atoms[kind](value)
+            return
+        if id(value) in self.memo:  # what is shared is written once, and stays shared
+            self.program += pickle.LONG_BINGET + self.memo[id(value)][0].to_bytes(4, "little")
+            return
+        if kind is list or kind is dict:
+            self.program += pickle.EMPTY_LIST if kind is list else pickle.EMPTY_DICT
+        elif kind is tuple:
+            self.write_items(value, path, pickle.TUPLE)
+        elif kind is PersistentId:
+            self.write(tuple(value), path)
+            self.program += pickle.BINPERSID
+        elif kind in self.calls:
+            name, *args = self.calls[kind](value)
+            self.write(Name(name), path)
+            self.write(tuple(args), path)
+            self.program += pickle.REDUCE
+        else:
+            raise TypeError(
+                f"cannot save a {kind.__module__}.{kind.__qualname__} ({path}); save plain values "
+                f"and tensors, such as a state_dict()"
+            )
+        self.program += pickle.LONG_BINPUT + len(self.memo).to_bytes(4, "little")
+        self.memo[id(value)] = len(self.memo), value
+        # The items follow when the container has its number: they may contain it.
+        if kind is list:
+            self.write_items(value, path, pickle.APPENDS)
+        if kind is dict or kind is OrderedDict:
+            self.program += pickle.MARK
+            for key, item in value.items():
+                self.write(key, f"a key of {path}")
+                self.write(item, f"{path}[{key!r}]")
+            self.program += pickle.SETITEMS
+        if kind is OrderedDict and vars(value):
+            self.write(vars(value), path)
+            self.program += pickle.BUILD
+
+    def write_items(self, values: list | tuple, path: str, opcode: bytes) -> None:
+        self.program += pickle.MARK
+        for place, item in enumerate(values):
+            self.write(item, f"{path}[{place}]")
+        self.program += opcode
+
+
+def encode(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise ValueError(f"the pickle has bytes in {encoding!r} and not in latin1")
+    return text.encode(encoding)
+
+
+plain_calls: dict[type, Callable[[Any], tuple]] = {
+    OrderedDict: lambda value: ("collections.OrderedDict",),
+    Counter: lambda value: ("collections.Counter", dict(value)),
+    set: lambda value: ("__builtin__.set", list(value)),  # as Python 2 called the module
+    bytes: lambda value: ("_codecs.encode", value.decode("latin1"), "latin1"),
+}
+plain_names = {
+    "collections.OrderedDict": Call(OrderedDict),
+    "collections.Counter": Call(Counter, (dict,)),
+    "__builtin__.set": Call(set, (list,)),
+    "__builtin__.bytes": Call(bytes),
+    "_codecs.encode": Call(encode, (str, str)),
+}
 
 
 if __name__ == "__main__":
-    import io
-    import tempfile
+    outside = {("storage", 1): "4 GB of weights"}
 
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import arange
-    from tinytorch.ops.random import manual_seed, randn
+    def again(value, load):
+        pickler = Pickler(plain_calls)
+        pickler.write(value, "the value")
+        return Unpickler(bytes(pickler.program) + pickle.STOP, plain_names, load).run()
 
-    def again(value):
-        save(value, file := io.BytesIO())
-        return load(file)
-
-    # A checkpoint: what a run needs to go on.
-    manual_seed(0)
-    net, other = Sequential(Linear(4, 3), Linear(3, 2)), Sequential(Linear(4, 3), Linear(3, 2))
-    checkpoint = again({"model": net.state_dict(), "epoch": 3, "best": float("inf")})
-    other.load_state_dict(checkpoint["model"])
-    x = randn(5, 4)
-    print("epoch", checkpoint["epoch"], "best", checkpoint["best"])  # -> epoch 3 best inf
-    print("bit for bit:", bool((net(x) == other(x)).all()))  # -> bit for bit: True
-
-    # Views share their memory again, with the strides that they had.
-    matrix = arange(6.0).reshape(2, 3)
-    whole, row, turned = again([matrix, matrix[1], matrix.T])
-    row.zero_()
-    print(whole.tolist(), turned.stride())  # -> [[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]] (1, 3)
-    weight = again(net[0].weight)
-    print(type(weight).__name__, weight.requires_grad)  # -> Parameter True
-
-    # From a path. And what the file of an object asks for is not run, whatever weights_only says.
-    with tempfile.TemporaryDirectory() as folder:
-        save(matrix.dtype, Path(folder, "type.pt"))
-        print(load(Path(folder, "type.pt")))  # -> tinytorch.float32
-    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps(print, protocol=2))
+    print(again([PersistentId(("storage", 1)), ("storage", 1)], outside.get))
+    # -> ['4 GB of weights', ('storage', 1)]
     try:
-        load(file, weights_only=False)
-    except ValueError as error:
-        print(str(error).split(";")[0])
-        # -> the pickle needs __builtin__.print, which is not run here
+        again(PersistentId(("storage", 2)), outside.__getitem__)
+    except KeyError as error:
+        print("KeyError:", error)  # -> KeyError: ('storage', 2)

@@ -1,310 +1,338 @@
-"""Step 81j: map_location: another device, another machine
+"""Step 81j: Limits against hostile pickles
 
-A network that was trained on a GPU is to run on a laptop. The file says "cuda:0" for each storage;
-there is no such device here, so that load has nowhere to put it. map_location says where it should
-go instead:
+The machine calls nothing that it should not. It can still be made to run for years, to fill the
+memory, or to crash: three programs of the demo do it in a few hundred bytes.
 
-    map_location="cpu"                        all of it
-    map_location={"cuda:0": "cuda:1"}         by name
-    map_location=function                     by a function of the storage and its device
+A key. A dict has to know the hash of its keys, and the hash of a tuple takes the hashes of all its
+items. `h \x86` makes a pair of the top of the stack with itself: 60 of those in a row build a tuple
+whose hash looks at 2^60 items. (And the hash of a tuple that is nested 100,000 deep crashes Python,
+with no error: it runs out of C's stack.) So a key may hold at most 100 values.
 
-So far every storage has been left in the memory of the host. Now `place` moves the storages, after
-everything has been read, and lets the tensors look at the new memory. A file that is damaged then
-never reaches the GPU. And an error in your function comes out as it is, not as "damaged file".
+A copy. set(list) and its kin copy their arguments. 10,000 calls on one list of 10,000 elements are
+60 KB of program and 100 million elements of memory. But an honest file writes every argument once:
+all copies together are never larger than the program. So that is the limit.
 
-A storage moves once, and all its tensors with it: they still share it afterwards. To move tensor by
-tensor would give each a copy.
+A method. `b` may set any attribute of an OrderedDict, also one that is called "items" or "update"
+and hides the method. Such names are refused.
 
-Another machine may also write numbers the other way round, the most significant byte first. It
-writes them as they lie in its memory, and says so in archive/byteorder. The reader then turns the
-bytes of each number around.
+What an opcode takes from the stack may be anything as well: `e` after a number would call 3.extend.
+Python raises AttributeError there, and for a tensor or a set it could even succeed. `expect` says
+what is right instead of trusting that everything else fails.
 
-New: locate, Reader.place. Changed: load takes map_location; Reader keeps its tensors.
-Try: return storage.cpu() for one device only, and see which tensors move.
+New: expect, check_key. Changed: Unpickler.call, Unpickler.run, Unpickler.__init__.
+Try: replace `101` by `10**9` in check_key. Be ready to kill the process: inside a hash, Python does
+not hear Ctrl-C.
 """
 
-import contextlib
-import importlib
-import os
 import pickle
-import sys
-import zipfile
-from collections import OrderedDict
+import struct
+from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from tinytorch.core.device import Device, cpu
-from tinytorch.core.dtype import DType, numpy_dtype
-from tinytorch.core.tensor import Size, Tensor, wrap
-from tinytorch.core.version import storage_of
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
-from tinytorch.pickling import (
-    Call,
-    Name,
-    PersistentId,
-    Pickler,
-    Unpickler,
-    plain_calls,
-    plain_names,
-)
-
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.core.dtype import DType
 
 
-DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
-STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
-# PyTorch's class of storages for each element type.
-storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
+class Call(NamedTuple):
+    """A function that a pickle may call, and the types of the arguments that it may pass."""
+
+    function: Callable
+    types: tuple[type, ...] = ()
 
 
-class Writer:
-    """Collects the storages of the tensors that a Pickler meets."""
+# Opcodes that push a value and take nothing from the stack.
+pushes: dict[bytes, Callable[["Unpickler"], Any]] = {
+    pickle.NONE: lambda machine: None,
+    pickle.NEWTRUE: lambda machine: True,
+    pickle.NEWFALSE: lambda machine: False,
+    pickle.EMPTY_TUPLE: lambda machine: (),
+    pickle.EMPTY_LIST: lambda machine: [],
+    pickle.EMPTY_DICT: lambda machine: {},
+    pickle.BININT1: lambda machine: machine.number(1),
+    pickle.BININT2: lambda machine: machine.number(2),
+    pickle.BININT: lambda machine: machine.number(4, signed=True),
+    pickle.LONG1: lambda machine: machine.number(machine.number(1), signed=True),
+    pickle.BINFLOAT: lambda machine: struct.unpack(">d", machine.take(8))[0],
+    pickle.BINUNICODE: lambda machine: machine.take(machine.number(4)).decode(*UTF8),
+    pickle.BINGET: lambda machine: machine.memo[machine.number(1)],
+    pickle.LONG_BINGET: lambda machine: machine.memo[machine.number(4)],
+    pickle.GLOBAL: lambda machine: machine.name(),
+}
+# How many values an opcode takes from the stack. All others take what lies above the last mark.
+counts = {pickle.TUPLE1: 1, pickle.TUPLE2: 2, pickle.TUPLE3: 3, pickle.APPEND: 1, pickle.SETITEM: 2}
 
-    def __init__(self):
-        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
-        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
-        self.calls: dict[type, Callable[[Any], tuple]] = {
-            **plain_calls,
-            Size: lambda value: ("torch.Size", tuple(value)),
-            Device: lambda value: ("torch.device", str(value)),
-            Tensor: self.call_of_tensor,
-            Parameter: self.call_of_parameter,
-        }
-
-    def call_of_tensor(self, tensor: Tensor) -> tuple:
-        """A tensor as a call that makes a view of a storage."""
-        array, xp = tensor.array, tensor.device.xp
-        owner, size = storage_of(array), array.itemsize
-        start = address_of(array) - address_of(owner) if array.size else 0
-        memory = memory_of(owner).view(xp.uint8)
-        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
-            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
-            owner = array = array.copy()
-            start, memory = 0, memory_of(array).view(xp.uint8)
-        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
-        key, dtype, *_ = self.storages.setdefault(id(owner), new)
-        if dtype is not tensor.dtype:
-            raise RuntimeError(
-                f"Cannot save multiple tensors or storages that view the same data as different "
-                f"types: {dtype} and {tensor.dtype}"
-            )
-        count, strides = memory.size // size, wrap(array, tensor.device).stride()
-        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
-        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
-        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
-
-    def call_of_parameter(self, p: Parameter) -> tuple:
-        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
+UTF8 = "utf-8", "surrogatepass"  # Python's strings may hold half a pair of surrogates
 
 
-class Reader:
-    """Reads the members of an archive, and makes the tensors that the pickle asks for."""
-
-    def __init__(self, file: BinaryIO):
-        self.archive = zipfile.ZipFile(file)
-        self.folder = self.archive.namelist()[0].partition("/")[0]
-        self.order = sys.byteorder
-        if f"{self.folder}/byteorder" in self.archive.namelist():
-            self.order = self.archive.read(f"{self.folder}/byteorder").decode()
-        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
-        self.tensors: list[Tensor] = []
-        self.names = {
-            **plain_names,
-            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
-            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
-            "torch.Size": Call(Size, (tuple,)),
-            "torch.device": Call(Device, (str, int)),
-            "torch._utils._rebuild_tensor_v2": Call(
-                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
-            ),
-            "torch._utils._rebuild_parameter": Call(
-                self.rebuild_parameter, (Tensor, bool, OrderedDict)
-            ),
-        }
-
-    def run(self) -> Any:
-        program = self.archive.read(f"{self.folder}/data.pkl")
-        return Unpickler(program, self.names, self.load_storage).run()
-
-    def load_storage(self, name: Any) -> UntypedStorage:
-        """The storage with this persistent id, in the memory of the host."""
-        _, dtype, key, location, count = name
-        if key not in self.storages:
-            info = self.archive.getinfo(f"{self.folder}/data/{key}")
-            memory = np.empty(count, numpy_dtype(dtype))
-            content, piece = memory.view(np.uint8), 1 << 20
-            with self.archive.open(info) as member:
-                for start in range(0, content.size, piece):  # each is copied on its way
-                    member.readinto(content[start : start + piece])
-            if self.order != sys.byteorder:
-                memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
-            self.storages[key] = UntypedStorage(memory, cpu), location
-        return self.storages[key][0]
-
-    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
-        """A view of a storage. The table of names has the types of the arguments."""
-        memory = storage.memory[offset:]
-        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
-        return self.finish(wrap(array, storage.device), requires_grad)
-
-    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
-        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
-
-    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
-        tensor.requires_grad = requires_grad
-        self.tensors.append(tensor)
-        return tensor
-
-    def place(self, map_location: Any) -> None:
-        """Moves the storages to the devices where they belong, and the tensors with them."""
-        moved = {
-            id(storage.memory): locate(storage, location, map_location)
-            for storage, location in self.storages.values()
-        }
-        for tensor in self.tensors:
-            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
-            memory = storage.memory[offset_of(array) :]
-            tensor.array = strided(memory, array.shape, array.strides)
-            tensor.device = storage.device
-
-
-def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
-    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
-    target = location
-    if isinstance(map_location, dict):
-        target = map_location.get(location, location)
-    elif callable(map_location):
-        memory = storage.memory
-        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
-        if moved is not None:
-            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
-    elif map_location is not None:
-        target = map_location
-    try:
-        return storage.to(target)
-    except RuntimeError as error:
-        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
-
-
-def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
-    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
-    info = zipfile.ZipInfo(f"archive/{name}")
-    info.create_system = 0  # on every system the same bytes
-    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
-    # and their length. zipfile adds a field of 20 bytes where the content is very long.
-    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
-    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
-    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
-    archive.writestr(info, content)
-
-
-def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
-    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
-    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-
-    Tensors that share memory share it again when they are loaded. The file holds all memory that a
-    tensor is a view of: save `x[0].clone()` to save no more than a row.
-
-    Args:
-        f: a path, or a file opened for writing in binary mode.
-        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
-    Raises:
-        TypeError: for a value of another type.
-        RuntimeError: for tensors that show the same memory as different types.
-        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
-    """
-    writer = Writer()
-    pickler = Pickler(writer.calls)
-    try:
-        pickler.write(obj, "the value")
-    except RecursionError:
-        raise ValueError("cannot save a value that is nested so deeply") from None
-    with zipfile.ZipFile(f, "w") as archive:
-        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
-        add_member(archive, ".format_version", b"1")
-        add_member(archive, ".storage_alignment", b"64")
-        add_member(archive, "byteorder", sys.byteorder.encode())
-        for key, _, memory, device, _ in writer.storages.values():
-            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
-        add_member(archive, "version", b"3\n")
-
-
-def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
-    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
-
-    Args:
-        f: a path, or a file opened for reading in binary mode.
-        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
-            function that gets each storage, on the CPU, and the name of the device where it was,
-            and returns a storage, or None. By default each tensor goes where it was.
-        weights_only: True and False do the same here. With False, PyTorch loads objects of any
-            class by running the code that the file names; here they are refused all the same.
-        pickle_module, mmap: how PyTorch reads. Here they make no difference.
-    Raises:
-        RuntimeError: for a tensor of a device that is not there.
-    """
-    is_path = isinstance(f, (str, os.PathLike))
-    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
-        reader = Reader(file)
-        value = reader.run()
-    reader.place(map_location)
+def expect(value: Any, *types: type) -> Any:
+    """`value`, if it is of one of `types` exactly; else ValueError."""
+    if type(value) not in types:
+        raise ValueError(f"the pickle uses {type(value).__name__} as {types[0].__name__}")
     return value
 
 
+def check_key(key: Any) -> None:
+    """ValueError for a tuple that holds more than 100 values.
+
+    The hash of a tuple takes the hash of all that is in it. A short program can build a tuple for
+    which that takes years, or one so deep that it crashes Python.
+    """
+    parts = [key]
+    for part in parts:
+        if isinstance(part, tuple):
+            parts += part[: 102 - len(parts)]
+    if len(parts) > 101:
+        raise ValueError("the pickle has a key that holds more than 100 values")
+
+
+class Unpickler:
+    """Runs a pickle of protocol 2. It needs no recursion, and imports nothing.
+
+    Args:
+        program: the pickle.
+        names: what the program may name: values, and functions to call as `Call`.
+        load: returns what a persistent id stands for.
+    """
+
+    def __init__(self, program: bytes, names: dict[str, Any], load: Callable[[Any], Any]):
+        self.program, self.names, self.load = program, names, load
+        self.position = self.copied = 0
+        self.stack: list = []
+        self.marks: list[int] = []  # heights of the stack
+        self.memo: dict[int, Any] = {}
+
+    def take(self, count: int) -> bytes:
+        """The next bytes of the program."""
+        self.position += count
+        if self.position > len(self.program):
+            raise EOFError("the pickle ends too early")
+        return self.program[self.position - count : self.position]
+
+    def number(self, count: int, signed: bool = False) -> int:
+        return int.from_bytes(self.take(count), "little", signed=signed)
+
+    def line(self) -> str:
+        end = self.program.index(b"\n", self.position)
+        return self.take(end + 1 - self.position)[:-1].decode()
+
+    def name(self) -> Any:
+        """What a name stands for: a look-up in the table, where Python's own machine imports."""
+        name = f"{self.line()}.{self.line()}"
+        if name not in self.names:
+            raise ValueError(
+                f"the pickle needs {name}, which is not run here; where it was saved, save a "
+                f"state_dict() instead of an object, and item() of a NumPy number"
+            )
+        return self.names[name]
+
+    def pop_items(self, opcode: bytes) -> list:
+        start = len(self.stack) - counts[opcode] if opcode in counts else self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
+
+    def call(self, call: Call, args: tuple) -> Any:
+        if tuple(map(type, args)) != call.types[: len(args)]:
+            raise ValueError("the pickle calls a function with arguments of other types")
+        # Calls copy their arguments. Each of them was written once: all copies together are not
+        # larger than the program, unless it copies one long list again and again.
+        self.copied += sum(len(arg) for arg in args if isinstance(arg, (str, list, tuple, dict)))
+        if self.copied > len(self.program):
+            raise ValueError("the pickle copies more than it holds")
+        for key in args[0] if call.function is set else ():
+            check_key(key)
+        return call.function(*args)
+
+    def run(self) -> Any:
+        """The value that the program builds. A program that is not sound raises ValueError,
+        TypeError, LookupError, ArithmeticError, EOFError or RuntimeError."""
+        if self.take(2) != pickle.PROTO + b"\2":
+            raise ValueError("this is not a pickle of protocol 2, which torch.save() writes")
+        stack = self.stack
+        while (opcode := self.take(1)) != pickle.STOP:
+            if opcode in pushes:
+                stack.append(pushes[opcode](self))
+                continue
+            match opcode:
+                case pickle.MARK:
+                    self.marks.append(len(stack))
+                case pickle.BINPUT | pickle.LONG_BINPUT:
+                    self.memo[self.number(1 if opcode == pickle.BINPUT else 4)] = stack[-1]
+                case pickle.TUPLE | pickle.TUPLE1 | pickle.TUPLE2 | pickle.TUPLE3:
+                    stack.append(tuple(self.pop_items(opcode)))
+                case pickle.APPEND | pickle.APPENDS:
+                    items = self.pop_items(opcode)
+                    expect(stack[-1], list).extend(items)
+                case pickle.SETITEM | pickle.SETITEMS:
+                    items = self.pop_items(opcode)
+                    target = expect(stack[-1], dict, OrderedDict, Counter)
+                    for key, value in zip(items[::2], items[1::2], strict=True):
+                        check_key(key)
+                        target[key] = value
+                case pickle.REDUCE:
+                    args = expect(stack.pop(), tuple)
+                    stack.append(self.call(expect(stack.pop(), Call), args))
+                case pickle.BUILD:  # attributes: a state_dict() of PyTorch has _metadata
+                    state = expect(stack.pop(), dict)
+                    if any(hasattr(OrderedDict, name) for name in state):
+                        raise ValueError("the pickle replaces methods of a dictionary")
+                    vars(expect(stack[-1], OrderedDict)).update(state)
+                case pickle.BINPERSID:
+                    stack.append(self.load(stack.pop()))
+                case _:
+                    raise ValueError(f"the pickle has the opcode {opcode}, which is not run here")
+        return stack.pop()
+
+
+class Name(str):
+    """The dotted name of a function or class, to be written as such and not as a string."""
+
+
+class PersistentId(tuple):
+    """Names a value that is stored outside of the pickle."""
+
+
+def push_name(name: str) -> bytes:
+    module, _, function = name.rpartition(".")
+    return pickle.GLOBAL + f"{module}\n{function}\n".encode()
+
+
+def push_int(value: int) -> bytes:
+    digits = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    if len(digits) > 255:
+        raise ValueError(f"cannot save an integer of {len(digits)} bytes; 255 is the limit")
+    return pickle.LONG1 + bytes([len(digits)]) + digits
+
+
+def push_str(value: str) -> bytes:
+    text = value.encode(*UTF8)
+    return pickle.BINUNICODE + len(text).to_bytes(4, "little") + text
+
+
+# The bytes that push a value which has no parts.
+atoms: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda value: pickle.NONE,
+    bool: lambda value: pickle.NEWTRUE if value else pickle.NEWFALSE,
+    int: push_int,
+    float: lambda value: pickle.BINFLOAT + struct.pack(">d", value),
+    str: push_str,
+    Name: push_name,
+    DType: lambda value: push_name(f"torch.{value.name}"),
+}
+
+
+class Pickler:
+    """Writes a value as a pickle of protocol 2.
+
+    Args:
+        calls: for types that are written as a call, what gives the function's name and arguments.
+    """
+
+    def __init__(self, calls: dict[type, Callable[[Any], tuple]]):
+        self.calls = calls
+        self.program = bytearray(pickle.PROTO + b"\2")
+        # id of a value -> its number in the machine's memo, and the value. As long as the value
+        # lives, no other one gets its id.
+        self.memo: dict[int, tuple[int, Any]] = {}
+
+    def write(self, value: Any, path: str) -> None:
+        """Append the opcodes that push `value`. `path` says in a message where the value is."""
+        kind = type(value)
+        if kind in atoms:
+            self.program += atoms[kind](value)
+            return
+        if id(value) in self.memo:  # what is shared is written once, and stays shared
+            self.program += pickle.LONG_BINGET + self.memo[id(value)][0].to_bytes(4, "little")
+            return
+        if kind is list or kind is dict:
+            self.program += pickle.EMPTY_LIST if kind is list else pickle.EMPTY_DICT
+        elif kind is tuple:
+            self.write_items(value, path, pickle.TUPLE)
+        elif kind is PersistentId:
+            self.write(tuple(value), path)
+            self.program += pickle.BINPERSID
+        elif kind in self.calls:
+            name, *args = self.calls[kind](value)
+            self.write(Name(name), path)
+            self.write(tuple(args), path)
+            self.program += pickle.REDUCE
+        else:
+            raise TypeError(
+                f"cannot save a {kind.__module__}.{kind.__qualname__} ({path}); save plain values "
+                f"and tensors, such as a state_dict()"
+            )
+        self.program += pickle.LONG_BINPUT + len(self.memo).to_bytes(4, "little")
+        self.memo[id(value)] = len(self.memo), value
+        # The items follow when the container has its number: they may contain it.
+        if kind is list:
+            self.write_items(value, path, pickle.APPENDS)
+        if kind is dict or kind is OrderedDict:
+            self.program += pickle.MARK
+            for key, item in value.items():
+                self.write(key, f"a key of {path}")
+                self.write(item, f"{path}[{key!r}]")
+            self.program += pickle.SETITEMS
+        if kind is OrderedDict and vars(value):
+            self.write(vars(value), path)
+            self.program += pickle.BUILD
+
+    def write_items(self, values: list | tuple, path: str, opcode: bytes) -> None:
+        self.program += pickle.MARK
+        for place, item in enumerate(values):
+            self.write(item, f"{path}[{place}]")
+        self.program += opcode
+
+
+def encode(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise ValueError(f"the pickle has bytes in {encoding!r} and not in latin1")
+    return text.encode(encoding)
+
+
+plain_calls: dict[type, Callable[[Any], tuple]] = {
+    OrderedDict: lambda value: ("collections.OrderedDict",),
+    Counter: lambda value: ("collections.Counter", dict(value)),
+    set: lambda value: ("__builtin__.set", list(value)),  # as Python 2 called the module
+    bytes: lambda value: ("_codecs.encode", value.decode("latin1"), "latin1"),
+}
+plain_names = {
+    "collections.OrderedDict": Call(OrderedDict),
+    "collections.Counter": Call(Counter, (dict,)),
+    "__builtin__.set": Call(set, (list,)),
+    "__builtin__.bytes": Call(bytes),
+    "_codecs.encode": Call(encode, (str, str)),
+}
+
+
 if __name__ == "__main__":
-    import io
 
-    from tinytorch.core.device import Backend, register_backend
-    from tinytorch.ops.creation import arange
-
-    # Another device for the demo: arrays of a class of their own in the host's memory.
-    class Remote(np.ndarray):
-        pass
-
-    def to_remote(array, index):
-        return array.copy().view(Remote)
-
-    register_backend("remote", Backend(np, Remote, to_remote, lambda array: array.view(np.ndarray)))
-    x = wrap(to_remote(np.arange(4.0), None), Device("remote"))
-    save([x, x[1:], arange(2)], file := io.BytesIO())
-
-    def devices(map_location=None):
-        return [str(value.device) for value in load(file, map_location)]
-
-    print(devices())  # -> ['remote', 'remote', 'cpu']
-    print(devices("cpu"))  # -> ['cpu', 'cpu', 'cpu']
-    print(devices({"cpu": "remote"}))  # -> ['remote', 'remote', 'remote']
-
-    # A function sees the bytes of each storage, and the name of its device. Here it only looks.
-    seen = []
-    print(devices(lambda storage, location: seen.append((storage.nbytes(), location))))
-    # -> ['remote', 'remote', 'cpu']
-    print(seen)  # -> [(32, 'remote'), (16, 'cpu')]
-    print(devices(lambda storage, location: storage))  # -> ['cpu', 'cpu', 'cpu']
-
-    # One storage stays one storage.
-    whole, part, _ = load(file, "cpu")
-    part.zero_()
-    print(whole)  # -> tensor([0., 0., 0., 0.], dtype=tinytorch.float64)
-
-    # The file of a machine that writes the first byte first.
-    save(arange(3), other := io.BytesIO())
-    with zipfile.ZipFile(other) as old, zipfile.ZipFile(turned := io.BytesIO(), "w") as new:
-        new.writestr("archive/data.pkl", old.read("archive/data.pkl"))
-        new.writestr("archive/byteorder", {"little": "big", "big": "little"}[sys.byteorder])
-        new.writestr("archive/data/0", arange(3).numpy().byteswap().tobytes())
-    print(load(turned))  # -> tensor([0, 1, 2])
-
-    # A device that is not there, and a mistake in the function.
-    for wrong in ("elsewhere", lambda storage, location: {}[location]):
+    def outcome(program):
         try:
-            load(file, wrong)
-        except (RuntimeError, KeyError) as error:
-            print(type(error).__name__, str(error).split(". ")[-1])
-    # -> RuntimeError load(..., map_location='cpu') reads it anyway
-    # -> KeyError 'remote'
+            return Unpickler(b"\x80\2" + program + b".", plain_names, {}.get).run()
+        except ValueError as error:
+            return str(error)
+
+    # A key of pairs of pairs of pairs: 2^60 values in 190 bytes.
+    pairs = b")" + b"q\0h\0\x86" * 60
+    print(outcome(b"}" + pairs + b"Ns"))
+    # -> the pickle has a key that holds more than 100 values
+    print(outcome(b"c__builtin__\nset\n](" + pairs + b"e\x85R"))
+    # -> the pickle has a key that holds more than 100 values
+    print(outcome(b"}" + b"K\1K\2\x86" + b"Ns"))  # -> {(1, 2): None}
+
+    # One list of 10,000 elements, copied 10,000 times.
+    long = b"](" + b"N" * 10_000 + b"eq\0c__builtin__\nset\nq\1"
+    print(outcome(long + b"h\1h\0\x85R" * 10_000))  # -> the pickle copies more than it holds
+    print(outcome(long + b"h\1h\0\x85R"))  # -> {None}
+
+    # Attributes that are methods, and opcodes on a value of another type.
+    ordered = b"ccollections\nOrderedDict\n)R"
+    print(outcome(ordered + b"}X\5\0\0\0itemsNsb"))
+    # -> the pickle replaces methods of a dictionary
+    print(vars(outcome(ordered + b"}X\1\0\0\0aNsb")))  # -> {'a': None}
+    print(outcome(b"K\1K\2a"))  # -> the pickle uses int as list
+    print(outcome(b"K\1)R"))  # -> the pickle uses int as Call
+    value = {"a": [1, (2, 3)], "b": {4}}
+    pickler = Pickler(plain_calls)
+    pickler.write(value, "the value")
+    print(outcome(bytes(pickler.program[2:])) == value)  # -> True

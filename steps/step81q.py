@@ -1,99 +1,342 @@
-"""Step 81q: Names of PyTorch's first years
+"""Step 81q: Damaged files: storages and tensors are checked
 
-Programs from 2017 import, and then name things that PyTorch has no more need of:
+A download breaks off; a disk flips a bit; somebody sends a file that was made to do harm. What a
+file says has to be checked before it is believed:
 
-    x = Variable(torch.FloatTensor([3, 2]), requires_grad=True)
-    y = labels.type(torch.LongTensor)
+    a persistent id      It names a storage: a type, a key, a device, a number of elements.
+    a storage            It has as many bytes as its elements need, checked before memory is taken.
+    a tensor             Its last element lies within its storage. Otherwise strided memory would
+                         show whatever else this process knows: passwords, say.
 
-In those years type and place of a tensor stood in one word, and a tensor had to be put into a
-Variable before it could be differentiated, as in our first steps. Such programs still run in
-PyTorch, and many of the best tutorials are among them. So they run here.
+The last element of a tensor is at offset + the sum of (n - 1) * stride. None of this takes long:
+the checks look at a few small numbers.
 
-Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways: as a function
-that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type of the elements. But
-it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
-methods `__call__` and `__instancecheck__`.
+Damage comes up as many kinds of error, from zipfile, from the machine, from NumPy. A caller wants
+one: pickle.UnpicklingError, with the name of the file and the reason. (PyTorch raises it for what
+is wrong with the pickle, and RuntimeError for a damaged zip.)
 
-Moved: step 81o, to tinytorch/utils/safetensors.py. New: FloatTensor, LongTensor and so
-on, Tensor.type, variable.
-Try: remove `__instancecheck__`, and read what Python says of isinstance.
+The trap: errors of the system, such as a file that is not there, are not damage. They stay as they
+are: OSError is not in the list.
+
+Changed: Reader.load_storage, Reader.rebuild_tensor; load raises UnpicklingError. New: DAMAGE.
+Try: take out the check in rebuild_tensor, and look at what the demo's file shows then.
 """
 
+import contextlib
 import importlib
-from typing import Any
+import os
+import pickle
+import struct
+import sys
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, BinaryIO
 
-from tinytorch.core import dtype as types
-from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method
-from tinytorch.ops.conversion import to
-from tinytorch.ops.creation import empty
+import numpy as np
+
+from tinytorch.core.device import Device, cpu
+from tinytorch.core.dtype import DType, numpy_dtype
+from tinytorch.core.tensor import Size, Tensor, wrap
+from tinytorch.core.version import storage_of
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
+from tinytorch.pickling import (
+    Call,
+    Name,
+    PersistentId,
+    Pickler,
+    Unpickler,
+    plain_calls,
+    plain_names,
+)
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class TypedTensor:
-    """FloatTensor and its kin, which older programs use as if they were classes.
+DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
+# PyTorch's class of storages for each element type.
+storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
-    FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
-    elements, and isinstance(x, FloatTensor) asks for the element type of x.
+
+class Writer:
+    """Collects the storages of the tensors that a Pickler meets."""
+
+    def __init__(self):
+        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
+        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
+        self.calls: dict[type, Callable[[Any], tuple]] = {
+            **plain_calls,
+            Size: lambda value: ("torch.Size", tuple(value)),
+            Device: lambda value: ("torch.device", str(value)),
+            Tensor: self.call_of_tensor,
+            Parameter: self.call_of_parameter,
+        }
+
+    def call_of_tensor(self, tensor: Tensor) -> tuple:
+        """A tensor as a call that makes a view of a storage."""
+        array, xp = tensor.array, tensor.device.xp
+        owner, size = storage_of(array), array.itemsize
+        start = address_of(array) - address_of(owner) if array.size else 0
+        memory = memory_of(owner).view(xp.uint8)
+        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
+            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
+            owner = array = array.copy()
+            start, memory = 0, memory_of(array).view(xp.uint8)
+        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
+        key, dtype, *_ = self.storages.setdefault(id(owner), new)
+        if dtype is not tensor.dtype:
+            raise RuntimeError(
+                f"Cannot save multiple tensors or storages that view the same data as different "
+                f"types: {dtype} and {tensor.dtype}"
+            )
+        count, strides = memory.size // size, wrap(array, tensor.device).stride()
+        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
+        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
+        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
+
+    def call_of_parameter(self, p: Parameter) -> tuple:
+        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
+
+
+class Reader:
+    """Reads the members of an archive, and makes the tensors that the pickle asks for.
+
+    What the file says is checked before anything is read or allocated.
     """
 
-    def __init__(self, dtype: types.DType):
-        self.dtype = dtype
+    def __init__(self, file: BinaryIO):
+        self.archive = zipfile.ZipFile(file)
+        self.folder = self.archive.namelist()[0].partition("/")[0]
+        self.order = sys.byteorder
+        if f"{self.folder}/byteorder" in self.archive.namelist():
+            self.order = self.archive.read(f"{self.folder}/byteorder").decode()
+        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
+        self.tensors: list[Tensor] = []
+        self.names = {
+            **plain_names,
+            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
+            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
+            "torch.Size": Call(Size, (tuple,)),
+            "torch.device": Call(Device, (str, int)),
+            "torch._utils._rebuild_tensor_v2": Call(
+                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
+            ),
+            "torch._utils._rebuild_parameter": Call(
+                self.rebuild_parameter, (Tensor, bool, OrderedDict)
+            ),
+        }
 
-    def __call__(self, *data: Any) -> Tensor:
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            return tensor(data[0], dtype=self.dtype)
-        return empty(*data or (0,), dtype=self.dtype)
+    def run(self) -> Any:
+        program = self.archive.read(f"{self.folder}/data.pkl")
+        return Unpickler(program, self.names, self.load_storage).run()
 
-    def __instancecheck__(self, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
+    def load_storage(self, name: Any) -> UntypedStorage:
+        """The storage with this persistent id, in the memory of the host."""
+        match name:
+            case ("storage", DType() as dtype, str() as key, str() as location, int() as count):
+                pass
+            case _:
+                raise ValueError("it has a persistent id that does not name a storage")
+        if key not in self.storages:
+            info = self.archive.getinfo(f"{self.folder}/data/{key}")
+            if info.file_size != count * dtype.itemsize:
+                raise ValueError(
+                    f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
+                )
+            memory = np.empty(count, numpy_dtype(dtype))
+            content, piece = memory.view(np.uint8), 1 << 20
+            with self.archive.open(info) as member:
+                for start in range(0, content.size, piece):  # each is copied on its way
+                    member.readinto(content[start : start + piece])
+            if self.order != sys.byteorder:
+                memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
+            self.storages[key] = UntypedStorage(memory, cpu), location
+        storage = self.storages[key][0]
+        if storage.memory.dtype != numpy_dtype(dtype) or len(storage) != count:
+            raise ValueError(f"it describes storage {key} in two ways")
+        return storage
+
+    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
+        """A view of a storage. The table of names has the types of the arguments."""
+        if any(type(n) is not int or n < 0 for n in (offset, *size, *stride)):
+            raise ValueError("it has a tensor whose size, stride or offset is not a natural number")
+        steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+        end = offset + (0 if 0 in size else sum(steps) + 1)
+        if end > len(storage):
+            raise ValueError("it has a tensor that reaches beyond its storage")
+        memory = storage.memory[offset:]
+        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
+        return self.finish(wrap(array, storage.device), requires_grad)
+
+    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
+        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
+
+    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
+        tensor.requires_grad = requires_grad
+        self.tensors.append(tensor)
+        return tensor
+
+    def place(self, map_location: Any) -> None:
+        """Moves the storages to the devices where they belong, and the tensors with them."""
+        moved = {
+            id(storage.memory): locate(storage, location, map_location)
+            for storage, location in self.storages.values()
+        }
+        for tensor in self.tensors:
+            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
+            memory = storage.memory[offset_of(array) :]
+            tensor.array = strided(memory, array.shape, array.strides)
+            tensor.device = storage.device
 
 
-FloatTensor = TypedTensor(types.float32)
-LongTensor = TypedTensor(types.int64)
-DoubleTensor = TypedTensor(types.float64)
-IntTensor = TypedTensor(types.int32)
-ByteTensor = TypedTensor(types.uint8)
-BoolTensor = TypedTensor(types.bool_)
+def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
+    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
+    target = location
+    if isinstance(map_location, dict):
+        target = map_location.get(location, location)
+    elif callable(map_location):
+        memory = storage.memory
+        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
+        if moved is not None:
+            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
+    elif map_location is not None:
+        target = map_location
+    try:
+        return storage.to(target)
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
 
 
-# The types whose names in those years were not "Bool", "Int" and "Float".
-KINDS = {
-    **{"uint8": "Byte", "int8": "Char", "int16": "Short", "int64": "Long"},
-    **{"float16": "Half", "bfloat16": "BFloat16", "float64": "Double"},
-}
+# What comes up in a file that is damaged: ValueError from here; the others from zipfile, from the
+# stack machine and from NumPy. (RuntimeError is raised for encryption, and for recursion.)
+DAMAGE = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, struct.error),
+)
 
 
-@tensor_method("type")
-def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The tensor with another element type, given as a dtype or as FloatTensor or LongTensor. The
-    name of its class in those years, such as "tinytorch.FloatTensor", where none is given."""
-    if dtype is None:
-        kind = KINDS.get(self.dtype.name, self.dtype.name.rstrip("_0123456789").capitalize())
-        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{kind}Tensor"
-    return to(self, dtype=getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
+def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
+    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
+    info = zipfile.ZipInfo(f"archive/{name}")
+    info.create_system = 0  # on every system the same bytes
+    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
+    # and their length. zipfile adds a field of 20 bytes where the content is very long.
+    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
+    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
+    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    archive.writestr(info, content)
 
 
-def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`."""
-    return data.detach().requires_grad_(requires_grad)
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
+    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
+    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
+
+    Tensors that share memory share it again when they are loaded. The file holds all memory that a
+    tensor is a view of: save `x[0].clone()` to save no more than a row.
+
+    Args:
+        f: a path, or a file opened for writing in binary mode.
+        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
+    Raises:
+        TypeError: for a value of another type.
+        RuntimeError: for tensors that show the same memory as different types.
+        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
+    """
+    writer = Writer()
+    pickler = Pickler(writer.calls)
+    try:
+        pickler.write(obj, "the value")
+    except RecursionError:
+        raise ValueError("cannot save a value that is nested so deeply") from None
+    with zipfile.ZipFile(f, "w") as archive:
+        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
+        add_member(archive, ".format_version", b"1")
+        add_member(archive, ".storage_alignment", b"64")
+        add_member(archive, "byteorder", sys.byteorder.encode())
+        for key, _, memory, device, _ in writer.storages.values():
+            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
+        add_member(archive, "version", b"3\n")
+
+
+def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
+
+    Args:
+        f: a path, or a file opened for reading in binary mode.
+        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
+            function that gets each storage, on the CPU, and the name of the device where it was,
+            and returns a storage, or None. By default each tensor goes where it was.
+        weights_only: True and False do the same here. With False, PyTorch loads objects of any
+            class by running the code that the file names; here they are refused all the same.
+        pickle_module, mmap: how PyTorch reads. Here they make no difference.
+    Raises:
+        pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
+            one that holds something else than `save` writes.
+        RuntimeError: for a tensor of a device that is not there.
+    """
+    is_path = isinstance(f, (str, os.PathLike))
+    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
+        try:
+            reader = Reader(file)
+            value = reader.run()
+        except DAMAGE as error:
+            name = os.fspath(f) if is_path else "the file"
+            raise pickle.UnpicklingError(f"cannot load {name}: {error}") from error
+    reader.place(map_location)
+    return value
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    import io
 
-    # As it was written in 2017.
-    w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
-    loss = (w * w).sum()
-    loss.backward()
-    print(w.grad.tolist())  # -> [6.0, 4.0]
-    labels = w.detach().type(LongTensor)
-    print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
-    print(labels.type(), w.type())  # -> tinytorch.LongTensor tinytorch.FloatTensor
-    print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
-    # -> False tinytorch.Size([2, 3])
-    print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())
-    # -> tinytorch.uint8 tinytorch.float64 [1]
+    from tinytorch.ops.creation import arange
+
+    save([arange(100), "text"], file := io.BytesIO())
+    good = file.getvalue()
+    members = {name: Reader(file).archive.read(name) for name in Reader(file).archive.namelist()}
+
+    def outcome(content):
+        try:
+            return load(io.BytesIO(content))
+        except pickle.UnpicklingError as error:
+            return str(error).removeprefix("cannot load the file: ").split(";")[0]
+
+    def rewritten(compression=zipfile.ZIP_STORED, **changes):
+        """The file with other members, and with correct checksums."""
+        with zipfile.ZipFile(file := io.BytesIO(), "w", compression) as archive:
+            for name, content in members.items():
+                old, new = changes.get(name.split("/")[1].replace(".", "_"), (b"", b""))
+                archive.writestr(name, content.replace(old, new))
+        return file.getvalue()
+
+    print(outcome(good)[1], outcome(rewritten())[1])  # -> text text
+
+    # By accident.
+    print(outcome(good[:-1]))  # -> File is not a zip file
+    place = good.index(members["archive/data/0"])
+    print(outcome(good[:place] + b"\1" + good[place + 1 :]))
+    # -> Bad CRC-32 for file 'archive/data/0'
+
+    # A tensor of 200 elements on a storage of 100, in the pickle: LONG1, length, number.
+    print(outcome(rewritten(data_pkl=(b"(\x8a\1d", b"(\x8a\2\xc8\0"))))
+    # -> it has a tensor that reaches beyond its storage
+    print(outcome(rewritten(data_pkl=(b"(\x8a\1d", b"(\x8a\1\x9c"))))
+    # -> it has a tensor whose size, stride or offset is not a natural number
+    print(outcome(rewritten(data_pkl=(b"\x8a\1dt", b"\x8a\1ct"))))
+    # -> a storage has 800 bytes for 99 elements of tinytorch.int64
+    print(outcome(rewritten(data_pkl=(b"storage", b"garbage"))))
+    # -> it has a persistent id that does not name a storage
+    save([arange(4), arange(4)], two := io.BytesIO())
+    members = {name: Reader(two).archive.read(name) for name in Reader(two).archive.namelist()}
+    one = b"LongStorage\nX\1\0\0\0" + b"1", b"DoubleStorage\nX\1\0\0\0" + b"0"
+    print(outcome(rewritten(data_pkl=one)))  # -> it describes storage 0 in two ways
+
+    # What the system says stays as it is.
+    try:
+        load("no such file")
+    except FileNotFoundError as error:
+        print(type(error).__name__)  # -> FileNotFoundError

@@ -13,7 +13,7 @@ another file with the same ones. The right ones stand here.
 
 The checksum is that of the unpacked file, since a server may have compressed it anew.
 
-`replacing` (step 81n) writes to another name first, and renames it at the end. So a file that is
+`replacing` (step 81u) writes to another name first, and renames it at the end. So a file that is
 there is complete, even if the power fails meanwhile.
 
 The trap: one except for all. A wrong checksum is not an exception, and must not be caught as one;

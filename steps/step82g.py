@@ -13,8 +13,8 @@ changes:
     scheduler   the place in the schedule                         step 78e
     random      the state of the numbers that shuffle and crop    step 65e
 
-What does not change is not saved: the program makes it anew. The file is written by `save` (step
-81g), in one piece.
+What does not change is not saved: the program makes it anew. The file is written by `save`, and
+replaces the old one only when it is complete (step 81s).
 
 The demo saves a training on moving digits (step 82f) before its last epoch, and goes on twice: at
 once, and from the file with another network and another seed.

@@ -249,7 +249,6 @@ def randperm(
 ) -> Tensor:
     """The integers 0 to n - 1 in random order."""
     n = as_integer(n)
-    n = as_integer(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     device = as_device(device)

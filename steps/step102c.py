@@ -9,7 +9,10 @@ of `Compiled`, which takes the place of the function:
 
 The trap: while one thread traces a function, the tensors that the function uses hold tracers
 instead of arrays. Another thread must not read them at that time. So a trace holds a lock, and a
-run holds the same lock while it takes the arrays out of the tensors.
+run holds the same lock while it takes the arrays out of the tensors. The C compiler takes longer
+than the trace, and does not touch tensors: it runs outside of this lock, so that other functions
+do not wait. A second lock, `making`, belongs to one function: two threads that call the function
+for the first time get the same graph.
 
 PyTorch's name for it is torch.compile.
 
@@ -19,6 +22,7 @@ Try: print compiled.compiled.entries. What is in a key?
 
 import functools
 import importlib
+import threading
 import time
 import types
 import warnings
@@ -140,11 +144,13 @@ class Compiled:
     Attributes:
         function: the program's function.
         entries: key of a call -> its graph.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
     entries: dict[tuple, Entry] = field(default_factory=dict)
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -152,20 +158,23 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
+            entry = self.entries.get(key)
+        if entry is None:
             entry = self.entry_for(key, tensors, args, kwargs)
+        with tracing_lock:
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
         return entry.run(sources, arrays)
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """The graph for a call, made where there is none yet."""
-        if key not in self.entries:
-            self.entries[key] = self.compiled(tensors, args, kwargs)
+        with self.making:
+            if key not in self.entries:  # another thread may have made it by now
+                self.entries[key] = self.compiled(tensors, args, kwargs)
         return self.entries[key]
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start = time.perf_counter()
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; for each source, which of `tensors` it is, or None; the device."""
         captured = capture(self.function, args, kwargs, tensors)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
@@ -173,7 +182,13 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
+        return captured, places, tensors[0].device if tensors else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, places, device = self.traced(tensors, args, kwargs)
         program = generate(captured.graph, self.backend, device)
         seconds = time.perf_counter() - start
         return Entry(captured, program, places, seconds)
@@ -230,3 +245,23 @@ if __name__ == "__main__":
     ((entry,),) = [many.compiled.entries.values()]
     print("operations in the graph:", len(entry.captured.graph.nodes))
     # -> operations in the graph: 6
+
+    # While code is generated for one function, another one runs.
+    started, finish = threading.Event(), threading.Event()
+
+    def slow(graph, examples):  # in the place of a C compiler
+        started.set()
+        finish.wait(5)
+        return functools.partial(graph.run, np)
+
+    waiting = Compiled(lambda x: x + 1, backend=slow)
+    threads = [threading.Thread(target=waiting, args=(ones(2),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    started.wait(5)
+    print("another function runs:", many(ones(3)).shape, len(waiting.entries))
+    # -> another function runs: tinytorch.Size([3]) 0
+    finish.set()
+    for thread in threads:
+        thread.join()
+    print("graphs for two threads:", len(waiting.entries))  # -> graphs for two threads: 1

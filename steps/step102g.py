@@ -13,6 +13,8 @@ What a network reads are the attributes of its modules, and the items of their l
 Before each run, `changed` compares. Numbers are compared by value, other objects by identity. It
 takes about 50 ns for each entry, so microseconds for a small network.
 
+What a call never reads is left out: a module's lists for state_dict (NOT_FOR_CALLS).
+
 The visit also finds tensors: the weights, and others that the network holds. They are sources of
 the graph, so their elements may change.
 
@@ -22,12 +24,13 @@ objects visited. An id may be reused when its object is gone, so `keep` keeps th
 PyTorch finds its guards by following the bytecode. They cover what the function uses; ours cover
 all that is reachable.
 
-New: same, Watch.
+New: NOT_FOR_CALLS, same, Watch.
 Try: watch a network of the package. How many entries has a Linear layer?
 """
 
 import functools
 import importlib
+import threading
 import time
 import types
 import warnings
@@ -58,6 +61,8 @@ from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
 
+# What modules have for state_dict() and load_state_dict(): a call does not read it.
+NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
 
@@ -119,6 +124,8 @@ class Watch:
         if not isinstance(container, tuple):
             self.sizes.append((container, len(container)))
         for key, item in list(items):
+            if key in NOT_FOR_CALLS:
+                continue
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
@@ -266,7 +273,7 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -284,11 +291,13 @@ class Compiled:
     Attributes:
         function: the program's function.
         entries: key of a call -> its graph.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
     entries: dict[tuple, Entry] = field(default_factory=dict)
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -296,20 +305,23 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
+            entry = self.entries.get(key)
+        if entry is None:
             entry = self.entry_for(key, tensors, args, kwargs)
+        with tracing_lock:
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
         return entry.run((self.function, args, kwargs), sources, arrays)
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """The graph for a call, made where there is none yet."""
-        if key not in self.entries:
-            self.entries[key] = self.compiled(tensors, args, kwargs)
+        with self.making:
+            if key not in self.entries:  # another thread may have made it by now
+                self.entries[key] = self.compiled(tensors, args, kwargs)
         return self.entries[key]
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start = time.perf_counter()
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; for each source, which of `tensors` it is, or None; the device."""
         captured = capture(self.function, args, kwargs, tensors)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
@@ -317,12 +329,19 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = tensors[0].device if tensors else cpu
+        return captured, places, tensors[0].device if tensors else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
         return Entry(captured, *programs, places, seconds)
 
@@ -371,4 +390,6 @@ if __name__ == "__main__":
     # -> something was added to, or removed from, ['factor', 'sizes', 'more']
     del model.options["more"], model.options["factor"]
     print(watch.changed())  # -> factor is gone
+    print("for state_dict:", {key for _, key, _ in watch.entries} & NOT_FOR_CALLS)
+    # -> for state_dict: set()
     print(same(0.0, -0.0), same(1, 1.0), same(float("inf"), float("inf")))  # -> False False True

@@ -17,12 +17,13 @@ BatchNorm layers would spend a millisecond here.
 
 PyTorch does the same, and calls it recompilation.
 
-New: Entry.changed, Entry.overlap. Changed: Compiled keeps a list for each key.
+New: Entry.changed, Entry.overlap, Compiled.known. Changed: Compiled keeps a list for each key.
 Try: change an attribute that the network does not use. What happens?
 """
 
 import functools
 import importlib
+import threading
 import time
 import types
 import warnings
@@ -53,6 +54,8 @@ from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones, zeros
 
+# What modules have for state_dict() and load_state_dict(): a call does not read it.
+NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
 
@@ -114,6 +117,8 @@ class Watch:
         if not isinstance(container, tuple):
             self.sizes.append((container, len(container)))
         for key, item in list(items):
+            if key in NOT_FOR_CALLS:
+                continue
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
@@ -290,7 +295,7 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -308,11 +313,13 @@ class Compiled:
     Attributes:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -320,23 +327,35 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
+            entry = self.known(key, tensors)
+        if entry is None:
             entry = self.entry_for(key, tensors, args, kwargs)
+        with tracing_lock:
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
         return entry.run((self.function, args, kwargs), sources, arrays)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """The graph for a call, made where there is none yet."""
+    def known(self, key: tuple, tensors: list) -> Entry | None:
+        """The graph that holds for a call, if there is one."""
         for entry in self.entries.get(key, ()):
             if entry.changed(tensors) is None:
                 return entry
-        entry = self.compiled(tensors, args, kwargs)
-        self.entries.setdefault(key, []).append(entry)
+        return None
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """The graph for a call, made where there is none yet."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry = self.known(key, tensors)
+            if entry is None:
+                entry = self.compiled(tensors, args, kwargs)
+                self.entries.setdefault(key, []).append(entry)
         return entry
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch(self.function)
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch(self.function)
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
@@ -345,12 +364,19 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
         return Entry(captured, *programs, watch, places, seconds)
 

@@ -12,14 +12,16 @@ of an unchanged array are equal even where an element is nan, which is not equal
 deque, a bytearray or an array.array is copied as a list.
 
 The trap is a large array, such as a data set that the function can reach but does not read.
-Comparing it would take longer than everything else. An array of more than LARGE bytes is a Break:
-the function runs in eager, where it always reads the current elements.
+Comparing it would take longer than everything else. NumPy does not count writes, and a sum over a
+part of the elements would miss some. So an array of more than LARGE bytes is a Break: the function
+runs in eager, where it always reads the current elements. An array that nothing can write into
+needs no copy, whatever its size: it is read-only, and so is the array that it is a view of.
 
 Tensors are not affected: they are inputs of the graph, and their elements are not part of it.
 
 PyTorch turns a NumPy array into a tensor, which is an input of the graph.
 
-New: LARGE, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
+New: LARGE, is_constant, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
 Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost now?
 """
 
@@ -27,6 +29,8 @@ import array
 import functools
 import importlib
 import math
+import mmap
+import threading
 import time
 import types
 import warnings
@@ -65,6 +69,8 @@ from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
+# What modules have for state_dict() and load_state_dict(): a call does not read it.
+NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
 
@@ -145,6 +151,8 @@ class Watch:
         if not isinstance(container, tuple):
             self.sizes.append((container, len(container)))
         for key, item in list(items):
+            if key in NOT_FOR_CALLS:
+                continue
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
@@ -189,15 +197,25 @@ class Watch:
         return None
 
 
+def is_constant(value: Any) -> bool:
+    """Whether an array is read-only, and so is the memory that it shows."""
+    while isinstance(value, np.ndarray) and not value.flags.writeable and not value.dtype.hasobject:
+        value = value.base
+    return value is None or isinstance(value, (bytes, mmap.mmap))
+
+
 def how_to_copy(value: Any) -> Callable | None:
     """For an array or collection whose contents may change: the function that copies them.
 
     Raises:
         Break: an array is too large to be compared at each call, or holds objects.
     """
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not is_constant(value):
         if value.nbytes > LARGE or value.dtype.hasobject:
-            raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
+            raise Break(
+                f"the function can see an array of {value.nbytes:,} bytes that may change: make it "
+                "a tensor, or read-only (array.flags.writeable = False)"
+            )
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
 
@@ -371,7 +389,7 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -391,6 +409,7 @@ class Compiled:
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
         log: what has happened, in words.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
@@ -399,6 +418,7 @@ class Compiled:
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -406,30 +426,44 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
+            entry, reason = self.known(key, tensors)
+        if entry is None and key not in self.breaks:
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
             return self.function(*args, **kwargs)
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
         return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
         self.log.append(text)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
         for entry in self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
-                return entry
-            reasons.append(reason)
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
+                return entry, None
+        return None, reason
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
         try:
-            entry = self.compiled(tensors, args, kwargs)
+            entry = self.compiled(*call)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
@@ -442,9 +476,10 @@ class Compiled:
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
@@ -453,12 +488,19 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)
@@ -510,5 +552,8 @@ if __name__ == "__main__":
     g = compile(lambda x: x + float(large[0]))
     g(ones(1))
     large[0] = 2.0
-    print(g(ones(1)).item(), g.compiled.log)
-    # -> 3.0 ['runs in eager: an array of 8,000,000 bytes that the function sees may change']
+    print(g(ones(1)).item(), g.compiled.log[0][:67])
+    # -> 3.0 runs in eager: the function can see an array of 8,000,000 bytes tha
+    large.flags.writeable = False
+    h = compile(lambda x: x + float(large[0]))
+    print("read-only:", h(ones(1)).item(), h.compiled.log[0][:11])  # -> read-only: 3.0 compiled in

@@ -30,7 +30,9 @@ import array
 import dis
 import functools
 import importlib
+import mmap
 import sys
+import threading
 import time
 import types
 import warnings
@@ -70,9 +72,12 @@ from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
-GLOBALS, ATTRIBUTES = ("LOAD_GLOBAL", "LOAD_NAME"), ("LOAD_ATTR", "LOAD_METHOD")
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
 # Methods that are called although no code names them: operators and their like.
 UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
+# What modules have for state_dict() and load_state_dict(): a call does not read it.
+NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -166,6 +171,8 @@ class Watch:
         if not isinstance(container, tuple):
             self.sizes.append((container, len(container)))
         for key, item in list(items):
+            if key in NOT_FOR_CALLS:
+                continue
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
@@ -228,15 +235,25 @@ class Watch:
         return None
 
 
+def is_constant(value: Any) -> bool:
+    """Whether an array is read-only, and so is the memory that it shows."""
+    while isinstance(value, np.ndarray) and not value.flags.writeable and not value.dtype.hasobject:
+        value = value.base
+    return value is None or isinstance(value, (bytes, mmap.mmap))
+
+
 def how_to_copy(value: Any) -> Callable | None:
     """For an array or collection whose contents may change: the function that copies them.
 
     Raises:
         Break: an array is too large to be compared at each call, or holds objects.
     """
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not is_constant(value):
         if value.nbytes > LARGE or value.dtype.hasobject:
-            raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
+            raise Break(
+                f"the function can see an array of {value.nbytes:,} bytes that may change: make it "
+                "a tensor, or read-only (array.flags.writeable = False)"
+            )
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
 
@@ -417,7 +434,7 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -437,6 +454,7 @@ class Compiled:
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
         log: what has happened, in words.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
@@ -445,6 +463,7 @@ class Compiled:
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
@@ -452,30 +471,44 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
+            entry, reason = self.known(key, tensors)
+        if entry is None and key not in self.breaks:
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
             return self.function(*args, **kwargs)
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
         return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
         self.log.append(text)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
         for entry in self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
-                return entry
-            reasons.append(reason)
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
+                return entry, None
+        return None, reason
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
         try:
-            entry = self.compiled(tensors, args, kwargs)
+            entry = self.compiled(*call)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
@@ -488,9 +521,10 @@ class Compiled:
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
@@ -499,12 +533,19 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)

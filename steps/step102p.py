@@ -1,32 +1,37 @@
-"""Step 102p: The recompile limit, and other reasons for eager
+"""Step 102p: The recompile limit, and sizes that vary
 
-Three more kinds of functions run in eager, the first two with a reason in the log.
+The last batch of an epoch has another size. A text that is generated grows by one token in each
+call. A counter n is an argument. In step 102o each of these calls has a key of its own, so each is
+traced and compiled, which takes a thousand times as long as a call in eager. Compiling pays off
+only for calls that come again. Three rules see to that:
 
-1. A function that is compiled again and again. Perhaps its argument n counts up, and each value of
-   n needs a graph of its own. After 8 graphs no more are made. The existing ones stay in use, and
-   all other calls run in eager.
-2. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
-   node: the counter would go up once, during the trace. The watch detects it right after the trace,
-   and puts the old value back (step 102o), so that eager counts each call once.
-3. A call with an error, such as shapes that do not match. The trace fails too, but the user should
-   see the error in the program and not in the compiler. So the function runs in eager, and raises
-   its own error.
+    VARYING    Two kinds of calls that differ only in sizes and numbers are compiled at once: the
+               batches, and the last batch. `without_numbers` tells what else is in a key.
+    OFTEN      A further kind first runs in eager. It is compiled when it comes the third time.
+               With dynamic=False it is compiled at once.
+    LIMIT      After 8 kinds nothing is compiled any more. The graphs that exist stay in use.
 
-`disable` marks a function that must not be traced. A function that calls it runs in eager.
+Where most calls have no graph, even the search for one costs something: 6 microseconds, as much as
+two operations. After 20 misses in a row, only one call in 20 searches.
 
 The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
 but is far slower than eager. So the log says when the limit is reached.
 
-PyTorch's names are recompile limit and torch.compiler.disable.
+PyTorch's words are recompile limit and dynamic shapes. When a second size comes, it makes one graph
+for all sizes, with the sizes as variables. Ours are constants: each kernel, and each decision of
+the program on a shape, holds for one size.
 
-New: RECOMPILE_LIMIT, disable, is_compiling. Changed: Compiled.entry_for, Compiled.compiled.
-Try: a limit of 20. Which line of the demo changes?
+New: RECOMPILE_LIMIT, VARYING, OFTEN, PATIENCE, without_numbers, Compiled.may_trace.
+Changed: Compiled.__call__, Compiled.made, compile.
+Try: a limit of 20. Which lines of the demo change?
 """
 
 import functools
 import importlib
+import threading
 import time
 import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -57,7 +62,6 @@ from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
 
 
@@ -188,7 +192,9 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
+RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
+VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
+PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
 
 
 class Unsupported(RuntimeError):
@@ -210,7 +216,7 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -219,6 +225,14 @@ def generate(
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp, shared)
+
+
+def without_numbers(key: Any) -> Any:
+    """The key of a call without its sizes, numbers and ids: calls that differ only in these have
+    the same."""
+    if isinstance(key, tuple):
+        return tuple(map(without_numbers, key))
+    return None if type(key) in (int, float) else key
 
 
 @dataclass(eq=False)
@@ -230,60 +244,93 @@ class Compiled:
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
         log: what has happened, in words.
+        kinds: keys without numbers -> how many calls were traced.
+        seldom: the keys of the last calls that ran in eager because their sizes vary.
+        misses: how many calls in a row had no graph.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
     fullgraph: bool = False
+    dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    kinds: Counter = field(default_factory=Counter)
+    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
+            entry, reason = self.known(key, tensors)
+        if entry is None and self.may_trace(key, reason):
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
-            return self.function(*args, **kwargs)
+            self.misses += 1
+            return self.in_eager(args, kwargs)
+        self.misses = 0
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
         return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
         self.log.append(text)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
         for entry in self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
-                return entry
-            reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
-            if not self.full:
-                self.note(f"compiled {self.count} times: other calls run in eager")
+                return entry, None
+        return None, reason
+
+    def may_trace(self, key: tuple, reason: str | None) -> bool:
+        """Whether to make a graph for a call that has none."""
+        if key in self.breaks or self.full:
+            return False
+        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+            self.note(f"traced {count} times: other calls run in eager")
             self.full = True
-            return None
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
+            return False
+        if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
+            return True
+        self.seldom.append(key)
+        return self.seldom.count(key) >= OFTEN
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
+        self.kinds[without_numbers(key)] += 1
         try:
-            entry = self.compiled(tensors, args, kwargs)
+            entry = self.compiled(*call)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
-        except Exception as error:  # in eager, the program's own error is raised where it belongs
-            if self.fullgraph:
-                raise
-            return self.refuse(key, f"{type(error).__name__}: {error}")
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
         return entry
@@ -293,15 +340,18 @@ class Compiled:
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+    def in_eager(self, args: tuple, kwargs: dict) -> Any:
+        """Runs the function as it is."""
+        return self.function(*args, **kwargs)
+
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         try:
             with no_effects(watch.streams):
                 captured = capture(self.function, args, kwargs, known)
-            if reason := watch.changed():
-                raise Break(f"the function changes a variable of the program: {reason}")
         except BaseException:  # the function is going to run in eager
             watch.restore()
             raise
@@ -311,25 +361,33 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)
 
 
-def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
+def compile(model: Callable, *, fullgraph: bool = False, dynamic: bool | None = None) -> Callable:
     """A function that runs as a graph, and gives what it gave before.
 
     Args:
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
+        dynamic: False: compile a call at once, though only its sizes or numbers are new.
     """
-    compiled = Compiled(model, fullgraph=fullgraph)
+    compiled = Compiled(model, fullgraph=fullgraph, dynamic=dynamic)
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -339,63 +397,41 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
     return call
 
 
-def disable(function: Callable | None = None, recursive: bool = True) -> Callable:
-    """A function that is never part of a graph: what calls it runs in eager. Also a decorator."""
-    if function is None:
-        return disable
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            raise Break(f"{function.__name__} is disabled")
-        return function(*args, **kwargs)
-
-    return call
-
-
-def is_compiling() -> bool:
-    """Whether the program runs on tracers now."""
-    return tracing.trace is not None
-
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
-    add = compile(lambda x, n: x + n)
+
+    def double(x):
+        return x * 2
+
+    varying, fixed = compile(double), compile(double, dynamic=False)
+    for function in (varying, fixed):
+        counts = []
+        for _ in range(4):  # epochs
+            for size in (5, 5, 2, 3, 4):
+                right = function(ones(size)).tolist() == [2.0] * size
+            counts.append(function.compiled.count)
+        print("right:", right, "graphs after each epoch:", counts)
+    # -> right: True graphs after each epoch: [2, 2, 4, 4]
+    # -> right: True graphs after each epoch: [4, 4, 4, 4]
+
+    key, _ = call_key((ones(5), 3, True), {}, ())
+    print(without_numbers(key)[0][1][1:])
+    # -> ((<class 'int'>, None), (<class 'bool'>, True))
+
+    add = compile(lambda x, n: x + n, dynamic=False)
     print(
         [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
     )  # -> True
     print(add.compiled.count, add.compiled.log[-1])
-    # -> 8 compiled 8 times: other calls run in eager
+    # -> 8 traced 8 times: other calls run in eager
     print(add(ones(1), 3).item(), len(add.compiled.log))  # -> 4.0 9
 
-    class Counting(Module):
-        def __init__(self):
-            super().__init__()
-            self.calls, self.factor = 0, 1.0
-
-        def forward(self, x):
-            self.calls += 1
-            return x * self.factor
-
-    model = Counting()
-    compiled = Compiled(model)
-    for _ in range(3):
-        compiled(ones(1))
-    print("counted:", model.calls, compiled.log[0][:59])
-    # -> counted: 3 runs in eager: the function changes a variable of the progr
-
-    for options in ({}, {"fullgraph": True}):
-        try:
-            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
-        except RuntimeError as error:
-            print(type(error).__name__, str(error)[:43])
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
-    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
-
-    @disable()
-    def loose(x):
-        return x * 2
-
-    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False
+    for n in range(100, 122):
+        add(ones(1), n)
+    print("misses:", add.compiled.misses)  # -> misses: 22
+    print(add(ones(1), 3).item(), add.compiled.misses)  # -> 4.0 23
+    for n in range(200, 217):
+        add(ones(1), n)
+    print(add(ones(1), 3).item(), add.compiled.misses)  # -> 4.0 0

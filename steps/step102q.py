@@ -1,27 +1,30 @@
-"""Step 102q: When a check of a graph fails
+"""Step 102q: Side effects, errors, and disable()
 
-A graph contains some decisions as nodes (step 97x). For example, cross_entropy tests whether a
-target is to be ignored, and in the trace none was. A run in which one is ignored raises
-CheckFailed. In step 102p this error reaches the user.
+Three more kinds of functions run in eager, the first two with a reason in the log.
 
-But a run changes nothing until its end, where the writes are copied. So Compiled abandons the run,
-and calls the original function. Only the random stream may have moved, if dropout drew numbers
-before the check. So its state is saved before a run that draws, and restored.
+1. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
+   node: in step 102p the counter goes up once, during the trace. The watch detects it right after
+   the trace, and puts the old value back (step 102o), so that eager counts each call once.
+2. A call with an error, such as shapes that do not match. The trace fails too, but the user should
+   see the error in the program and not in the compiler. So the function runs in eager, and raises
+   its own error.
+3. A function that must not be traced. `disable` marks it. A function that calls it runs in eager.
 
-A check that fails in each call makes the call slower than eager: the program runs in vain, and then
-the function. After more than 10 failures in a row, calls with this key run in eager.
+The trap: `except Exception` would also hide a fault of the compiler. The log keeps the error's
+text, and with fullgraph=True the error is raised.
 
-The trap is a call that cannot be repeated. A second derivative (step 102e) calls the function
-again, and a function that draws random numbers would draw other ones. `once` refuses this case.
+PyTorch's name is torch.compiler.disable. It replays the side effects that it knows.
 
-New: FAILURES. Changed: Compiled.__call__, Entry.once.
-Try: take out `set_state`. Which line of the demo goes wrong?
+New: disable, is_compiling. Changed: Compiled.made, Compiled.traced.
+Try: compile a function that appends to a list of the program. What does the log say?
 """
 
 import functools
 import importlib
+import threading
 import time
 import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -43,19 +46,17 @@ from tinytorch.compiler.capture import (
     tensors_in,
     tracing_lock,
 )
-from tinytorch.compiler.graph import CheckFailed, Graph
+from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.dropout import dropout
+from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
-from tinytorch.ops.random import manual_seed, rand, randn
 
 
 class CompiledCall(Function):
@@ -73,8 +74,8 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
@@ -96,8 +97,7 @@ class Entry:
     Attributes:
         places: for each source of the graph, which tensor of the arguments it is; None for one that
             the function found elsewhere, such as a parameter.
-        generator: whose random numbers it draws, or None.
-        once: it cannot run a second time for the same call: it draws random numbers, or writes.
+        once: it cannot run a second time for the same call: it writes.
     """
 
     captured: Captured
@@ -105,14 +105,12 @@ class Entry:
     backward: Callable[[list], list] | None
     watch: Watch
     places: list[int | None]
-    generator: Any
     seconds: float
-    failures: int = 0  # how often in a row a check has failed
     shown: list[int] | None = None  # the saved values that show memory which a run writes
 
     @property
     def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
+        return bool(self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -163,11 +161,7 @@ class Entry:
         return saved
 
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns.
-
-        Raises:
-            CheckFailed: the values lead another way than those of the trace. Nothing is changed.
-        """
+        """What the function returns."""
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
         saved = self.own(values[count + len(captured.written) :], arrays)
@@ -192,10 +186,9 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
-
-
-FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
+RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
+VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
+PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
 
 
 class Unsupported(RuntimeError):
@@ -217,7 +210,7 @@ def generate(
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -226,6 +219,14 @@ def generate(
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp, shared)
+
+
+def without_numbers(key: Any) -> Any:
+    """The key of a call without its sizes, numbers and ids: calls that differ only in these have
+    the same."""
+    if isinstance(key, tuple):
+        return tuple(map(without_numbers, key))
+    return None if type(key) in (int, float) else key
 
 
 @dataclass(eq=False)
@@ -237,64 +238,89 @@ class Compiled:
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
         log: what has happened, in words.
+        kinds: keys without numbers -> how many calls were traced.
+        seldom: the keys of the last calls that ran in eager because their sizes vary.
+        misses: how many calls in a row had no graph.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
     fullgraph: bool = False
+    dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    kinds: Counter = field(default_factory=Counter)
+    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
+            entry, reason = self.known(key, tensors)
+        if entry is None and self.may_trace(key, reason):
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
-            return self.function(*args, **kwargs)
-        stream = None if entry.generator is None else entry.generator.get_state()
-        try:
-            result = entry.run((self.function, args, kwargs), sources, arrays)
-        except CheckFailed as error:
-            self.note(f"runs in eager: {error}")
-            entry.failures += 1
-            if entry.failures > FAILURES:
-                self.refuse(key, f"{error}, {entry.failures} times")
-            if stream is not None:
-                entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
-        entry.failures = 0
-        return result
+            self.misses += 1
+            return self.in_eager(args, kwargs)
+        self.misses = 0
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
     def note(self, text: str) -> None:
         """Adds to the log."""
         self.log.append(text)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
         for entry in self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
-                return entry
-            reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
-            if not self.full:
-                self.note(f"compiled {self.count} times: other calls run in eager")
+                return entry, None
+        return None, reason
+
+    def may_trace(self, key: tuple, reason: str | None) -> bool:
+        """Whether to make a graph for a call that has none."""
+        if key in self.breaks or self.full:
+            return False
+        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+            self.note(f"traced {count} times: other calls run in eager")
             self.full = True
-            return None
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
+            return False
+        if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
+            return True
+        self.seldom.append(key)
+        return self.seldom.count(key) >= OFTEN
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
+        self.kinds[without_numbers(key)] += 1
         try:
-            entry = self.compiled(tensors, args, kwargs)
+            entry = self.compiled(*call)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
@@ -312,9 +338,14 @@ class Compiled:
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+    def in_eager(self, args: tuple, kwargs: dict) -> Any:
+        """Runs the function as it is."""
+        return self.function(*args, **kwargs)
+
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         try:
             with no_effects(watch.streams):
@@ -330,26 +361,33 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
-        draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
-        return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
+        return Entry(captured, *programs, watch, places, seconds)
 
 
-def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
+def compile(model: Callable, *, fullgraph: bool = False, dynamic: bool | None = None) -> Callable:
     """A function that runs as a graph, and gives what it gave before.
 
     Args:
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
+        dynamic: False: compile a call at once, though only its sizes or numbers are new.
     """
-    compiled = Compiled(model, fullgraph=fullgraph)
+    compiled = Compiled(model, fullgraph=fullgraph, dynamic=dynamic)
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -383,40 +421,32 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    manual_seed(0)
+    class Counting(Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.factor = 0, 1.0
 
-    def loss(x, target):
-        return cross_entropy(dropout(x, 0.5), target)
+        def forward(self, x):
+            self.calls += 1
+            return x * self.factor
 
-    compiled = compile(loss, fullgraph=True)
-    x = randn(4, 3)
-    target, ignoring = tensor([0, 1, 2, 1]), tensor([0, 1, 2, -100])
-    for y in (target, ignoring, target):
-        manual_seed(1)
-        expected = [loss(x, y).item() for _ in range(2)]
-        manual_seed(1)
-        found = [compiled(x, y).item() for _ in range(2)]
-        print("as in eager:", [abs(a - b) < 1e-6 for a, b in zip(expected, found, strict=True)])
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    # -> as in eager: [True, True]
-    print(len(compiled.compiled.log), compiled.compiled.log[-1].split(": ")[1])
-    # -> 3 a check gave True
+    model = Counting()
+    compiled = Compiled(model)
+    for _ in range(3):
+        compiled(ones(1))
+    print("counted:", model.calls, compiled.log[0][:59])
+    # -> counted: 3 runs in eager: the function changes a variable of the progr
 
-    for _ in range(11):
-        compiled(x, ignoring)
-    (reason,) = compiled.compiled.breaks.values()
-    print("given up:", reason.split(": ")[0], reason.split(", ")[-1])
-    # -> given up: a check gave True 11 times
+    for options in ({}, {"fullgraph": True}):
+        try:
+            compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
+        except RuntimeError as error:
+            print(type(error).__name__, str(error)[:43])
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
+    # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
 
-    w = ones(3, requires_grad=True)
-    try:
-        gradients(compile(lambda w: (w * rand(3)).sum())(w), w, create_graph=True)
-    except RuntimeError as error:
-        print(str(error).split(" cannot")[0])
-        # -> a compiled function that draws random numbers or writes in place
+    @disable()
+    def loose(x):
+        return x * 2
 
-    # A check without random numbers before it.
-    plain = compile(cross_entropy)
-    print(abs(plain(x, target) - cross_entropy(x, target)).item() < 1e-6)  # -> True
-    print(abs(plain(x, ignoring) - cross_entropy(x, ignoring)).item() < 1e-6)  # -> True
+    print(compile(lambda x: loose(x) + 1)(ones(1)).item(), is_compiling())  # -> 3.0 False

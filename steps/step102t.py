@@ -1,35 +1,41 @@
-"""Step 102t: compile(optimizer.step)
+"""Step 102t: Compiling a module: OptimizedModule
 
-With step 102s, a program would have to set update_chunk by hand. It should call compile with the
-step, as with any function:
+So far compile(model) returns a function. But programs need more of a network: parameters() for the
+optimizer, train() and eval(), state_dict() for a file, hooks. So the compiled network is a Module
+with one submodule, the original network. Only its call is compiled; attributes that the wrapper
+does not have are looked up in the network:
 
-    step = compile(optimizer.step)
+    OptimizedModule
+        _orig_mod: Sequential(...)           the same parameters, not copies
 
-A bound method knows its object: `step.__self__` is the optimizer. So compile recognizes the step of
-an optimizer, and returns a function that sets the compiled update, calls the step, and removes the
-update again. optimizer.step() itself does not change, so hooks and schedulers work as before, and
-state_dict() contains nothing new.
+The keys of its state_dict are "_orig_mod.0.weight" and so on, as in PyTorch. Hooks of submodules
+run during the trace.
 
-Python looks up an attribute in the instance before the class. So vars(optimizer)["update_chunk"]
-hides the method until it is removed.
+compile() gets PyTorch's arguments. Most of them have no effect here, but all are checked: an
+unknown backend is an error. Without a model, compile is a decorator:
 
-The trap: the step may raise an error. `finally` removes the update in any case.
+    @compile(fullgraph=True)
+    def f(x): ...
 
-An optimizer without update_chunk, such as LBFGS, has nothing to compile. Its step is returned as it
-is.
+A deep copy shares nothing: it has its own network and its own graphs.
 
-PyTorch's form is torch.compile(optimizer.step).
+The trap: copy creates an empty object first, and looks up attributes in it. __getattr__ must not
+look up `_orig_mod` through itself then, or it never ends.
 
-New: compile_step. Changed: compile.
-Try: a learning rate scheduler on a compiled step. Is the update compiled again when the rate
-changes?
+PyTorch uses the same name, OptimizedModule.
+
+New: OptimizedModule, BACKENDS, MODES. Changed: compile has its options.
+Try: save a compiled network's state_dict. What has to be done before the plain network loads it?
 """
 
+import copy
 import functools
 import importlib
+import threading
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,24 +43,36 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Break, Trace, capture, tracing_device, tracing_lock
+from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
-from tinytorch.compiler.graph import CheckFailed, Graph, Node, without_dead_code
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
+from tinytorch.compiler.graph import CheckFailed, Graph, Node
+from tinytorch.compiler.guards import (
+    Watch,
+    call_key,
+    describe_modes,
+    is_library,
+    no_effects,
+    objects_in,
+)
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import Number, Tracer, Untraceable, tracing
-from tinytorch.core.device import Device, as_device, cpu, device_of
+from tinytorch.compiler.tracer import tracing
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
+from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.conv import Conv2d
+from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.norm_layers import BatchNorm1d
 from tinytorch.ops.creation import ones
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.optim.adam import Adam
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import Optimizer
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
+RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
+VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
+PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
 
 
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
@@ -84,7 +102,7 @@ def generate(
         return backend(graph, [example_of(node) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -95,7 +113,34 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
-@dataclass(eq=False)
+def without_numbers(key: Any) -> Any:
+    """The key of a call without its sizes, numbers and ids: calls that differ only in these have
+    the same."""
+    if isinstance(key, tuple):
+        return tuple(map(without_numbers, key))
+    return None if type(key) in (int, float) else key
+
+
+def parts_of(found: Iterable, whole: Any) -> list[Module]:
+    """The modules to compile where a function cannot be: the outermost of those that were found
+    and of those in `whole`, a module which is the function itself.
+
+    A layer of the package is left out: it is few operations, and a compiled call costs some, too.
+    """
+    found = [*found, *(whole.modules() if isinstance(whole, Module) else ())]
+    modules = [x for x in found if isinstance(x, Module) and x is not whole]
+    inside = {x for module in modules for x in module.modules() if x is not module}
+    queue, parts = [x for x in dict.fromkeys(modules) if x not in inside], []
+    for module in queue:
+        children = list(module.children())
+        if type(module).forward is Module.forward:  # a list of modules
+            queue += children
+        elif children or not is_library(type(module)):
+            parts.append(module)
+    return parts
+
+
+@dataclass(eq=False, slots=True)  # slots: a Watch does not look inside
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
 
@@ -103,31 +148,50 @@ class Compiled:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
+        parts: the modules that are compiled instead when it does, and what stands for each.
         log: what has happened, in words.
+        kinds: keys without numbers -> how many calls were traced.
+        seldom: the keys of the last calls that ran in eager because their sizes vary.
+        misses: how many calls in a row had no graph.
+        running: how many threads run the parts.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
-    mode: str | None = None
     fullgraph: bool = False
+    dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
+    parts: dict[Module, Callable] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    kinds: Counter = field(default_factory=Counter)
+    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
+    running: int = 0
+    making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
+            entry, reason = self.known(key, tensors)
+        if entry is None and self.may_trace(key, reason):
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
-            return self.function(*args, **kwargs)
+            self.misses += 1
+            return self.in_eager(args, kwargs)
+        self.misses = 0
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
         stream = None if entry.generator is None else entry.generator.get_state()
         try:
             result = entry.run((self.function, args, kwargs), sources, arrays)
@@ -138,7 +202,7 @@ class Compiled:
                 self.refuse(key, f"{error}, {entry.failures} times")
             if stream is not None:
                 entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
+            return self.in_eager(args, kwargs)
         entry.failures = 0
         return result
 
@@ -146,26 +210,49 @@ class Compiled:
         """Adds to the log."""
         self.log.append(text)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
-        for entry in self.entries.get(key, ()):
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
+        for entry in () if key in self.breaks else self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
-                return entry
-            reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
-            if not self.full:
-                self.note(f"compiled {self.count} times: other calls run in eager")
+                return entry, None
+        return None, reason
+
+    def may_trace(self, key: tuple, reason: str | None) -> bool:
+        """Whether to make a graph for a call that has none."""
+        if key in self.breaks or self.full:
+            return False
+        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+            self.note(f"traced {count} times: other calls run in eager")
             self.full = True
-            return None
-        if reasons:
-            self.note(f"compiled anew: {reasons[-1]}")
+            return False
+        if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
+            return True
+        self.seldom.append(key)
+        return self.seldom.count(key) >= OFTEN
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
+        self.kinds[without_numbers(key)] += 1
+        found: list = []
         try:
-            entry = self.compiled(tensors, args, kwargs)
+            entry = self.compiled(*call, found)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
+            self.compile_parts(found)
             return self.refuse(key, str(reason))
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
@@ -180,9 +267,33 @@ class Compiled:
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+    def compile_parts(self, found: list) -> None:
+        """Notes which of the modules that were found are compiled when the function is not."""
+        for module in parts_of(found, getattr(self.function, "__self__", self.function)):
+            if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
+                self.parts[module] = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+
+    def in_eager(self, args: tuple, kwargs: dict) -> Any:
+        """Runs the function as it is, with its parts compiled."""
+        if not self.parts:
+            return self.function(*args, **kwargs)
+        with tracing_lock:
+            self.running += 1
+            for module, part in self.parts.items():
+                vars(module).setdefault("forward", part)  # hides the method of the class
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            with tracing_lock:
+                self.running -= 1
+                for module, part in () if self.running else self.parts.items():
+                    if vars(module).get("forward") is part:
+                        del vars(module)["forward"]
+
+    def traced(self, tensors: list, args: tuple, kwargs: dict, found: list) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         try:
             with no_effects(watch.streams):
@@ -191,6 +302,7 @@ class Compiled:
                 raise Break(f"the function changes a variable of the program: {reason}")
         except BaseException:  # the function is going to run in eager
             watch.restore()
+            found += watch.keep
             raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
@@ -198,97 +310,24 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict, found: list) -> Entry:
+        """Traces the function, and generates code for it. What it sees when the trace fails is
+        added to `found`."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs, found)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, draws[0] if draws else None, seconds)
-
-
-class CompiledUpdate:
-    """`update_chunk` of an optimizer as a graph that is run.
-
-    Attributes:
-        loops: (types, options) -> a function of arrays that does the step, or None where there is
-            no such graph: then the formula runs as it is.
-    """
-
-    def __init__(self, update: Callable):
-        self.update = update
-        self.loops: dict[tuple, Callable | None] = {}
-
-    def __call__(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        names = [name for name in state if name not in ("xp", "scratch", "step")]
-        options = {name: x for name, x in group.items() if name not in ("params", "lr")}
-        first = state["step"] == 1  # the first step of a momentum is another formula
-        key = p.size, p.dtype, g.dtype, first, str(options)
-        arrays = [p, g, *(state[name] for name in names)]
-        if key not in self.loops:
-            self.loops[key] = self.loop_for(arrays, names, state["step"], group)
-        loop = self.loops[key]
-        if loop is None:
-            self.update(p, g, state, group)
-        else:
-            loop(arrays, state["step"], group["lr"])
-
-    def loop_for(self, arrays: list, names: list, step: int, group: dict) -> Callable | None:
-        """A function that does the step, or None where the formula has no graph."""
-        graph, written = self.traced(arrays, names, step, group)
-        if graph is None:
-            return None
-        program = generate(graph, "inductor", cpu)
-
-        def loop(arrays: list, *numbers: float) -> None:
-            values = program([*arrays, *(np.asarray(float(x)) for x in numbers)])
-            for number, value in zip(written, values, strict=True):
-                arrays[number][...] = value
-
-        return loop
-
-    def traced(self, arrays: list, names: list, step: int, group: dict) -> tuple:
-        """The graph of the formula, and which of the arrays it writes; None where it has none."""
-        trace = Trace(device_of(arrays[0]))
-        with tracing_lock, trace:
-            numbers = [np.asarray(float(x)) for x in (step, group["lr"])]
-            inputs = [Node("input", (), {}, x.shape, x.dtype) for x in (*arrays, *numbers)]
-            tracers = [Tracer(x.copy(), node) for x, node in zip(arrays, inputs, strict=False)]
-            p, g, *states = tracers
-            count, lr = map(Number, numbers, inputs[-2:])
-            state = dict(zip(names, states, strict=True), step=count, xp=tracing_device.xp)
-            state["scratch"] = tracing_device.xp.empty(p.shape, p.dtype)
-            try:
-                self.update(p, g, state, {**group, "lr": lr})
-            except (Untraceable, TypeError):
-                return None, []
-            written = [number for number, tracer in enumerate(tracers) if tracer.version]
-            outputs = [tracers[number].node for number in written]
-        # The only question that a formula of the package asks is in the key: the first step?
-        nodes = [node for node in trace.nodes if node.op != "check"]
-        return Graph(inputs, without_dead_code(nodes, outputs), outputs), written
-
-
-def compile_step(step: Callable) -> Callable:
-    """The bound method `step` of an optimizer, with its formula compiled while it runs."""
-    optimizer = step.__self__
-    if not isinstance(optimizer, FlatOptimizer):
-        return step
-    update = CompiledUpdate(optimizer.update_chunk)
-
-    @functools.wraps(step)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        vars(optimizer)["update_chunk"] = update
-        try:
-            return step(*args, **kwargs)
-        finally:
-            del vars(optimizer)["update_chunk"]
-
-    call.compiled = update
-    return call
 
 
 BACKENDS = ("inductor", "c", "cuda", "numpy", "eager")
@@ -340,14 +379,18 @@ def compile(
     `@compile` or `@compile(fullgraph=True)`.
 
     Args:
-        model: a function, a Module, or the `step` of an optimizer.
+        model: a function or a Module.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
-        dynamic: has no effect: each shape has a graph of its own.
+        dynamic: each size, and each Python number among the arguments, has a graph of its own: no
+            graph is for all sizes. None or True: after two that differ only in sizes or numbers, a
+            call with others runs in eager, and is compiled when it comes for the third time.
+            False: it is compiled at once. In either case there are at most 8 graphs.
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default"; "reduce-overhead" uses CUDA graphs; "max-autotune" is the default here.
+        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: there
+            are no CUDA graphs, and nothing is tuned by measuring.
         options: has no effect.
         disable: return the model as it is.
     Raises:
@@ -365,11 +408,9 @@ def compile(
         raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
     if disable:
         return model
-    chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
+    chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
-    if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
-        return compile_step(model)
     compiled = Compiled(model, **chosen)
 
     @functools.wraps(model)
@@ -404,35 +445,57 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(make, wrap_step):
-        """The parameters after 20 steps, and the function that made them."""
-        manual_seed(0)
-        params = [Parameter(randn(100, 7)), Parameter(randn(7))]
-        optimizer = make(params)
-        step = wrap_step(optimizer.step)
-        for number in range(20):
-            for param in params:
-                param.grad = param.detach() * 2 + 1
-            optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
-            step()
-        return params, step
+    manual_seed(0)
+    model = Sequential(Linear(4, 8), ReLU(), BatchNorm1d(8), Linear(8, 2))
+    network = compile(model, fullgraph=True, mode="max-autotune")
+    x = randn(16, 4)
+    print(type(network).__name__, list(network.state_dict())[0])
+    # -> OptimizedModule _orig_mod.0.weight
+    print("shared:", next(network.parameters()) is next(model.parameters()))  # -> shared: True
+    print("an attribute of the network:", network.append == model.append)
+    # -> an attribute of the network: True
 
-    SGD = importlib.import_module("tinytorch.optim.sgd").SGD
-    for make in (Adam, lambda params: SGD(params, 0.1, momentum=0.9)):
-        expected, _ = trained(make, lambda step: step)
-        found, step = trained(make, compile)
-        worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-        print("as in eager:", worst < 1e-5, "loops:", len(step.compiled.loops))
-    # -> as in eager: True loops: 2
-    # -> as in eager: True loops: 2
+    optimizer, target = Adam(network.parameters(), 0.05), (x[:, 0] > 0).long()
+    for _ in range(50):
+        loss = cross_entropy(network(x), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print("learned:", loss.item() < 0.05, "graphs:", network.compiled.count)
+    # -> learned: True graphs: 1
+    network.eval()
+    print("evaluation:", model.training, (network(x) - model(x)).abs().max().item() < 1e-5)
+    # -> evaluation: False True
 
-    class Own(Optimizer):
-        """Without update_chunk there is nothing to compile."""
+    twin = copy.deepcopy(network)
+    try:
+        getattr(object.__new__(OptimizedModule), "anything")  # noqa: B009
+    except AttributeError as error:
+        print("not filled yet:", error)  # -> not filled yet: anything
+    print("a copy:", twin._orig_mod is model, (twin(x) - network(x)).abs().max().item())
+    # -> a copy: False 0.0
 
-        def __init__(self, params):
-            super().__init__(params, {"lr": 0.1})
+    @compile(backend="eager")
+    def f(x):
+        return x + 1
 
-        def step(self, closure=None):
-            return "as it is"
+    print(f(ones(1)).item(), compile(model, disable=True) is model)  # -> 2.0 True
+    for wrong in ({"backend": "fortran"}, {"mode": "fast"}, {"model": 3}):
+        try:
+            compile(**{"model": model, **wrong})
+        except (RuntimeError, TypeError) as error:
+            print(str(error)[:50])
+    # -> Invalid backend: 'fortran', known are inductor, c,
+    # -> Unrecognized mode='fast', should be one of: defaul
+    # -> compile(): argument 'model' must be callable, not
 
-    print(compile(Own([Parameter(ones(1))]).step)())  # -> as it is
+    # A backend of your own gets a graph, and examples of its inputs.
+    examples = []
+
+    def backend(graph, inputs):
+        examples.append([None if x is None else x.shape for x in inputs])
+        return functools.partial(graph.run, np)
+
+    compile(Conv2d(1, 1, 2, bias=False), backend=backend)(ones(1, 1, 3, 3)).sum().backward()
+    print(sorted(map(str, examples)))
+    # -> ['[(1, 1, 3, 3), (1, 1, 2, 2)]', '[None, (1, 1, 2, 2)]']

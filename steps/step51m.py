@@ -16,6 +16,7 @@ counted:
         missing[leaf] -= 1 for each of its edges to the leaf;    at 0, the leaf gets its gradient
 
 A graph without such leaves is not searched: its only cost is a look at the hooks of each leaf.
+And a leaf that was frozen (requires_grad_(False)) after the graph was recorded gets nothing.
 
 The trap is an edge along which no gradient comes (a node's backward returned None). It is counted
 all the same, or its leaf would wait for ever. If a node never runs, its edges are not counted down,
@@ -23,7 +24,7 @@ and the leaves behind them get their gradients at the end, as before.
 
 (PyTorch counts the edges of every graph, before each pass, and needs no times.)
 
-Changed: backward_pass. New: parts_to_come, accumulate_complete.
+Changed: backward_pass, accumulate. New: parts_to_come, accumulate_complete.
 Try: let parts_to_come count every leaf once, and see what the weight that is used twice gets.
 """
 
@@ -268,7 +269,9 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
     if leaf._hooks:
         grad = run_hooks(leaf._hooks, grad, leaf.device)
     with accumulating:  # two threads that add to one gradient would lose an addition
-        if isinstance(grad, Tensor):
+        if not leaf.requires_grad:
+            pass  # frozen since the graph was recorded
+        elif isinstance(grad, Tensor):
             leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
         elif leaf._grad is not None:
             if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have it
@@ -611,3 +614,10 @@ if __name__ == "__main__":
     backward(y, ones)
     print("gradients in memory at once:", max(alive), "of", len(alive))
     # -> gradients in memory at once: 1 of 50
+
+    # A weight that is frozen between the forward and the backward pass stays without a gradient.
+    frozen = tensor([1.0, 1.0], requires_grad=True)
+    y = frozen * ones
+    frozen.requires_grad_(False)
+    backward(y, ones)
+    print("frozen:", frozen.grad)  # -> frozen: None

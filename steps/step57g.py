@@ -260,6 +260,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         RuntimeError: the dtypes differ.
         NotImplementedError: the type is an integer type.
     """
+    require_tensors("lerp", (input,))
     if not input.is_floating_point():
         raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
     for name, x in (("end", end), ("weight", weight)):

@@ -219,6 +219,7 @@ def linspace(
     return tensor(values, dtype=dtype, **options)
 
 
+@checked
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Each 1-D tensor as a view in the shape of the grid that they span together.
 

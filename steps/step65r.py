@@ -10,6 +10,8 @@ existing operations, which bring its derivatives. Read cumprod, and skim the res
     index_copy         slices written at given places: a cache that is filled step by step
     hstack, vstack     cat, side by side or one below the other
     tril_indices, triu_indices   the places of a triangle
+    cartesian_prod     every element of one vector with every one of the others: a grid of settings
+    var_mean, std_mean a spread and the mean that it is about
     vector_norm        norm, under the name that torch.linalg has for it
 
 cumprod by hand would be a loop over n elements. Instead y is multiplied by itself, shifted by one
@@ -21,23 +23,23 @@ Try: let `steps` grow by 1 instead of doubling. Which factors does y_3 get twice
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
-from tinytorch.ops.creation import arange, zeros
+from tinytorch.ops.creation import arange, meshgrid, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import attach, div, require_tensors
 from tinytorch.ops.gather import index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
-from tinytorch.ops.joining import cat, tensor_list
+from tinytorch.ops.joining import cat, stack, tensor_list
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.norm import norm
-from tinytorch.ops.reduction import reduction
+from tinytorch.ops.reduction import mean, reduction, std, var
 from tinytorch.ops.shape import reshape, unsqueeze
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -159,6 +161,43 @@ def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     return nonzero(places >= offset).to(places.dtype).T.contiguous()
 
 
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of elements of vectors, one a row: [n * m * ..., k]; of one vector, itself.
+
+    Raises:
+        RuntimeError: a tensor is not a vector.
+    """
+    for x in tensors:
+        if x.array.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.array.shape)}")
+    grids = [reshape(grid, (-1,)) for grid in meshgrid(*tensors, indexing="ij")]
+    return grids[0] if len(grids) == 1 else stack(grids, 1)
+
+
+def moments(
+    function: Callable, x: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> tuple[Tensor, Tensor]:
+    """(function(x), mean(x)) over the same dimensions; var_mean(x, False) gives `unbiased`."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    spread = function(x, dim, unbiased, keepdim, correction=correction)
+    return spread, mean(x, dim, keepdim)
+
+
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> tuple[Tensor, Tensor]:
+    """(var, mean) over `dim`: what a layer that standardises its weights asks for."""
+    return moments(var, input, dim, unbiased, keepdim, correction)
+
+
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> tuple[Tensor, Tensor]:
+    """(std, mean) over `dim`."""
+    return moments(std, input, dim, unbiased, keepdim, correction)
+
+
 def vector_norm(
     x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -203,8 +242,12 @@ if __name__ == "__main__":
     # -> [1, 2, 1, 2] [[1, 2], [1, 2]] tinytorch.Size([4, 4])
     print(tril_indices(3, 3, -1).tolist(), triu_indices(3, 3, 1).tolist())
     # -> [[1, 2, 2], [0, 0, 1]] [[0, 0, 1], [1, 2, 2]]
+    print(cartesian_prod(row, row * 10).tolist(), cartesian_prod(row) is row)
+    # -> [[1, 10], [1, 20], [2, 10], [2, 20]] False
+    print(var_mean(points, 0)[0].tolist(), std_mean(points, False)[1].item())  # -> [9.0, 16.0] 3.5
 
     for wrong in (
+        lambda: cartesian_prod(cache),
         lambda: addcdiv(row, row, row),
         lambda: cdist(row, row),
         lambda: index_copy(cache, 0, tensor([1]), cache),
@@ -214,6 +257,7 @@ if __name__ == "__main__":
             wrong()
         except (RuntimeError, IndexError) as error:
             print(str(error).partition(",")[0])
+    # -> Expect a 1D vector
     # -> addcdiv does not divide integers by integers: convert one to a float
     # -> cdist: expected two batches of rows of floats
     # -> index_copy(): the shape of source is [4

@@ -81,6 +81,7 @@ def triplet_margin_loss(
     return reduced((near - far + margin).clamp(min=0), reduction)
 
 
+@checked
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:

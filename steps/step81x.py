@@ -67,14 +67,30 @@ KINDS = {
 }
 
 
+def class_name(dtype: types.DType) -> str:
+    """The name of a class of tensors in those years: FloatTensor, LongTensor."""
+    return KINDS.get(dtype.name, dtype.name.rstrip("_0123456789").capitalize()) + "Tensor"
+
+
 @tensor_method("type")
 def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The tensor with another element type, given as a dtype or as FloatTensor or LongTensor. The
-    name of its class in those years, such as "tinytorch.FloatTensor", where none is given."""
+    """The tensor with another element type, given as a dtype, as FloatTensor or LongTensor, or as
+    the name of such a class; Tensor stands for the default type. Without one, the name of its own
+    class in those years, such as "tinytorch.FloatTensor".
+
+    Raises:
+        ValueError: there is no class of that name.
+    """
     if dtype is None:
-        kind = KINDS.get(self.dtype.name, self.dtype.name.rstrip("_0123456789").capitalize())
-        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{kind}Tensor"
-    return to(self, dtype=getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
+        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{class_name(self.dtype)}"
+    if isinstance(dtype, str):
+        package, _, name = dtype.rpartition(".")
+        named = {class_name(each): each for each in types.DType.by_name.values()}
+        if not package or name not in named:
+            raise ValueError(f"invalid type: '{dtype}'")
+        return to(self, "cuda" if package.endswith("cuda") else cpu, named[name])
+    dtype = types.get_default_dtype() if dtype is Tensor else getattr(dtype, "dtype", dtype)
+    return to(self, dtype=dtype, non_blocking=non_blocking)
 
 
 def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
@@ -93,6 +109,12 @@ if __name__ == "__main__":
     labels = w.detach().type(LongTensor)
     print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
     print(labels.type(), w.type())  # -> tinytorch.LongTensor tinytorch.FloatTensor
+    print(labels.type("torch.FloatTensor").dtype, (labels > 2).type(Tensor).tolist())
+    # -> tinytorch.float32 [1.0, 0.0]
+    try:
+        labels.type("FloatTensor")
+    except ValueError as error:
+        print(error)  # -> invalid type: 'FloatTensor'
     print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
     # -> False tinytorch.Size([2, 3])
     print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())

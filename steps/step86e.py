@@ -123,6 +123,7 @@ class NativeLayerNorm(Normalization):
     """Means over the last dimensions: [rows, n] has one mean for each row."""
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,

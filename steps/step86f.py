@@ -126,6 +126,7 @@ class NativeGroupNorm(Normalization):
     """Means over groups of channels: [n, groups, channels of a group, m] has n * groups means."""
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,

@@ -236,6 +236,7 @@ class RmsNorm(Normalization):
         return "MulBackward0"
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,

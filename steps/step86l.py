@@ -266,6 +266,7 @@ def check_count(count: int, shape: tuple[int, ...]) -> None:
         raise ValueError(f"Expected more than 1 value per channel when training, {size}")
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,
@@ -295,6 +296,7 @@ def batch_norm(
     return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
+@checked
 def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
     weight: Tensor | None = None, bias: Tensor | None = None,

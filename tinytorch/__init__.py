@@ -46,7 +46,8 @@ from tinytorch.ops.comparison import (
     logical_xor, lt, ne, ne as not_equal, where,
 )
 from tinytorch.ops.composed import (
-    addcdiv, addcmul, cdist, cumprod, hstack, index_copy, tril_indices, triu_indices, vstack,
+    addcdiv, addcmul, cartesian_prod, cdist, cumprod, hstack, index_copy, std_mean, tril_indices,
+    triu_indices, var_mean, vstack,
 )
 from tinytorch.ops.conversion import clone, contiguous_format, preserve_format
 from tinytorch.ops.creation import (
@@ -76,6 +77,7 @@ from tinytorch.ops.joining import (
 from tinytorch.ops.legacy import (
     BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor,
 )
+from tinytorch.ops.lookup import bucketize, searchsorted
 from tinytorch.ops.matmul import addmm, bmm, dot, outer as ger, matmul, mm, mv, outer, dot as vdot
 from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
 from tinytorch.ops.multinomial import multinomial

@@ -3,6 +3,8 @@
 import importlib
 from typing import Any
 
+from tinytorch.nn.module import Module
+
 
 def __getattr__(name: str) -> Any:
     """tinytorch.compile and tinytorch.compiler: most programs do without a compiler.
@@ -15,3 +17,25 @@ def __getattr__(name: str) -> Any:
     if name == "compiler":
         return importlib.import_module("tinytorch.compiler")
     return importlib.import_module("tinytorch.compiler.api").compile
+
+
+def compile_module(module: Module, *args: Any, **kwargs: Any) -> None:
+    """Module.compile: compiles the forward of a module, which stays the same object.
+
+    The arguments are those of tinytorch.compile. Hooks run before and after the compiled code. A
+    copy of the module, also one in a file, is not compiled.
+    """
+    forward = module.forward
+    if hasattr(forward, "compiled"):  # a second time: with other options
+        forward = forward.__wrapped__
+    vars(module)["forward"] = __getattr__("compile")(forward, *args, **kwargs)
+
+
+def state_of_module(module: Module) -> dict[str, Any]:
+    """Module.__getstate__: what a copy of a module gets; of a compiled forward it gets nothing."""
+    compiled = hasattr(vars(module).get("forward"), "compiled")
+    return {n: x for n, x in vars(module).items() if not (compiled and n == "forward")}
+
+
+Module.compile = compile_module
+Module.__getstate__ = state_of_module

@@ -7,6 +7,7 @@ import difflib
 
 from .curriculum import Curriculum, Step
 from .names import heir, with_renames
+from .source import statements_in
 
 
 def added_lines(curriculum: Curriculum, step: Step) -> dict[int, str]:
@@ -94,12 +95,12 @@ def added_statements(curriculum: Curriculum, step: Step) -> list[range]:
 def _nodes(node):
     """All statements that run, without what stands below `if TYPE_CHECKING:`, and without an
     import that has a fallback where a package is missing: a machine runs one half of it."""
-    for child in ast.iter_child_nodes(node):
+    for child in statements_in(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         if isinstance(child, ast.Try) and _only_imports(child):
             continue
-        if isinstance(child, ast.stmt) and not _does_nothing(child, node):
+        if not _does_nothing(child, node):
             yield child
         yield from _nodes(child)
 
@@ -115,9 +116,9 @@ def _does_nothing(node, parent):
         case ast.AnnAssign(value=None):
             return True
         case ast.Raise(exc=ast.Name(id="NotImplementedError")):
-            others = [each for each in parent.body if each is not node]
-            in_function = isinstance(parent, ast.FunctionDef)
-            return in_function and all(isinstance(each, ast.Expr) for each in others)
+            if isinstance(parent, ast.FunctionDef):
+                others = [each for each in parent.body if each is not node]
+                return all(isinstance(each, ast.Expr) for each in others)
     return False
 
 

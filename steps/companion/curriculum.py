@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from .lookup import find
@@ -115,8 +116,11 @@ class Curriculum:
 
     def before(self, step: Step) -> Step | None:
         """The step that a step is compared with: the nearest one below it."""
-        below = [each for each in self.steps if each.number < step.number]
-        return below[-1] if below else None
+        return self._before.get(step.number)
+
+    @cached_property
+    def _before(self) -> dict[Number, Step]:
+        return {step.number: below for below, step in pairwise(self.steps)}
 
     def builders(self, module: Module) -> list[Step]:
         """The steps that build a module, as far as they exist."""
@@ -132,9 +136,8 @@ class Curriculum:
         """
         before = self.before(step)
         former = before and before.number
-        for module in sorted(self.modules, key=lambda m: former not in m.builders):
-            if module.finished >= step.number:
-                continue
+        finished = [module for module in self.modules if module.finished < step.number]
+        for module in sorted(finished, key=lambda module: former not in module.builders):
             holders = [module] if module.path.exists() else self.builders(module)
             if any(find(each, name) for each in holders):
                 return module
@@ -157,13 +160,13 @@ class Curriculum:
 
         It is the last one that holds the definition and builds the same module.
         """
-        numbers = {n for module in self.built_by(step) for n in module.builders}
         before = self.before(step)
-        for each in reversed(self.steps):
-            if before is None or each.number >= before.number:
-                continue
-            if each.number in numbers and (found := find(each, name)) and not found.owner:
-                return each
+        numbers = {n for module in self.built_by(step) for n in module.builders}
+        for number in sorted(numbers & self.by_number.keys(), reverse=True):
+            if before is not None and number < before.number:
+                found = find(self.by_number[number], name)
+                if found and not found.owner:
+                    return self.by_number[number]
         return None
 
     def package_files(self) -> list[Path]:

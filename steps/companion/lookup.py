@@ -62,6 +62,8 @@ def extent(text: str, name: str) -> tuple[int, int]:
     They may hold more than the definition: the class of a member, or all lines from the first to
     the last that could be meant.
     """
+    if re.match(r"\w*", name)[0] not in text:
+        return 0, 0
     demo = _DEMO.search(text)
     stop = demo.start() if demo else len(text)
     starts = [match.start() for match in _header(name).finditer(text, 0, stop)]
@@ -108,8 +110,10 @@ def _text(each):
     """The text of a file; empty where it cannot be read."""
     if "source" in vars(each):
         return each.source.text
-    try:
-        return each.path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        vars(each)["fault"] = fault_of(each)
-        return ""
+    if "text" not in vars(each):
+        try:
+            vars(each)["text"] = each.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            vars(each)["fault"] = fault_of(each)
+            return ""
+    return vars(each)["text"]

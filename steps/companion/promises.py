@@ -31,9 +31,7 @@ The rules:
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import io
 import json
 import os
 import re
@@ -41,14 +39,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import tokenize
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .curriculum import Step
 from .matching import matches
-from .source import Source, SourceError
+from .source import Source, SourceError, statements, tokens_of
 
 TIMEOUT = 60  # seconds after which a step is stopped
 LIMIT = 10.0  # seconds that a step may take, by the clock and by the processor
@@ -116,21 +113,20 @@ class PromiseError(Exception):
 
 def promises_of(source: Source) -> list[Promise]:
     """The promises of a step, in order of lines."""
-    statements = _simple_statements(source)
+    spans = _spans(source)
     found: dict[tuple[int, int], Promise] = {}
     previous = None  # the statement and the line of the promise before
-    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
-        if token.type != tokenize.COMMENT or not _MARK.match(token.string):
+    for line, column, comment in tokens_of(source.text).comments:
+        if not _MARK.match(comment):
             continue
-        line = token.start[0]
-        text = _MARK.sub("", token.string, count=1).strip()
-        if not token.line[: token.start[1]].strip():  # the comment has the line to itself
+        text = _MARK.sub("", comment, count=1).strip()
+        if not source.lines[line - 1][:column].strip():  # the comment has the line to itself
             if previous and previous[1] == line - 1:
                 span = previous[0]
             else:
-                span = next((each for each in statements if each[1] == line - 1), None)
+                span = next((each for each in spans if each[1] == line - 1), None)
         else:
-            span = innermost(statements, line)
+            span = innermost(spans, line)
         if span is None:
             raise PromiseError(
                 f"line {line}: no statement for this promise stands beside or above it"
@@ -270,12 +266,10 @@ def one_thread() -> dict[str, str]:
     return os.environ | dict.fromkeys(names, "1") | {"PYTHONIOENCODING": "utf-8"}
 
 
-def _simple_statements(source: Source) -> list[tuple[int, int]]:
+def _spans(source: Source) -> list[tuple[int, int]]:
     """First and last line of each statement; of a compound one, the header only."""
     found = []
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.stmt):
-            continue
+    for node in statements(source.tree):
         last = node.end_lineno
         if body := getattr(node, "body", None):
             last = max(node.lineno, body[0].lineno - 1)

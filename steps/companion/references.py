@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import tokenize
 from pathlib import Path
 
 from .complaint import Complaint
 from .curriculum import Curriculum, Step
 from .number import Number
-from .source import Source
+from .source import Source, tokens_of
 
 ITEM = r"\d{2,}[a-z]?(?![\w%]|\.\d)"
 BETWEEN = r"(?:, and |, | and | or | to | through |-|–)"
@@ -24,11 +22,11 @@ DOCUMENTS = ("README.md", "CONTRIBUTING.md", "Makefile", "benchmarks/README.md")
 def prose(text: str) -> str:
     """The comments and the strings of several lines of a program, each at its line."""
     lines = [""] * (text.count("\n") + 1)
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        words = token.type == tokenize.COMMENT and not token.string.startswith("# ->")
-        if words or token.type == tokenize.STRING and "\n" in token.string:
-            for offset, line in enumerate(token.string.splitlines()):
-                lines[token.start[0] - 1 + offset] = line.removeprefix("#")
+    tokens = tokens_of(text)
+    comments = [(n, each) for n, _, each in tokens.comments if not each.startswith("# ->")]
+    for first, words in sorted(comments + tokens.long_strings):
+        for number, line in enumerate(words.splitlines(), first):
+            lines[number - 1] = line.removeprefix("#")
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ import ast
 import io
 import tokenize
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 
@@ -39,6 +39,30 @@ class Import:
     line: int
     in_function: bool
     type_checking: bool
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What only a tokenizer can tell of a text: where code ends, and what is comment or string."""
+
+    ends: dict[int, int | None]  # for each line with code, the column where it ends; None: all code
+    comments: list[tuple[int, int, str]]  # line, column, text
+    long_strings: list[tuple[int, str]]  # the first line and the text of those of several lines
+
+
+@lru_cache(maxsize=2048)  # all steps: a tokenizer is slow, and several checks ask
+def tokens_of(text: str) -> Tokens:
+    """One pass of the tokenizer over a text."""
+    found = Tokens({}, [], [])
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        (first, column), (last, end) = token.start, token.end
+        if token.type == tokenize.COMMENT:
+            found.comments.append((first, column, token.string))
+        elif token.type == tokenize.STRING and first != last:
+            found.long_strings.append((first, token.string))
+        if token.type not in _NO_CODE and token.string.strip():
+            found.ends.update(dict.fromkeys(range(first, last)) | {last: end})
+    return found
 
 
 class Source:
@@ -147,19 +171,12 @@ class Source:
     def code(self) -> dict[int, str]:
         """The lines that hold code, by number, without comments. Docstrings do not count."""
         strings = set()
-        for node in ast.walk(self.tree):
+        for node in statements(self.tree):
             if _is_string(node):
                 strings.update(range(node.lineno, node.end_lineno + 1))
-        found: dict[int, str] = {}
-        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
-            if token.type in _NO_CODE or not token.string.strip():
-                continue
-            for number in range(token.start[0], token.end[0] + 1):
-                if number in strings:
-                    continue
-                end = token.end[1] if number == token.end[0] else None
-                found[number] = self.lines[number - 1][:end].rstrip()
-        return dict(sorted(found.items()))
+        ends = tokens_of(self.text).ends
+        numbers = sorted(ends.keys() - strings)
+        return {number: self.lines[number - 1][: ends[number]].rstrip() for number in numbers}
 
     @cached_property
     def framework_code(self) -> dict[int, str]:
@@ -199,7 +216,7 @@ class Source:
         return first
 
     def _collect_imports(self, node, found, in_function, type_checking):
-        for child in ast.iter_child_nodes(node):
+        for child in statements_in(node):
             if isinstance(child, ast.Import):
                 for alias in child.names:
                     found.append(Import(alias.name, (), child.lineno, in_function, type_checking))
@@ -211,11 +228,30 @@ class Source:
                 names = tuple(alias.name for alias in child.names)
                 found.append(Import(module, names, child.lineno, in_function, type_checking))
             else:
-                is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+                is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
                 is_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
                 self._collect_imports(
                     child, found, in_function or is_function, type_checking or is_types
                 )
+
+
+def statements_in(node: ast.AST):
+    """The statements directly in a node, those of its `except` and `case` clauses included.
+
+    Nothing else is looked at: an expression holds no statement.
+    """
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        elif isinstance(child, (ast.excepthandler, ast.match_case)):
+            yield from statements_in(child)
+
+
+def statements(node: ast.AST):
+    """All statements in a node, each before those that it holds."""
+    for child in statements_in(node):
+        yield child
+        yield from statements(child)
 
 
 _NO_CODE = {

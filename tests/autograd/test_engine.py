@@ -604,3 +604,16 @@ def test_a_hook_may_move_its_leaf_while_backward_goes_on(device):
     y.sum().backward()
     assert max(alive) == 1 and len(alive) == 4
     assert all(w.tolist() == [0.5, 2.0 - 0.5 * 8] for w in weights)
+
+
+def test_a_leaf_that_was_frozen_after_forward_gets_no_gradient(device):
+    w = tinytorch.ones(2, device=device, requires_grad=True)
+    v = tinytorch.ones(2, device=device, requires_grad=True)
+    seen = []
+    w.register_hook(seen.append)
+    w.register_post_accumulate_grad_hook(lambda w: seen.append("after"))
+    y = (w * v).sum()
+    w.requires_grad_(False)
+    y.backward()
+    assert w.grad is None and v.grad.tolist() == [1.0, 1.0]
+    assert len(seen) == 2 and seen[1] == "after"

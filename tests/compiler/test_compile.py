@@ -1,9 +1,11 @@
 """compile() against eager: values, gradients, state, random numbers, guards and breaks."""
 
 import copy
+import io
 import pickle
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -181,7 +183,7 @@ def test_random_numbers_are_those_of_eager():
 
 
 def test_too_many_graphs_end_in_eager():
-    compiled = compile(lambda x, n: x + n)
+    compiled = compile(lambda x, n: x + n, dynamic=False)
     for n in range(12):
         assert compiled(tinytorch.ones(1), n).item() == 1 + n
     assert compiled.compiled.count == 8 and "8 times" in compiled.compiled.log[-1]
@@ -250,3 +252,195 @@ def test_no_generator_of_a_trace_is_left():
     with tinytorch.random.fork_rng():
         tinytorch.manual_seed(3)
     assert {device.type for device in Generator.default} <= {"cpu", "strict", "cuda"}
+
+
+class Broken(nn.Module):
+    """A network whose forward needs a value in its middle."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = self.block()
+        self.others = nn.ModuleList([self.block(), self.block()])
+        self.last = nn.Linear(6, 2)
+
+    def block(self):
+        return nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.GELU(), nn.Dropout(0.1))
+
+    def forward(self, x):
+        x = self.first(x)
+        if x.abs().max().item() > 2:
+            x = x / 2
+        for block in self.others:
+            x = x + block(x)
+        return self.last(x)
+
+
+def gradients_of(call, module):
+    module.zero_grad()
+    tinytorch.manual_seed(5)
+    y = call(tinytorch.arange(24.0).reshape(4, 6))
+    y.square().sum().backward()
+    return [y.detach(), *(parameter.grad for parameter in module.parameters())]
+
+
+def test_the_parts_of_a_network_that_breaks_are_compiled():
+    model = Broken()
+    compiled = compile(model)
+    expected = gradients_of(model, model)
+    for _ in range(2):
+        for a, b in zip(gradients_of(compiled, model), expected, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5)
+    assert compiled.compiled.count == 0
+    parts = compiled.compiled.parts
+    assert list(parts) == [model.first, *model.others] and {p.count for p in parts.values()} == {1}
+    assert not any("forward" in vars(module) for module in model.modules())
+    explanation = tinytorch.compiler.explain(compiled)(tinytorch.ones(4, 6))
+    assert [name for name, _ in explanation.parts] == ["Sequential"] * 3
+    assert str(explanation).count("compiled instead: Sequential") == 3
+    with pytest.raises(Unsupported, match="test_compile.py:"):
+        compile(model, fullgraph=True)(tinytorch.ones(4, 6))
+
+
+def test_the_parts_of_a_training_step_are_compiled_and_removed_after_an_error():
+    model = Broken()
+
+    def step(x, fail=False):
+        y = model(x).sum()
+        if fail:
+            raise KeyError("a fault of the program")
+        return y.item()
+
+    compiled, x = compile(step), tinytorch.ones(4, 6)
+    model.eval()
+    assert abs(compiled(x) - step(x)) < 1e-5
+    (part,) = compiled.compiled.parts.values()
+    assert part.count == 0 and [p.count for p in part.parts.values()] == [1, 1, 1]
+    with pytest.raises(KeyError, match="a fault"):
+        compiled(x, True)
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_threads_in_the_parts_of_one_function():
+    model = Broken().eval()
+    compiled, x = compile(model), tinytorch.arange(24.0).reshape(4, 6)
+    expected, found = model(x).tolist(), []
+    threads = [
+        threading.Thread(target=lambda: found.extend(compiled(x).tolist() for _ in range(20)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 80
+    for each in found:
+        np.testing.assert_allclose(each, expected, rtol=1e-4, atol=1e-5)
+    assert {part.count for part in compiled.compiled.parts.values()} == {1}
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_a_module_that_is_compiled_in_place():
+    model, calls = Net().eval(), []
+    keys, x = list(model.state_dict()), tinytorch.randn(4, 5)
+    expected = model(x)
+    assert model.compile(fullgraph=True) is None
+    model.register_forward_hook(lambda module, args, output: calls.append(output.shape))
+    np.testing.assert_allclose(model(x).detach(), expected.detach(), rtol=1e-5, atol=1e-6)
+    assert model.forward.compiled.count == 1 and calls == [(4, 3)]
+    assert list(model.state_dict()) == keys
+    file = io.BytesIO()
+    tinytorch.save(model.state_dict(), file)
+    copies = copy.deepcopy(model), pickle.loads(pickle.dumps(Scaled().compiled()))
+    assert not any("forward" in vars(each) for each in copies)
+    with tinytorch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    np.testing.assert_allclose(copies[0](x).detach(), expected.detach(), rtol=1e-5, atol=1e-6)
+    assert not model(x).any()
+    model.compile(backend="eager")
+    assert model.forward.compiled.backend == "eager" and model.forward.compiled.count == 0
+    assert not model(x).any()
+
+
+class Scaled(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+
+    def compiled(self):
+        self.compile()
+        self(tinytorch.ones(1, 2))
+        return self
+
+
+def test_a_module_compiled_in_place_trains_as_in_eager():
+    model = Net()
+    twin = copy.deepcopy(model)
+    twin.compile(fullgraph=True)
+    np.testing.assert_allclose(train(twin, twin), train(model, model), rtol=1e-5)
+
+
+def test_sizes_that_vary():
+    def double(x):
+        return x * 2
+
+    compiled, fixed = compile(double), compile(double, dynamic=False)
+    for size in range(1, 7):
+        for function in (compiled, fixed):
+            assert function(tinytorch.ones(size)).tolist() == [2.0] * size
+    assert compiled.compiled.count == 2 and fixed.compiled.count == 6
+    for _ in range(2):
+        compiled(tinytorch.ones(6))
+    assert compiled.compiled.count == 3  # this size has come back
+    assert compiled(tinytorch.ones(6)).tolist() == [2.0] * 6
+    compiled(tinytorch.ones(6, dtype=tinytorch.float64))  # another kind of call
+    assert compiled.compiled.count == 4
+
+
+def test_breaks_count_for_the_limit_and_a_search_in_vain_is_seldom():
+    traces = []
+
+    def f(x):
+        traces.append(tinytorch.compiler.is_compiling())
+        return x * x.sum().item()
+
+    compiled = compile(f, dynamic=False)
+    for size in range(1, 60):
+        assert compiled(tinytorch.ones(size)).tolist() == [float(size)] * size
+    assert len(compiled.compiled.breaks) == 8
+    good = compile(lambda x: x + 1, dynamic=False)
+    for size in range(1, 60):
+        assert good(tinytorch.ones(size)).tolist() == [2.0] * size
+    for _ in range(20):  # within so many calls, one finds the graph that is there
+        good(tinytorch.ones(3))
+    assert good.compiled.misses == 0 and good.compiled.count == 8
+
+
+def test_other_functions_run_while_code_is_generated():
+    started, finish = threading.Event(), threading.Event()
+
+    def slow(graph, examples):
+        started.set()
+        assert finish.wait(30)
+        return lambda arrays: graph.run(np, arrays)
+
+    waiting, other = compile(lambda x: x + 1, backend=slow), compile(lambda x: x * 2)
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(waiting(tinytorch.ones(2)).tolist()))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    assert started.wait(30)
+    assert other(tinytorch.ones(1)).item() == 2 and not results
+    finish.set()
+    for thread in threads:
+        thread.join(30)
+    assert results == [[2.0, 2.0]] * 3 and waiting.compiled.count == 1
+
+
+def test_modes_are_accepted():
+    for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
+        layer = nn.Linear(2, 2)
+        x = tinytorch.ones(1, 2)
+        np.testing.assert_allclose(compile(layer, mode=mode)(x).detach(), layer(x).detach(), 1e-5)

@@ -181,7 +181,7 @@ def test_a_graph_stays_in_use_after_the_limit():
         model.n = n
         assert compiled(tinytorch.ones(1)).item() == 1 + n
     assert compiled.compiled.count == 8 and not compiled.compiled.breaks
-    assert compiled.compiled.log[-1] == "compiled 8 times: other calls run in eager"
+    assert compiled.compiled.log[-1] == "traced 8 times: other calls run in eager"
 
 
 def test_checks_that_fail_now_and_then_do_not_end_a_graph():
@@ -258,3 +258,77 @@ def test_a_failed_trace_leaves_nothing_behind():
                 except RuntimeError:
                     assert name == "wrong"
             assert state(eager) == state(compiled)
+
+
+class Counter(nn.Module):
+    total = 0
+
+    def forward(self, x):
+        Counter.total += 1
+        Counter.last = x.shape[0]
+        return x if x.sum() > 0 else -x
+
+
+def test_attributes_of_a_class_are_put_back():
+    compiled = compile(Counter())
+    for calls in (1, 2):
+        compiled(tinytorch.ones(3))
+        assert Counter.total == calls and Counter.last == 3
+    del Counter.last
+    Counter.total = 0
+
+
+STORED = 0
+
+
+def test_what_is_only_set_is_an_effect():
+    class Options:
+        last = 0
+
+    def f(x):
+        global STORED
+        STORED = Options.last = x.shape[0]
+        return x * 2
+
+    global STORED
+    compiled = compile(f)
+    for _ in range(2):
+        STORED = Options.last = 0
+        compiled(tinytorch.ones(3))
+        assert STORED == Options.last == 3
+
+
+def test_a_compiled_function_inside_another_one_is_no_reason_to_compile_anew():
+    inner = compile(lambda x: x + 1)
+    outer, x = compile(lambda x: inner(x) * 2, fullgraph=True), tinytorch.ones(2)
+    for size in (2, 3):
+        inner(tinytorch.ones(size))
+        assert outer(x).tolist() == [4.0, 4.0]
+    assert outer.compiled.count == 1
+
+
+def test_large_arrays():
+    table = np.arange(300_000.0)
+    view = table[:]
+    view.flags.writeable = False  # the memory can still change
+
+    def f(x, values):
+        return x * float(values[1])
+
+    for values in (table, view):
+        compiled = compile(functools.partial(f, values=values))
+        assert compiled(tinytorch.ones(1)).item() == table[1]
+        assert "make it a tensor, or read-only" in compiled.compiled.log[0]
+    table[1] = 5
+    table.flags.writeable = False
+    for values in (table, table[:], np.frombuffer(table.tobytes())):
+        compiled = compile(functools.partial(f, values=values), fullgraph=True)
+        assert compiled(tinytorch.ones(1)).item() == 5 and compiled.compiled.count == 1
+
+
+def test_a_large_array_of_a_network_leaves_its_parts_compiled():
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.ReLU())
+    model.data = np.zeros(300_000)
+    compiled = compile(model)
+    compiled(tinytorch.ones(1, 2))
+    assert [part.count for part in compiled.compiled.parts.values()] == [1]

@@ -59,6 +59,33 @@ def test_first_numbers_of_a_layer():
     assert nn.Linear(2, 3, dtype=tinytorch.float64, device="cpu").weight.dtype is tinytorch.float64
 
 
+@pytest.mark.parametrize("shape", [(), (0, 3), (70_000,), (3, 50, 500)])
+def test_gelu_in_chunks(device, shape):
+    x = np.random.default_rng(0).normal(0, 4, shape).astype(np.float32)
+    exact = np.vectorize(lambda v: v * math.erfc(-v / math.sqrt(2)) / 2, otypes=[float])(x)
+    density = np.exp(-(x.astype(float) ** 2) / 2) / math.sqrt(2 * math.pi)
+    slope = np.vectorize(lambda v: math.erfc(-v / math.sqrt(2)) / 2, otypes=[float])(x)
+    slope += x * density
+    given = tensor(x, device=device, requires_grad=True)
+    if len(shape) == 3:  # not contiguous
+        given = tensor(x.T.copy(), device=device, requires_grad=True).T
+    y = F.gelu(given)
+    np.testing.assert_allclose(y.numpy(force=True), exact, rtol=3e-6, atol=1e-6)
+    (g,) = tinytorch.autograd.grad(y.sum(), given)
+    np.testing.assert_allclose(g.numpy(force=True), slope, rtol=3e-6, atol=1e-6)
+
+
+def test_gelu_of_extremes():
+    x = np.array([-np.inf, -3e38, -100, -1e-40, -0.0, 1e-40, 100, 3e38, np.inf, np.nan], "f4")
+    got = F.gelu(tensor(x)).numpy()
+    assert np.isnan(got[[0, -1]]).all() and (got[1:3] == 0).all()  # -inf * 0, as in PyTorch
+    np.testing.assert_array_equal(got[6:9], x[6:9])
+    np.testing.assert_allclose(got[3:6], x[3:6] / 2, atol=2e-45)
+    some = tensor(x[1:-2], requires_grad=True)
+    F.gelu(some).sum().backward()
+    np.testing.assert_allclose(some.grad.numpy(), [0, 0, 0.5, 0.5, 0.5, 1, 1], atol=1e-6)
+
+
 CURVES = {
     "relu": lambda x: F.relu(x),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),

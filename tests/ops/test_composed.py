@@ -24,6 +24,18 @@ CASES = {
         lambda x, y: tinytorch.vstack((tinytorch.hstack((x, y)), tinytorch.hstack((y, x)))),
         np.vstack((np.hstack((X, Y)), np.hstack((Y, X)))),
     ),
+    "var_mean": (
+        lambda x, y: tinytorch.hstack(tinytorch.var_mean(x, 1)),
+        np.hstack((X.var(1, ddof=1), X.mean(1))),
+    ),
+    "std_mean": (
+        lambda x, y: tinytorch.hstack(tinytorch.std_mean(x, (0, 1), False)),
+        np.array([X.std(), X.mean()]),
+    ),
+    "cartesian_prod": (
+        lambda x, y: tinytorch.cartesian_prod(x[0], y[1]),
+        np.array([[a, b] for a in X[0] for b in Y[1]]),
+    ),
     "hardswish": (lambda x, y: F.hardswish(x * 3), 3 * X * np.clip(3 * X + 3, 0, 6) / 6),
     "hardsigmoid": (lambda x, y: F.hardsigmoid(x * 3), np.clip(X / 2 + 0.5, 0, 1)),
     "threshold": (lambda x, y: F.threshold(x, 0.1, -2.0), np.where(X > 0.1, X, -2)),

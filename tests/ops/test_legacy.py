@@ -1,5 +1,7 @@
 """What older programs write."""
 
+import pytest
+
 import tinytorch
 from tinytorch.autograd import Variable
 
@@ -24,6 +26,13 @@ def test_type_casts():
     assert x.type(tinytorch.float64).dtype is tinytorch.float64
     for long in (tinytorch.int64, tinytorch.LongTensor):
         assert x.type(long).dtype is tinytorch.int64
+    assert (x > 0).type(tinytorch.Tensor).tolist() == [1.0, 1.0]
+    for dtype in (tinytorch.float16, tinytorch.int64, tinytorch.uint8, tinytorch.bool):
+        named = x.type(x.to(dtype).type())
+        assert named.dtype is dtype
+    for wrong in ("FloatTensor", "torch.ComplexTensor", "float32"):
+        with pytest.raises(ValueError, match=f"invalid type: '{wrong}'"):
+            x.type(wrong)
 
 
 def test_variable_is_a_leaf_on_the_same_memory():

@@ -110,3 +110,23 @@ def test_topk_of_long_rows_sorts_only_what_it_returns(largest, device):
     few = tt.tensor([2.0] * 4 + [1.0] * 1020 + [3.0], device=device).topk(5)
     first, *others = few.indices.tolist()  # equal ones may come in any order, as in PyTorch
     assert first == 1024 and sorted(others) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8, 33])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searchsorted_and_bucketize_are_those_of_numpy(n, side, device):
+    rng = np.random.default_rng(n)
+    rows, x = np.sort(rng.integers(0, 9, (3, n)), 1), rng.integers(-1, 10, (3, 11))
+    x = np.where(x == 5, np.nan, x)
+    expected = [np.searchsorted(row, each, side) for row, each in zip(rows, x, strict=True)]
+    ours = tt.tensor(rows, device=device).double(), tt.tensor(x, device=device)
+    found = tt.searchsorted(*ours, side=side)
+    assert found.dtype is tt.int64 and found.tolist() == np.array(expected).tolist()
+    found = tt.bucketize(ours[1], ours[0][1], right=side == "right", out_int32=True)
+    assert found.dtype is tt.int32
+    assert found.tolist() == np.searchsorted(rows[1], x, side).tolist()
+    order = rng.permutation(n)
+    mixed = tt.tensor(rows[2][order], device=device)
+    back = tt.tensor(np.argsort(order), device=device)
+    found = tt.searchsorted(mixed, 4, sorter=back, side=side)
+    assert found.item() == np.searchsorted(rows[2], 4, side)

@@ -236,7 +236,9 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
     if leaf._hooks:
         grad = run_hooks(leaf._hooks, grad, leaf.device)
     with accumulating:  # two threads that add to one gradient would lose an addition
-        if isinstance(grad, Tensor):
+        if not leaf.requires_grad:
+            pass  # frozen since the graph was recorded
+        elif isinstance(grad, Tensor):
             leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
         elif leaf._grad is not None:
             if sys.getrefcount(leaf._grad.array) > 2:  # not only its tensor: a graph may have it

@@ -61,11 +61,15 @@ def compile(
         model: a function, a Module, or the `step` of an optimizer.
         fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
             without it the function then runs as it is.
-        dynamic: has no effect: each shape has a graph of its own.
+        dynamic: each size, and each Python number among the arguments, has a graph of its own: no
+            graph is for all sizes. None or True: after two that differ only in sizes or numbers, a
+            call with others runs in eager, and is compiled when it comes for the third time.
+            False: it is compiled at once. In either case there are at most 8 graphs.
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default"; "reduce-overhead" uses CUDA graphs; "max-autotune" is the default here.
+        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: there
+            are no CUDA graphs, and nothing is tuned by measuring.
         options: has no effect.
         disable: return the model as it is.
     Raises:
@@ -83,7 +87,7 @@ def compile(
         raise RuntimeError(f"Unrecognized mode={mode!r}, should be one of: {', '.join(MODES)}")
     if disable:
         return model
-    chosen = dict(backend=backend, mode=mode, fullgraph=fullgraph)
+    chosen = dict(backend=backend, fullgraph=fullgraph, dynamic=dynamic)
     if isinstance(model, Module):
         return OptimizedModule(model, **chosen)
     if isinstance(getattr(model, "__self__", None), Optimizer) and model.__name__ == "step":
@@ -120,6 +124,6 @@ def is_compiling() -> bool:
 def reset() -> None:
     """Forgets all graphs, so that each function is traced anew."""
     for compiled in list(all_compiled):
-        compiled.entries.clear()
-        compiled.breaks.clear()
-        compiled.count, compiled.full = 0, False
+        for known in (compiled.entries, compiled.breaks, compiled.kinds, compiled.seldom):
+            known.clear()
+        compiled.count, compiled.misses, compiled.full = 0, 0, False

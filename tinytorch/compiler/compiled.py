@@ -3,10 +3,12 @@
 import functools
 import os
 import sys
+import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Collection
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +19,24 @@ from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Break, capture, tracing_lock
 from tinytorch.compiler.entry import Entry
 from tinytorch.compiler.graph import CheckFailed, Graph, Node
-from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
+from tinytorch.compiler.guards import (
+    Watch,
+    call_key,
+    describe_modes,
+    is_library,
+    no_effects,
+    objects_in,
+)
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.state import state
+from tinytorch.nn.module import Module
 
-RECOMPILE_LIMIT = 8  # graphs for one function; after that it runs in eager
+RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
+VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
+PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
 
@@ -60,7 +72,7 @@ def generate(
         return backend(graph, [example_of(node) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
@@ -71,7 +83,34 @@ def generate(
     return compile_graph(graph, "numpy", device.xp, shared)
 
 
-@dataclass(eq=False)
+def without_numbers(key: Any) -> Any:
+    """The key of a call without its sizes, numbers and ids: calls that differ only in these have
+    the same."""
+    if isinstance(key, tuple):
+        return tuple(map(without_numbers, key))
+    return None if type(key) in (int, float) else key
+
+
+def parts_of(found: Iterable, whole: Any) -> list[Module]:
+    """The modules to compile where a function cannot be: the outermost of those that were found
+    and of those in `whole`, a module which is the function itself.
+
+    A layer of the package is left out: it is few operations, and a compiled call costs some, too.
+    """
+    found = [*found, *(whole.modules() if isinstance(whole, Module) else ())]
+    modules = [x for x in found if isinstance(x, Module) and x is not whole]
+    inside = {x for module in modules for x in module.modules() if x is not module}
+    queue, parts = [x for x in dict.fromkeys(modules) if x not in inside], []
+    for module in queue:
+        children = list(module.children())
+        if type(module).forward is Module.forward:  # a list of modules
+            queue += children
+        elif children or not is_library(type(module)):
+            parts.append(module)
+    return parts
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)  # slots: a Watch does not look inside
 class Compiled:
     """What stands for a function: its graphs, for each kind of arguments.
 
@@ -79,18 +118,30 @@ class Compiled:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
+        parts: the modules that are compiled instead when it does, and what stands for each.
         log: what has happened, in words.
+        kinds: keys without numbers -> how many calls were traced.
+        seldom: the keys of the last calls that ran in eager because their sizes vary.
+        misses: how many calls in a row had no graph.
+        running: how many threads run the parts.
+        making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
-    mode: str | None = None
     fullgraph: bool = False
+    dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
+    parts: dict[Module, Callable] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    kinds: Counter = field(default_factory=Counter)
+    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
+    running: int = 0
+    making: Any = field(default_factory=threading.RLock)
 
     def __post_init__(self):
         all_compiled.add(self)
@@ -99,14 +150,21 @@ class Compiled:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = None if key in self.breaks else self.entry_for(key, tensors, args, kwargs)
-            if entry is not None:
-                sources = entry.sources(tensors)
-                arrays = [tensor.array for tensor in sources]
+            entry, reason = self.known(key, tensors)
+        if entry is None and self.may_trace(key, reason):
+            entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
-            return self.function(*args, **kwargs)
+            self.misses += 1
+            return self.in_eager(args, kwargs)
+        self.misses = 0
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
         stream = None if entry.generator is None else entry.generator.get_state()
         try:
             result = entry.run((self.function, args, kwargs), sources, arrays)
@@ -117,7 +175,7 @@ class Compiled:
                 self.refuse(key, f"{error}, {entry.failures} times")
             if stream is not None:
                 entry.generator.set_state(stream)
-            return self.function(*args, **kwargs)
+            return self.in_eager(args, kwargs)
         entry.failures = 0
         return result
 
@@ -126,26 +184,49 @@ class Compiled:
         self.log.append(text)
         show(what, f"{getattr(self.function, '__name__', type(self.function).__name__)}: {text}")
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
-        """The graph for a call, made where there is none yet; None where it has to run in eager."""
-        reasons = []
-        for entry in self.entries.get(key, ()):
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
+        for entry in () if key in self.breaks else self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
-                return entry
-            reasons.append(reason)
-        if self.count >= RECOMPILE_LIMIT:  # the graphs that are there stay in use
-            if not self.full:
-                self.note("graph_breaks", f"compiled {self.count} times: other calls run in eager")
+                return entry, None
+        return None, reason
+
+    def may_trace(self, key: tuple, reason: str | None) -> bool:
+        """Whether to make a graph for a call that has none."""
+        if key in self.breaks or self.full:
+            return False
+        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+            self.note("graph_breaks", f"traced {count} times: other calls run in eager")
             self.full = True
-            return None
-        if reasons:
-            self.note("recompiles", f"compiled anew: {reasons[-1]}")
+            return False
+        if self.dynamic is False or reason or self.kinds[without_numbers(key)] < VARYING:
+            return True
+        self.seldom.append(key)
+        return self.seldom.count(key) >= OFTEN
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
+        with self.making:
+            with tracing_lock:  # another thread may have made it by now
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
+        return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note("recompiles", f"compiled anew: {reason}")
+        self.kinds[without_numbers(key)] += 1
+        found: list = []
         try:
-            entry = self.compiled(tensors, args, kwargs)
+            entry = self.compiled(*call, found)
         except Break as reason:
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
+            self.compile_parts(found)
             return self.refuse(key, str(reason))
         except Exception as error:  # in eager, the program's own error is raised where it belongs
             if self.fullgraph:
@@ -160,9 +241,33 @@ class Compiled:
         self.note("graph_breaks", f"runs in eager: {reason}")
         self.breaks[key] = reason
 
-    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """Traces the function, and generates code for it."""
-        start, watch = time.perf_counter(), Watch((self.function, *objects_in((args, kwargs))))
+    def compile_parts(self, found: list) -> None:
+        """Notes which of the modules that were found are compiled when the function is not."""
+        for module in parts_of(found, getattr(self.function, "__self__", self.function)):
+            if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
+                self.parts[module] = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+
+    def in_eager(self, args: tuple, kwargs: dict) -> Any:
+        """Runs the function as it is, with its parts compiled."""
+        if not self.parts:
+            return self.function(*args, **kwargs)
+        with tracing_lock:
+            self.running += 1
+            for module, part in self.parts.items():
+                vars(module).setdefault("forward", part)  # hides the method of the class
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            with tracing_lock:
+                self.running -= 1
+                for module, part in () if self.running else self.parts.items():
+                    if vars(module).get("forward") is part:
+                        del vars(module)["forward"]
+
+    def traced(self, tensors: list, args: tuple, kwargs: dict, found: list) -> tuple:
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         try:
             with no_effects(watch.streams):
@@ -171,6 +276,7 @@ class Compiled:
                 raise Break(f"the function changes a variable of the program: {reason}")
         except BaseException:  # the function is going to run in eager
             watch.restore()
+            found += watch.keep
             raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
@@ -178,12 +284,20 @@ class Compiled:
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        device = known[0].device if known else cpu
+        return captured, watch, places, known[0].device if known else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict, found: list) -> Entry:
+        """Traces the function, and generates code for it. What it sees when the trace fails is
+        added to `found`."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, watch, places, device = self.traced(tensors, args, kwargs, found)
         graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
-            programs = list(pool.map(generate, graphs, backends, devices, (kept, ())))
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         draws = [node.args[0] for node in captured.graph.nodes if node.op == "random"]
         seconds = time.perf_counter() - start
         self.note("recompiles", f"compiled in {seconds:.2f} s: {captured.calls} calls")

@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import dis
 import functools
+import mmap
 import os
 import random
 import sys
@@ -26,9 +27,12 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
-GLOBALS, ATTRIBUTES = ("LOAD_GLOBAL", "LOAD_NAME"), ("LOAD_ATTR", "LOAD_METHOD")
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
 # Methods that are called although no code names them: operators and their like.
 UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
+# What modules have for state_dict() and load_state_dict(): a call does not read it.
+NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
 CLOCKS = {time.time, time.monotonic, time.perf_counter, time.process_time, datetime.datetime.now}
 ONCE = {print, input, os.urandom, *CLOCKS}
@@ -90,6 +94,7 @@ class Watch:
         self.classes: list[type] = []  # of the program
         self.visit(root)
         self.class_attributes()
+        self.before = [(each, dict(vars(each))) for each in self.classes]
 
     def visit(self, value: Any) -> None:
         if isinstance(value, type):
@@ -130,6 +135,8 @@ class Watch:
         if not isinstance(container, tuple):
             self.sizes.append((container, len(container)))
         for key, item in list(items):
+            if key in NOT_FOR_CALLS:
+                continue
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
@@ -200,13 +207,19 @@ class Watch:
             if isinstance(container, list):
                 del container[size:]
             else:
-                for key in container.keys() - known.get(id(container), set()):
+                for key in container.keys() - known.get(id(container), set()) - NOT_FOR_CALLS:
                     del container[key]
         for container, key, value in self.entries:
             if isinstance(container, list):
                 container[key : key + 1] = [value]
             elif isinstance(container, dict) and container.get(key, self) is not value:
                 container[key] = value
+        for each, before in self.before:
+            for name in vars(each).keys() - before.keys():
+                delattr(each, name)
+            for name, value in before.items():
+                if vars(each).get(name, self) is not value:
+                    setattr(each, name, value)
         for cell, value in self.cells:
             cell.cell_contents = value
         for value, how, copy in self.copies:
@@ -264,15 +277,25 @@ def no_effects(found: list) -> Iterator[None]:
         raise Break("the function draws random numbers from outside of the package")
 
 
+def is_constant(value: Any) -> bool:
+    """Whether an array is read-only, and so is the memory that it shows."""
+    while isinstance(value, np.ndarray) and not value.flags.writeable and not value.dtype.hasobject:
+        value = value.base
+    return value is None or isinstance(value, (bytes, mmap.mmap))
+
+
 def how_to_copy(value: Any) -> Callable | None:
     """For an array or collection whose contents may change: the function that copies them.
 
     Raises:
         Break: an array is too large to be compared at each call, or holds objects.
     """
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not is_constant(value):
         if value.nbytes > LARGE or value.dtype.hasobject:
-            raise Break(f"an array of {value.nbytes:,} bytes that the function sees may change")
+            raise Break(
+                f"the function can see an array of {value.nbytes:,} bytes that may change: make it "
+                "a tensor, or read-only (array.flags.writeable = False)"
+            )
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
 

@@ -121,6 +121,7 @@ def chosen(
     return index, counts
 
 
+@checked
 def nll_loss(
     input: Tensor,
     target: Tensor,

@@ -1,22 +1,22 @@
 """Operations that follow from others in a few lines: cumprod, addcmul, cdist, hstack, and so on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
-from tinytorch.ops.creation import arange, zeros
+from tinytorch.ops.creation import arange, meshgrid, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import attach, div, require_tensors
 from tinytorch.ops.gather import index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
-from tinytorch.ops.joining import cat, tensor_list
+from tinytorch.ops.joining import cat, stack, tensor_list
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.norm import norm
-from tinytorch.ops.reduction import reduction
+from tinytorch.ops.reduction import mean, reduction, std, var
 from tinytorch.ops.shape import reshape, unsqueeze
 
 
@@ -132,6 +132,43 @@ def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     """The places [2, n] of the triangle that `triu` keeps in a [row, col] matrix."""
     places = sub(arange(col, **options), unsqueeze(arange(row, **options), 1))
     return nonzero(places >= offset).to(places.dtype).T.contiguous()
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of elements of vectors, one a row: [n * m * ..., k]; of one vector, itself.
+
+    Raises:
+        RuntimeError: a tensor is not a vector.
+    """
+    for x in tensors:
+        if x.array.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.array.shape)}")
+    grids = [reshape(grid, (-1,)) for grid in meshgrid(*tensors, indexing="ij")]
+    return grids[0] if len(grids) == 1 else stack(grids, 1)
+
+
+def moments(
+    function: Callable, x: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> tuple[Tensor, Tensor]:
+    """(function(x), mean(x)) over the same dimensions; var_mean(x, False) gives `unbiased`."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    spread = function(x, dim, unbiased, keepdim, correction=correction)
+    return spread, mean(x, dim, keepdim)
+
+
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> tuple[Tensor, Tensor]:
+    """(var, mean) over `dim`: what a layer that standardises its weights asks for."""
+    return moments(var, input, dim, unbiased, keepdim, correction)
+
+
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> tuple[Tensor, Tensor]:
+    """(std, mean) over `dim`."""
+    return moments(std, input, dim, unbiased, keepdim, correction)
 
 
 def vector_norm(

@@ -174,6 +174,7 @@ ARGUMENTS = {
     "bincount bitwise_not bitwise_not_ one_hot": ("I",),
     "bitwise_and bitwise_or bitwise_xor bitwise_and_ bitwise_or_ bitwise_xor_": ("I", "I"),
     "bmm": ("B", "B"),
+    "bucketize": ("X", "V"),
     "broadcast_shapes": ((2, 2), (2, 1)),
     "broadcast_tensors result_type": ("X", "X"),
     "can_cast promote_types": ("float32", "float32"),
@@ -181,7 +182,7 @@ ARGUMENTS = {
     "conv1d conv_transpose1d": ("C3", "W3"),
     "conv2d conv_transpose2d": ("C4", "W4"),
     "conv3d conv_transpose3d": ("C5", "W5"),
-    "dot vdot outer ger": ("V", "V"),
+    "dot vdot outer ger cartesian_prod": ("V", "V"),
     "einsum": ("ij,jk->ik", "X", "X"),
     "expand broadcast_to sum_to_size repeat reshape view tile": ("X", (2, 2)),
     "flip permute": ("X", (0, 1)),
@@ -204,6 +205,7 @@ ARGUMENTS = {
     "rand_like randn_like": ("X",),
     "randint": (0, 3, (2,)),
     "randint_like random_": ("X", 3),
+    "searchsorted": ("V", "X"),
     "scatter scatter_": ("X", 0, "J", 0.5),
     "scatter_add scatter_add_": ("X", 0, "J", "S"),
     "select": ("X", 0, 1),
@@ -258,7 +260,9 @@ def given(library: object, args: tuple) -> list:
 
 
 def find(library: object, name: str) -> object:
-    return functools.reduce(lambda owner, part: getattr(owner, part, None), name.split("."), library)
+    return functools.reduce(
+        lambda owner, part: getattr(owner, part, None), name.split("."), library
+    )
 
 
 def right_arguments(name: str) -> tuple:

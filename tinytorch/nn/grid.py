@@ -85,7 +85,7 @@ def check_images(input: Tensor, grid: Tensor, mode: str) -> None:
 def warn_of_default(align_corners: bool | None) -> bool:
     """align_corners, and a warning where it was not given: the default was True once."""
     if align_corners is None:
-        warnings.warn("the default of align_corners is False; give True or False", stacklevel=3)
+        warnings.warn("the default of align_corners is False; give True or False", stacklevel=4)
     return bool(align_corners)
 
 

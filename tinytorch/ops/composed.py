@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
@@ -134,6 +135,7 @@ def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     return nonzero(places >= offset).to(places.dtype).T.contiguous()
 
 
+@checked
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of elements of vectors, one a row: [n * m * ..., k]; of one vector, itself.
 

@@ -1,44 +1,31 @@
-"""Step 103a: Two processes, a message, and the sum of all by hand
+"""Step 103a: Two processes and a message
 
 One core is not enough for a large network, and threads of one Python do not compute at the same
-time. So several processes are needed, on one machine or on many. They share nothing: what one has
-to know of another must be sent, as a message, and arrives as a copy. Each process has a number,
-its rank; the same program runs in all of them, and does by rank what is to be done.
+time. So several processes are needed, on one machine or on many. They share nothing: a list that
+one process changes is unchanged in the other. What a process has to know of another must be sent as
+a message, and arrives as a copy.
+
+Each process has a number, its rank. The same program runs in all of them, and the rank decides what
+a process does:
 
     rank 0:  links[1].send(x)    ->    rank 1:  links[0].recv(), which waits until something comes
 
-What training needs is the sum of an array of all ranks, in all of them (of their gradients). The
-obvious way: all send to rank 0, which adds and sends the sum back. It is right, but rank 0 moves
-2 (n - 1) arrays while the others wait. In a ring each rank sends to the next one only. The array
-is divided into n chunks. In n - 1 steps each rank adds the chunk that comes to its own, and sends
-this sum on in the next step; in n - 1 more the complete chunks go round. With chunks a, b, c (b2 is
-the sum of b over two ranks, b3 over all three):
+`connect` makes a pipe for each pair of ranks, and `run` starts the processes. This one is rank 0.
 
-               at first    step 1      step 2      step 3      step 4
-    rank 0     a  b  c     a  b  c2    a  b3 c2    a3 b3 c2    a3 b3 c3
-    rank 1     a  b  c     a2 b  c     a2 b  c3    a2 b3 c3    a3 b3 c3
-    rank 2     a  b  c     a  b2 c     a3 b2 c     a3 b2 c3    a3 b3 c3
+The trap: two processes that wait for each other wait for ever, without an error. This is a
+deadlock. The demo shows it with poll(0.2), which gives up after 0.2 seconds.
 
-Each rank sends 2 (n - 1) chunks and receives as many: fewer than two arrays each way, however many
-ranks there are. The price: so many messages one after the other, also for tiny arrays.
+(MPI, the Message Passing Interface, gives programs a rank, send and recv. Step 103e uses its
+names.)
 
-The trap: two processes that wait for each other wait for ever, without an error: a deadlock. A pipe
-holds some 64 KB; a longer message is sent only while somebody receives. If all ranks of the ring
-send first, short arrays pass, and with long ones all wait. So odd ranks receive first.
-
-(MPI, the Message Passing Interface, gives programs rank, send and recv. The sum is its all-reduce,
-the two rounds are reduce-scatter and all-gather. NCCL makes rings of GPUs.)
-
-New: connect, run, all_to_one, pass_on, ring.
-Try: let all ranks send first, with arrays of 10 numbers and then of 100,000. (Ctrl-C ends it.)
+New: connect, run, swap.
+Try: remove the poll, and let both ranks wait first. (Ctrl-C ends it.)
 """
 
 import itertools
 from collections.abc import Callable
 from multiprocessing import Pipe, Process
 from typing import Any
-
-import numpy as np
 
 
 def connect(size: int) -> list[dict]:
@@ -73,57 +60,8 @@ def swap(rank: int, links: dict, notes: list, wait_first: bool) -> Any:
     return links[1 - rank].recv()
 
 
-def all_to_one(rank: int, links: dict, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """The sum of the arrays of all ranks, and how many bytes this rank has moved."""
-    if rank != 0:
-        links[0].send(x)
-        return links[0].recv(), 2 * x.nbytes
-    total = sum((other.recv() for other in links.values()), start=x)
-    for other in links.values():
-        other.send(total)
-    return total, 2 * len(links) * x.nbytes
-
-
-def pass_on(rank: int, links: dict, chunk: np.ndarray) -> np.ndarray:
-    """Send a chunk to the next rank of the ring, and receive one from the rank before."""
-    size = len(links) + 1
-    received = links[(rank - 1) % size].recv() if rank % 2 else None
-    links[(rank + 1) % size].send(chunk)
-    return links[(rank - 1) % size].recv() if received is None else received
-
-
-def ring(rank: int, links: dict, x: np.ndarray) -> tuple[np.ndarray, int]:
-    """The same sum, and the bytes that this rank has moved."""
-    size, moved = len(links) + 1, 0
-    chunks = np.array_split(x, size)
-    for step in range(2 * (size - 1)):
-        sent, came = (rank - step) % size, (rank - step - 1) % size
-        received = pass_on(rank, links, chunks[sent])
-        moved += chunks[sent].nbytes + received.nbytes
-        chunks[came] = chunks[came] + received if step < size - 1 else received
-    return np.concatenate(chunks), moved
-
-
-def both(rank: int, links: dict, length: int) -> list[tuple[bool, int]]:
-    """Add up arrays of rank + 1 in both ways: whether it is right, and the bytes moved."""
-    x, right = np.full(length, rank + 1.0), sum(range(len(links) + 2))
-    found = [all_to_one(rank, links, x), ring(rank, links, x)]
-    return [(bool((total == right).all()), moved) for total, moved in found]
-
-
 if __name__ == "__main__":
     notes = []
     print("sent by rank 1:", run(2, swap, notes, False))  # -> sent by rank 1: 11
     print("written here:", notes)  # -> written here: [10]
     print("both wait first:", run(2, swap, notes, True))  # -> both wait first: nothing has come
-
-    length = 120_000
-    for size in (2, 3, 4, 6):
-        (right, by_one), (also_right, by_ring) = run(size, both, length)
-        by_one, by_ring = (moved / (8 * length) for moved in (by_one, by_ring))
-        moved = f"rank 0 moves {by_one:g} or {by_ring:.3g} arrays"
-        print(f"{size} ranks: {right and also_right}, {moved}")
-    # -> 2 ranks: True, rank 0 moves 2 or 2 arrays
-    # -> 3 ranks: True, rank 0 moves 4 or 2.67 arrays
-    # -> 4 ranks: True, rank 0 moves 6 or 3 arrays
-    # -> 6 ranks: True, rank 0 moves 10 or 3.33 arrays

@@ -1,180 +1,107 @@
-"""Step 103c: A process group, and all_reduce of tensors
+"""Step 103c: All-reduce in a ring: steps and bytes counted
 
-With MPI alone a program deals with communicators, buffers and datatypes. What it wants to say is:
-replace this tensor, everywhere, by the sum of all. So there are three layers:
+In step 103b rank 0 moves 2 (n - 1) arrays while the others wait. In a ring all ranks work alike:
+each sends to the next one only. The array is divided into n chunks. In n - 1 steps each rank adds
+the chunk that arrives to its own, and sends this sum on in the next step. In n - 1 more steps the
+complete chunks go round. With chunks a, b, c (b2 is the sum of b over two ranks, b3 over all
+three):
 
-    all_reduce(x)       a tensor; in the group of all processes
-    ProcessGroup        which processes talk to one another, and how
-    MPIBackend          begins MPI's call, on an array as MPI wants it
+               at first    step 1      step 2      step 3      step 4
+    rank 0     a  b  c     a  b  c2    a  b3 c2    a3 b3 c2    a3 b3 c3
+    rank 1     a  b  c     a2 b  c     a2 b  c3    a2 b3 c3    a3 b3 c3
+    rank 2     a  b  c     a  b2 c     a3 b2 c     a3 b2 c3    a3 b3 c3
 
-MPI wants the elements side by side, in a type that it can add. A transposed matrix must be copied,
-and copied back. MPI knows neither bfloat16 nor NumPy's bool. And a sum of halves should not be
-rounded after each addition: in float16 2048 + 1 is 2048, and so is 2048 + 1 + 1, as the demo
-shows. So halves travel as float32, and the sum is rounded once.
+Each rank sends 2 (n - 1) chunks of 1/n array and receives as many: less than two arrays each way,
+for any number of ranks. The price is latency: 2 (n - 1) messages, one after the other, however
+small the array is.
 
-The trap: all processes must make the same calls in the same order. `if rank == 0:
-all_reduce(loss)` waits for ever, for ranks that never come. Step 103g gives it a time limit.
+The trap: a pipe holds some 64 KB; a longer message is sent only while the other side receives. If
+all ranks of the ring send first, short arrays pass, and with long ones all wait for each other. So
+odd ranks receive first.
 
-(PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
+(The first round is called reduce-scatter, the second all-gather. NCCL makes such rings of GPUs.)
 
-New: ReduceOp, is_available, MPIBackend, ProcessGroup, init_process_group, get_rank,
-get_world_size, all_reduce.
-Try: call all_reduce of x only in the ranks above 0. (Ctrl-C ends it.)
+Changed: check_total. New: pass_on, ring.
+Try: let all ranks send first, with arrays of 10 numbers and then of 100,000. (Ctrl-C ends it.)
 """
 
-import enum
-import importlib.util
+import itertools
+from collections.abc import Callable
+from multiprocessing import Pipe, Process
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.simulator import here
+
+def connect(size: int) -> list[dict]:
+    """For each rank, its ends of the pipes to the others: links[0][1] is that of rank 0 to 1."""
+    links: list[dict] = [{} for _ in range(size)]
+    for a, b in itertools.combinations(range(size), 2):
+        links[a][b], links[b][a] = Pipe()
+    return links
 
 
-class ReduceOp(enum.IntEnum):
-    """How all_reduce and its kin make one element of those of all processes."""
+def run(size: int, function: Callable, *args: Any) -> Any:
+    """Call function(rank, its links, *args) in `size` processes. This one is rank 0.
 
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
-
-
-def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
-    return importlib.util.find_spec("mpi4py") is not None
-
-
-class MPIBackend:
-    """MPI's collectives, begun on arrays whose elements lie side by side.
-
-    Each call returns a request at once. MPI works on it while Test() is being called.
+    Returns what rank 0 does.
     """
-
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
-
-    def __init__(self, mpi: Any, comm: Any):
-        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
-
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
+    links = connect(size)
+    others = [Process(target=function, args=(rank, links[rank], *args)) for rank in range(1, size)]
+    for process in others:
+        process.start()
+    result = function(0, links[0], *args)
+    for process in others:
+        process.join()
+    return result
 
 
-class ProcessGroup:
-    """Processes that make collective calls together.
-
-    Attributes:
-        name: the backend that was asked for.
-        ranks: the global ranks of its members; a member's own rank is its place among them.
-        host: what moves objects, which are never on a GPU.
-        backend: what moves tensors.
-    """
-
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
-        self.name, self.ranks, self.host = name, ranks, host
-        self.backend = host
-
-    def rank(self) -> int:
-        return self.host.rank
-
-    def size(self) -> int:
-        return self.host.size
-
-    def start(self, name: str, args: tuple) -> None:
-        """Begin a call of the backend, and wait for its result."""
-        getattr(self.backend, name)(*args).Wait()
+def all_to_one(rank: int, links: dict, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """The sum of the arrays of all ranks, and how many bytes this rank has moved."""
+    if rank != 0:
+        links[0].send(x)
+        return links[0].recv(), 2 * x.nbytes
+    total = sum((other.recv() for other in links.values()), start=x)
+    for other in links.values():
+        other.send(total)
+    return total, 2 * len(links) * x.nbytes
 
 
-def init_process_group(backend: str | None = None) -> None:
-    """Make the group of all processes.
-
-    Raises:
-        ValueError: there is a group already.
-    """
-    if here.group is not None:
-        raise ValueError("trying to initialize the default process group twice!")
-    name = (backend or "mpi").lower()
-    mpi, comm = here.mpi, here.comm
-    here.group = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm))
+def pass_on(rank: int, links: dict, chunk: np.ndarray) -> np.ndarray:
+    """Send a chunk to the next rank of the ring, and receive one from the rank before."""
+    size = len(links) + 1
+    received = links[(rank - 1) % size].recv() if rank % 2 else None
+    links[(rank + 1) % size].send(chunk)
+    return links[(rank - 1) % size].recv() if received is None else received
 
 
-def get_rank() -> int:
-    """The number of this process in the group of all."""
-    return here.group.rank()
+def ring(rank: int, links: dict, x: np.ndarray) -> tuple[np.ndarray, int]:
+    """The same sum, and the bytes that this rank has moved."""
+    size, moved = len(links) + 1, 0
+    chunks = np.array_split(x, size)
+    for step in range(2 * (size - 1)):
+        sent, came = (rank - step) % size, (rank - step - 1) % size
+        received = pass_on(rank, links, chunks[sent])
+        moved += chunks[sent].nbytes + received.nbytes
+        chunks[came] = chunks[came] + received if step < size - 1 else received
+    return np.concatenate(chunks), moved
 
 
-def get_world_size() -> int:
-    """The number of processes in the group of all."""
-    return here.group.size()
-
-
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM) -> None:
-    """Replace the tensor in all processes by the reduction of all of them, element by element.
-
-    With MPI halves are added in float32 and rounded once.
-    """
-    group = here.group
-    wire = group.backend.reducible(tensor.array)
-    group.start("all_reduce", (wire, op))
-    if op is ReduceOp.AVG:
-        group.backend.xp.divide(wire, group.size(), out=wire)
-    tensor.array[...] = wire.reshape(tensor.shape)
+def check_total(rank: int, links: dict, length: int) -> list[tuple[bool, int]]:
+    """Add up arrays of rank + 1 in both ways: whether it is right, and the bytes moved."""
+    x, right = np.full(length, rank + 1.0), sum(range(len(links) + 2))
+    found = [all_to_one(rank, links, x), ring(rank, links, x)]
+    return [(bool((total == right).all()), moved) for total, moved in found]
 
 
 if __name__ == "__main__":
-    import importlib
-
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.simulator import simulate
-
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
-
-    def program():
-        init_process_group("mpi")
-        rank, size = get_rank(), get_world_size()
-        x = tensor([[1.0, 2.0], [3.0, 4.0]]).T * 10**rank
-        all_reduce(x)
-        mean, largest = tensor(float(rank)), tensor([rank, -rank])
-        all_reduce(mean, ReduceOp.AVG)
-        all_reduce(largest, ReduceOp.MAX)
-        halves, found = tensor([2048.0 if rank == 0 else 1.0]).half(), tensor([rank > 0])
-        all_reduce(halves)
-        all_reduce(found, ReduceOp.MAX)
-        try:
-            init_process_group("mpi")
-        except ValueError as error:
-            return size, x.tolist(), mean.item(), largest.tolist(), halves, found, str(error)
-
-    size, x, mean, largest, halves, found, error = simulate(3, program)[2]
-    print(size, "ranks:", x, mean, largest)
-    # -> 3 ranks: [[111.0, 333.0], [222.0, 444.0]] 1.0 [2, 0]
-    print(halves, found)  # -> tensor([2050.], dtype=tinytorch.float16) tensor([True])
-    print(error)  # -> trying to initialize the default process group twice!
-    print("MPI, too:", is_available())  # -> ...
-    total = np.float16(2048)
-    for _ in range(2):
-        total += np.float16(1)
-    print("rounded after each addition:", total)  # -> rounded after each addition: 2.048e+03
+    length = 120_000
+    for size in (2, 3, 4, 6):
+        (right, by_one), (also_right, by_ring) = run(size, check_total, length)
+        by_one, by_ring = (moved / (8 * length) for moved in (by_one, by_ring))
+        moved = f"rank 0 moves {by_one:g} or {by_ring:.3g} arrays"
+        print(f"{size} ranks: {right and also_right}, {moved}, {2 * (size - 1)} steps")
+    # -> 2 ranks: True, rank 0 moves 2 or 2 arrays, 2 steps
+    # -> 3 ranks: True, rank 0 moves 4 or 2.67 arrays, 4 steps
+    # -> 4 ranks: True, rank 0 moves 6 or 3 arrays, 6 steps
+    # -> 6 ranks: True, rank 0 moves 10 or 3.33 arrays, 10 steps

@@ -1,280 +1,81 @@
-"""Step 103d: Handles: compute while the others are waited for
+"""Step 103d: Ranks as threads that take turns
 
-all_reduce waits until all have sent their part. While the numbers are under way a process could
-compute something else: in backward, the gradients of the next layers. With async_op=True the call
-returns a handle at once; handle.wait() waits for the result when it is needed.
+Processes are hard to look into: each prints when it likes, a debugger sees one of them, and a real
+MPI is not installed on every machine. For learning, ranks can be threads of one process. But
+threads run in an order that changes from run to run, and so would everything that the demos print.
 
-    work = all_reduce(x, async_op=True)     x is being sent: leave it alone
-    y = ...                                 compute meanwhile
-    work.wait()                             now x is the sum
+So only one thread runs at a time, in the order of the ranks. A rank runs until it has to wait; then
+it passes the turn on, and the next one runs:
 
-What has to be done when the result has come (rounding, copying back into a transposed tensor) is
-kept in the handle as `finish`. MPI has no thread of its own: it makes progress inside of its
-calls, with all its requests at once. So a program that computes for long asks is_completed() now
-and then. Between two questions the handle lets another process have the core, with sched_yield.
+    turn     0        1        2        0        1        2
+             rank 0   rank 1   rank 2   rank 0   rank 1   rank 2
+             ...runs until it waits
 
-A call without async_op asks 200 times itself (SPINS) before it makes a handle: most results come
-within microseconds, and a handle for each small message would cost as much again.
+threading.Condition is the tool: wait_for sleeps until its question is true, and notify_all wakes
+all threads to ask again. No real parallelism is lost that matters here: these ranks show what is
+sent, not how fast it is.
 
-The trap: the memory of a tensor belongs to the call until it is complete. A write in between sends
-old numbers, or new ones, or some of each. And the result is written in place, so it counts as a
-write (step 49a): backward then sees that a saved tensor has changed.
+The trap: a rank that ends without passing the turn on leaves all others asleep. `leave` removes it
+from the ranks that run, and gives the turn to the next.
 
-An error of MPI may appear when the call begins, or only while it is asked. Both become a
-DistBackendError that names the rank and the call.
-
-(PyTorch: async_op=True, Work, DistBackendError.)
-
-Changed: ProcessGroup, all_reduce. New: DistError, DistBackendError, SPINS, Work,
-give_way.
-Try: leave out the wait() of the demo. What does rank 0 have, and what rank 1?
+New: Turns, simulate. (connect, run and the sums by pipes are dropped: MPI's calls replace them.)
+Try: leave out notify_all. (Ctrl-C ends it.)
 """
 
-import enum
-import importlib.util
-import os
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import bump_version
-from tinytorch.distributed.simulator import here
+class Turns:
+    """Lets one thread run at a time, in the order of the ranks, so that all runs are the same."""
 
+    def __init__(self, size: int):
+        self.changed, self.turn, self.running = threading.Condition(), 0, list(range(size))
 
-class ReduceOp(enum.IntEnum):
-    """How all_reduce and its kin make one element of those of all processes."""
+    def wait(self, rank: int) -> None:
+        """Wait for this rank's turn."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn == rank)
 
-    SUM = 0
-    AVG = 1
-    PRODUCT = 2
-    MIN = 3
-    MAX = 4
-    BAND = 5
-    BOR = 6
-    BXOR = 7
+    def pass_on(self, rank: int) -> None:
+        """Let the next rank run."""
+        with self.changed:
+            later = [other for other in self.running if other > rank]
+            self.turn = (later or self.running or [rank])[0]
+            self.changed.notify_all()
 
-
-class DistError(RuntimeError):
-    """An error of the distributed package."""
-
-
-class DistBackendError(DistError):
-    """MPI or NCCL has failed, or other processes have not come in time."""
+    def leave(self, rank: int) -> None:
+        self.running.remove(rank)
+        self.pass_on(rank)
 
 
-def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
-    return importlib.util.find_spec("mpi4py") is not None
+def simulate(size: int, function: Callable, *args: Any) -> list:
+    """Call function(rank, turns, *args) in `size` threads, the ranks; their results by rank."""
+    turns, results = Turns(size), [None] * size
 
+    def run(rank: int) -> None:
+        turns.wait(rank)
+        results[rank] = function(rank, turns, *args)
+        turns.leave(rank)
 
-class MPIBackend:
-    """MPI's collectives, begun on arrays whose elements lie side by side.
-
-    Each call returns a request at once. MPI works on it while Test() is being called.
-    """
-
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
-
-    def __init__(self, mpi: Any, comm: Any):
-        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
-
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
-
-
-SPINS = range(200)  # how often to look for a result before others may have the core
-give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
-
-
-class Work:
-    """A collective that has begun. Its tensors are to be left alone until it is complete."""
-
-    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
-        self.group, self.name, self.request, self.finish = group, name, request, finish
-        self.done = False
-
-    def is_completed(self) -> bool:
-        """Whether the result is there. Asking lets all calls of this process make progress."""
-        if not self.done:
-            self.done = True  # also after an error
-            try:
-                self.done = self.request.Test()
-            except self.group.errors as error:
-                raise self.group.failure(self.name, error) from None
-            if self.done and self.finish is not None:
-                self.finish()
-        return self.done
-
-    def wait(self) -> bool:
-        """Wait until the result is there."""
-        while not self.is_completed():
-            give_way()
-        return True
-
-
-class ProcessGroup:
-    """Processes that make collective calls together.
-
-    Attributes:
-        name: the backend that was asked for.
-        ranks: the global ranks of its members; a member's own rank is its place among them.
-        host: what moves objects, which are never on a GPU.
-        backend: what moves tensors.
-    """
-
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
-        self.name, self.ranks, self.host = name, ranks, host
-        self.backend = host
-        self.errors = (host.error, self.backend.error)
-
-    def rank(self) -> int:
-        return self.host.rank
-
-    def size(self) -> int:
-        return self.host.size
-
-    def failure(self, name: str, reason: Any) -> DistBackendError:
-        """The error of a call. After it, this process can only end the job."""
-        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
-
-    def start(
-        self,
-        name: str,
-        args: tuple,
-        finish: Callable | None = None,
-        async_op: bool = False,
-        backend: Any = None,
-    ) -> Work | None:
-        """Begin a call of the backend, and without async_op wait for its result."""
-        try:
-            request = getattr(backend or self.backend, name)(*args)
-            for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
-                    if finish is not None:
-                        finish()
-                    return None
-        except self.errors as error:
-            raise self.failure(name, error) from None
-        work = Work(self, name, request, finish)
-        if not async_op:
-            work.wait()
-        return work if async_op else None
-
-
-def init_process_group(backend: str | None = None) -> None:
-    """Make the group of all processes.
-
-    Raises:
-        ValueError: there is a group already.
-    """
-    if here.group is not None:
-        raise ValueError("trying to initialize the default process group twice!")
-    name = (backend or "mpi").lower()
-    mpi, comm = here.mpi, here.comm
-    here.group = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm))
-
-
-def get_rank() -> int:
-    """The number of this process in the group of all."""
-    return here.group.rank()
-
-
-def get_world_size() -> int:
-    """The number of processes in the group of all."""
-    return here.group.size()
-
-
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, async_op: bool = False) -> Work | None:
-    """Replace the tensor in all processes by the reduction of all of them, element by element.
-
-    With MPI halves are added in float32 and rounded once.
-    """
-    group = here.group
-    wire = group.backend.reducible(tensor.array)
-
-    def finish() -> None:
-        if op is ReduceOp.AVG:
-            group.backend.xp.divide(wire, group.size(), out=wire)
-        tensor.array[...] = wire.reshape(tensor.shape)
-        bump_version(tensor.array)
-
-    return group.start("all_reduce", (wire, op), finish, async_op)
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 if __name__ == "__main__":
-    import importlib
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.simulator import simulate
+    def program(rank, turns, written):
+        for step in range(2):
+            written.append((rank, step))
+            turns.pass_on(rank)
+            turns.wait(rank)
+        return 10 * rank
 
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
-
-    def program():
-        init_process_group("mpi")
-        rank = get_rank()
-        x, halves = tensor([1.0, 2.0]) * (rank + 1), tensor([[1.0, rank]]).half().T
-        version = x._version
-        works = [all_reduce(x, async_op=True), all_reduce(halves, ReduceOp.AVG, async_op=True)]
-        early = works[0].is_completed()
-        computed = sum(range(10))  # meanwhile
-        for work in works:
-            work.wait()
-        written = x._version - version
-        all_reduce(halves, ReduceOp.AVG)
-        return early, computed, x.tolist(), halves.tolist(), written, get_world_size()
-
-    for rank, result in enumerate(simulate(2, program)):
-        print(rank, *result)
-    # -> 0 False 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
-    # -> 1 True 45 [3.0, 6.0] [[1.0], [0.5]] 1 2
-
-    def late():
-        init_process_group("mpi")
-        if get_rank() == 1:  # it does something else first
-            letter = here.comm.Irecv(np.zeros(1))
-            for _ in range(300):
-                letter.Test()
-        x = tensor([1.0])
-        all_reduce(x)  # rank 0 has asked 200 times in vain, and waits with a handle
-        return x.item()
-
-    print(simulate(2, late))  # -> [2.0, 2.0]
-
-    def different():
-        init_process_group("mpi")
-        all_reduce(tensor([1.0] * (2 + get_rank())), async_op=True).wait()
-
-    def unknown():
-        init_process_group("mpi")
-        here.group.backend.comm.calls = None  # so that MPI's call cannot begin
-        here.group.errors += (TypeError,)
-        all_reduce(tensor([1.0]))
-
-    for mistake in (different, unknown):
-        try:
-            simulate(2, mistake)
-        except DistBackendError as error:
-            print(str(error).strip())
-    # -> rank 1, all_reduce: operands could not be broadcast together with shapes (2,) (3,)
-    # -> rank 0, all_reduce: ...
+    written = []
+    print(simulate(3, program, written))  # -> [0, 10, 20]
+    print(written)  # -> [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]

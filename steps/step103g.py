@@ -1,471 +1,312 @@
-"""Step 103g: A call that some ranks skip: time limits, and calls compared
+"""Step 103g: Catalogue: MPI's other calls, and ranks that fail
 
-The worst fault of a parallel program is silent. One rank skips a collective, because of an `if`
-that only it takes, and the others wait for ever. Or one rank's last batch is shorter: then MPI
-adds what it gets, and a wrong number comes out, or nothing.
+Skim this one. The other collectives are `meet` of step 103f with another `finish`:
 
-Against the first there is a time limit. A handle asks again and again whether the result is there,
-so it can look at the clock as well. The error says who waited in which call; the rank that is
-missing is the one without an error. (A look at the clock costs as much as a question, and most
-results come within microseconds. So `start` asks 200 times before it begins to look.)
+    Ireduce    the sum for one              Ireduce_scatter_block  a part of the sum for each
+    Igather    all arrays for one           Iallgather             all arrays for all
+    Iscatter   a part for each from one     Ialltoallv             a part for each from each
 
-Against the second, the processes tell each other what they are going to call: one small all_gather
-of text before each collective. That would double the time of small messages. So a call is compared
-only when its kind and size are new to this process: in a training, in its first step.
+Split divides the ranks into groups that have collectives of their own. A Status says who has sent a
+message, and how long it is, for a receiver that takes what comes (ANY_SOURCE).
 
-    rank 0 calls all_reduce of float32 (3,), rank 1 calls all_reduce of float32 (4,)
+And one rank may fail while others wait for it. Then the others end as well, and simulate raises
+what the first one raised, with a note that names its rank.
 
-The trap: with sizes that have all occurred before, a mismatch is not seen. The environment
-variable TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch's, compares each time.
-
-(PyTorch: init_process_group(timeout=...), 30 minutes by default.)
-
-Changed: Work, ProcessGroup, init_process_group, new_group. New: check_timeout, COMPARED.
-Try: a timeout that is shorter than a rank's computation. What does the other say?
+Changed: Here, Turns, Request, MPI, Comm, simulate. New: Status. They make simulator.py.
+Try: let ranks 1 and 2 raise. Which error does simulate raise?
 """
 
-import datetime
-import importlib.util
-import os
-import time
-from collections import defaultdict
+import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.distributed.simulator import Here, here
-from tinytorch.distributed.types import DistBackendError, ReduceOp
+
+class Here(threading.local):
+    """What a thread knows of its place. Only a simulated rank has mpi and comm."""
+
+    mpi: Any = None  # what stands for the module mpi4py.MPI
+    comm: Any = None  # what stands for MPI.COMM_WORLD
+    group: Any = None  # the default process group
 
 
-def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
-    return importlib.util.find_spec("mpi4py") is not None
+here = Here()
 
 
-class MPIBackend:
-    """MPI's collectives, begun on arrays whose elements lie side by side.
+class Turns:
+    """Lets one thread run at a time, in the order of the ranks, so that all runs are the same."""
 
-    Each call returns a request at once. MPI works on it while Test() is being called.
-    """
+    def __init__(self, size: int):
+        self.changed, self.turn, self.running = threading.Condition(), 0, list(range(size))
+        self.error: BaseException | None = None
 
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
-
-    def __init__(self, mpi: Any, comm: Any):
-        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
-
-    def empty(self, size: int, dtype: Any) -> np.ndarray:
-        return np.empty(size, dtype)
-
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
-
-    def broadcast(self, array: np.ndarray, root: int) -> Any:
-        return self.comm.Ibcast(array, root)
-
-    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
-        if self.rank == root:
-            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
-        return self.comm.Ireduce(array, None, self.ops[op], root)
-
-    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
-        return self.comm.Iallgather(array, out)
-
-    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
-        return self.comm.Igather(array, out, root)
-
-    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
-        return self.comm.Iscatter(array, out, root)
-
-    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
-
-    def all_to_all(
-        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
-    ) -> Any:
-        return self.comm.Ialltoallv([array, counts], [out, out_counts])
-
-    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
-        return self.comm.Isend(array, rank, tag)
-
-    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
-        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
-
-    def barrier(self) -> Any:
-        return self.comm.Ibarrier()
-
-    def part(self, mine: bool) -> "MPIBackend | None":
-        """The backend of those ranks that call it with True; None for the others."""
-        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
-        return MPIBackend(self.mpi, comm) if mine else None
-
-    def close(self) -> None:
-        self.comm.Free()
-
-
-default_pg_timeout = datetime.timedelta(minutes=30)
-SPINS = range(200)  # how often to look for a result before others may have the core
-give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
-# Which argument of a call has the same size and type in all processes.
-COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
-    "all_gather": 1,
-    "gather": 1,
-}
-
-
-def check_timeout(timeout: Any) -> float:
-    """Seconds. Raises TypeError: it is not a timedelta."""
-    if not isinstance(timeout, datetime.timedelta):
-        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
-    return timeout.total_seconds()
-
-
-class Work:
-    """A collective that has begun. Its tensors are to be left alone until it is complete."""
-
-    check: "Work | None" = None  # of what the others call: its error comes first
-
-    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
-        self.group, self.name, self.request, self.finish = group, name, request, finish
-        self.done = False
-
-    def is_completed(self) -> bool:
-        """Whether the result is there. Asking lets all calls of this process make progress."""
-        if not self.done and (self.check is None or self.check.is_completed()):
-            self.done = True  # also after an error
-            try:
-                self.done = self.request.Test()
-            except self.group.errors as error:
-                raise self.group.failure(self.name, error) from None
-            if self.done and self.finish is not None:
-                self.finish()
-        return self.done
-
-    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """Wait until the result is there.
+    def wait(self, rank: int) -> None:
+        """Wait for this rank's turn.
 
         Raises:
-            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+            SystemExit: another rank has failed, so that all end.
         """
-        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
-        deadline = time.monotonic() + seconds
-        while not self.is_completed():
-            give_way()
-            if time.monotonic() > deadline:
-                raise self.group.failure(
-                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
-                )
-        return True
+        with self.changed:
+            self.changed.wait_for(lambda: self.turn == rank)
+        if self.error is not None:
+            raise SystemExit
+
+    def pass_on(self, rank: int) -> None:
+        """Let the next rank run."""
+        with self.changed:
+            later = [other for other in self.running if other > rank]
+            self.turn = (later or self.running or [rank])[0]
+            self.changed.notify_all()
+
+    def leave(self, rank: int, error: BaseException | None) -> None:
+        self.running.remove(rank)
+        if self.error is None and not isinstance(error, SystemExit):
+            self.error = error
+        self.pass_on(rank)
 
 
-class GroupMember:
-    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+class Request:
+    """A call that has begun. Test() tells whether it is done; if not, the other ranks go on."""
+
+    def __init__(self, turns: Turns, rank: int, attempt: Callable[["Request"], bool]):
+        self.turns, self.rank, self.attempt, self.done = turns, rank, attempt, False
+
+    def Test(self, status: Any = None) -> bool:
+        self.status = status
+        self.done = self.done or self.attempt(self)
+        if not self.done:
+            self.turns.pass_on(self.rank)
+            self.turns.wait(self.rank)
+        return self.done
+
+    def Wait(self) -> None:
+        while not self.Test():
+            pass
 
 
-class ProcessGroup:
-    """Processes that make collective calls together.
+class Status:
+    """Who has sent a message, and how long it is."""
 
-    Attributes:
-        name: the backend that was asked for.
-        ranks: the global ranks of its members; a member's own rank is its place among them.
-        host: what moves objects, which are never on a GPU.
-        backend: what moves tensors.
-        timeout: how long a call may wait for the others, in seconds.
+    source = nbytes = 0
+
+    def Get_source(self) -> int:
+        return self.source
+
+    def Get_count(self, datatype: Any) -> int:
+        return self.nbytes
+
+
+class MPI:
+    """Stands for mpi4py.MPI. A reduction is a NumPy function of two arrays."""
+
+    SUM, PROD, MIN, MAX = np.add, np.multiply, np.minimum, np.maximum
+    BAND, BOR, BXOR = np.bitwise_and, np.bitwise_or, np.bitwise_xor
+    IN_PLACE, UNDEFINED, ANY_SOURCE, BYTE = "in place", -1, -1, "byte"
+    Status, Exception = Status, ValueError
+
+
+def fill(array: np.ndarray, values: np.ndarray) -> None:
+    """Write the values over the first elements of the array.
+
+    Raises:
+        ValueError: there are more values than elements.
+    """
+    array.reshape(-1)[: values.size] = values.reshape(-1)
+
+
+class Comm:
+    """Stands for MPI.COMM_WORLD, or for a part of it: ranks that can talk to one another.
+
+    A call that begins with I returns a Request at once. It has the name and arguments of mpi4py's.
     """
 
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
-        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.backend = host
-        self.errors = (host.error, self.backend.error)
-        self.seen = defaultdict(set)  # name of a call -> sizes that all processes have had
-        self.running: list[Work] = []  # what has begun, and may not be complete
-        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+    def __init__(self, turns: Turns, board: dict, key: tuple, ranks: list[int], rank: int):
+        self.turns, self.board, self.key, self.ranks = turns, board, key, ranks
+        self.rank, self.size, self.calls = rank, len(ranks), 0
 
-    def rank(self) -> int:
-        return self.host.rank
+    def Isend(self, array: np.ndarray, dest: int, tag: int = 0) -> Request:
+        letters = self.board.setdefault((self.key, "to", dest), [])
+        letters.append((self.rank, tag, array.copy()))
+        return Request(self.turns, self.ranks[self.rank], lambda request: True)
 
-    def size(self) -> int:
-        return self.host.size
+    def Irecv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> Request:
+        letters = self.board.setdefault((self.key, "to", self.rank), [])
 
-    def failure(self, name: str, reason: Any) -> DistBackendError:
-        """The error of a call. After it, this process can only end the job."""
-        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
+        def attempt(request: Request) -> bool:
+            for i, (sender, its_tag, sent) in enumerate(letters):
+                if source in (sender, MPI.ANY_SOURCE) and its_tag == tag:
+                    fill(array, sent)
+                    if request.status is not None:
+                        request.status.source, request.status.nbytes = sender, sent.nbytes
+                    del letters[i]
+                    return True
+            return False
 
-    def compare(self, name: str, args: tuple) -> Work:
-        """Begin to check that all processes make the same call."""
-        array = args[COMPARED[name]]
-        if not self.detail:
-            self.seen[name].add(array.nbytes)
-        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
-        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
-        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
-        mine[: len(text)] = memoryview(text)
+        return Request(self.turns, self.ranks[self.rank], attempt)
 
-        def finish() -> None:
-            found = [bytes(row).rstrip(b"\0") for row in texts]
-            if found.count(text) < self.size():
-                shown = [row.decode() if row.isascii() else "something else" for row in found]
-                calls = [f"rank {r} calls {c}" for r, c in zip(self.ranks, shown, strict=True)]
-                raise self.failure(name, f"mismatch between the processes: {', '.join(calls)}")
+    def Send(self, array: np.ndarray, dest: int, tag: int = 0) -> None:
+        self.Isend(array, dest, tag).Wait()
 
-        return Work(self, name, self.host.all_gather(texts, mine), finish)
+    def Recv(self, array: np.ndarray, source: int = -1, tag: int = 0) -> None:
+        self.Irecv(array, source, tag).Wait()
 
-    def start(
-        self,
-        name: str,
-        args: tuple,
-        finish: Callable | None = None,
-        async_op: bool = False,
-        backend: Any = None,
-    ) -> Work | None:
-        """Begin a call of the backend, and without async_op wait for its result.
+    def meet(self, part: Any, finish: Callable[[list], None]) -> Request:
+        """Put up this rank's part of a call that all make. When all are there: finish(parts)."""
+        place = (self.key, self.calls)
+        self.calls += 1
+        parts = self.board.setdefault(place, {})
+        parts[self.rank] = part
+        if len(parts) == self.size:
+            del self.board[place]  # each has it in hand
 
-        It is compared with the calls of the other processes when it is new to this one; with the
-        environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
-        """
-        check = None
-        if name in COMPARED and args[COMPARED[name]].nbytes not in self.seen[name]:
-            check = self.compare(name, args)
-            if not async_op:
-                check.wait()
+        def attempt(request: Request) -> bool:
+            if len(parts) == self.size:
+                finish([parts[rank] for rank in range(self.size)])
+            return len(parts) == self.size
+
+        return Request(self.turns, self.ranks[self.rank], attempt)
+
+    def Iallreduce(self, send: Any, out: np.ndarray, op: Any = np.add) -> Request:
+        part = out if send is MPI.IN_PLACE else send
+        return self.meet(part.copy(), lambda parts: fill(out, functools.reduce(op, parts)))
+
+    def Ibcast(self, array: np.ndarray, root: int = 0) -> Request:
+        return self.meet(array.copy(), lambda parts: fill(array, parts[root]))
+
+    def Ibarrier(self) -> Request:
+        return self.meet(None, len)
+
+    def Ireduce(self, send: Any, out: Any, op: Any = np.add, root: int = 0) -> Request:
+        part = out if send is MPI.IN_PLACE else send
+        target = out if self.rank == root else np.empty_like(part)
+        return self.meet(part.copy(), lambda parts: fill(target, functools.reduce(op, parts)))
+
+    def Iallgather(self, send: np.ndarray, out: np.ndarray) -> Request:
+        return self.meet(send.copy(), lambda parts: fill(out, np.stack(parts)))
+
+    def Igather(self, send: np.ndarray, out: Any, root: int = 0) -> Request:
+        target = out if self.rank == root else np.empty((self.size, send.size), send.dtype)
+        return self.Iallgather(send, target)
+
+    def Iscatter(self, send: Any, out: np.ndarray, root: int = 0) -> Request:
+        whole = send.reshape(self.size, -1).copy() if self.rank == root else None
+        return self.meet(whole, lambda parts: fill(out, parts[root][self.rank]))
+
+    def Ireduce_scatter_block(self, send: np.ndarray, out: np.ndarray, op: Any) -> Request:
+        whole = send.reshape(self.size, -1).copy()
+        return self.meet(whole, lambda parts: fill(out, functools.reduce(op, parts)[self.rank]))
+
+    def Ialltoallv(self, send: list, out: list) -> Request:
+        pieces = np.split(send[0].reshape(-1).copy(), np.cumsum(send[1])[:-1])
+
+        def finish(parts: list) -> None:
+            fill(out[0], np.concatenate([part[self.rank] for part in parts]))
+
+        return self.meet(pieces, finish)
+
+    def Split(self, color: int = 0, key: int = 0) -> "Comm | None":
+        """A communicator of the ranks that name the same color, in the order of their keys."""
+        name, found = (*self.key, self.calls, color), []
+        self.meet((color, key, self.rank), found.extend).Wait()
+        members = [rank for its_color, _, rank in sorted(found) if its_color == color]
+        if color == MPI.UNDEFINED:
+            return None
+        ranks = [self.ranks[rank] for rank in members]
+        return Comm(self.turns, self.board, name, ranks, members.index(self.rank))
+
+    def Free(self) -> None:
+        pass
+
+
+def simulate(size: int, function: Callable, *args: Any) -> list:
+    """Call function(*args) in `size` threads, the ranks of a world; their results by rank.
+
+    A rank runs until it waits for a message; then the next one does. In each of them `here.comm` is
+    its communicator, which init_process_group("mpi") uses.
+
+    Raises:
+        Exception: what the first rank that failed has raised; the others end.
+    """
+    turns, board, results = Turns(size), {}, [None] * size
+
+    def run(rank: int) -> None:
+        error = None
         try:
-            request = getattr(backend or self.backend, name)(*args)
-            for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
-                    if finish is not None:
-                        finish()
-                    return None
-        except self.errors as error:
-            raise self.failure(name, error) from None
-        work = Work(self, name, request, finish)
-        work.check = check
-        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
-        self.running = [each for each in self.running if not each.is_completed()] + [work]
-        if not async_op:
-            work.wait()
-        return work if async_op else None
+            turns.wait(rank)
+            here.mpi, here.group = MPI, None
+            here.comm = Comm(turns, board, (), list(range(size)), rank)
+            results[rank] = function(*args)
+        except BaseException as raised:
+            raised.add_note(f"raised by rank {rank} of {size}")
+            error = raised
+        turns.leave(rank, error)
 
-    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
-        """The group of some of its members, with a communicator of its own. All members call it."""
-        self.start("barrier", (), backend=self.host)  # which a timeout ends
-        host = self.host.part(self.ranks[self.rank()] in ranks)
-        if host is None:
-            return GroupMember.NON_GROUP_MEMBER
-        return ProcessGroup(name, ranks, host, timeout)
-
-
-class DefaultGroup(type):
-    @property
-    def WORLD(cls) -> ProcessGroup | None:
-        return here.group
-
-
-class group(metaclass=DefaultGroup):
-    """group.WORLD is the group of all processes, or None before init_process_group."""
-
-
-def is_initialized() -> bool:
-    return here.group is not None
-
-
-def set_default_group(group: ProcessGroup | None) -> None:
-    """A simulated rank has a group of its own; else all threads of the process share one."""
-    (Here if here.comm is None else here).group = group
-
-
-def init_process_group(
-    backend: str | None = None,
-    init_method: str | None = None,
-    timeout: datetime.timedelta | None = None,
-) -> None:
-    """Make the group of all processes.
-
-    Args:
-        timeout: how long a call waits for the other processes: 30 minutes.
-
-    Raises:
-        ValueError: there is a group already.
-    """
-    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
-    if here.group is not None:
-        raise ValueError("trying to initialize the default process group twice!")
-    name = (backend or "mpi").lower()
-    mpi, comm = here.mpi, here.comm
-    whole = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm), seconds)
-    set_default_group(whole)
-
-
-def default_group() -> ProcessGroup:
-    """The group of all processes.
-
-    Raises:
-        ValueError: there is none.
-    """
-    group = here.group
-    if group is None:
-        raise ValueError(
-            "Default process group has not been initialized, please make sure to call "
-            "init_process_group."
-        )
-    return group
-
-
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Free a group; without an argument, the one of all processes."""
-    assert here.group is not None, "Process group cannot be None"
-    found = here.group if group is None else group
-    found.backend.close()
-    if found is here.group:
-        set_default_group(None)
-
-
-def get_rank(group: Any = None) -> int:
-    """The number of this process in the group, or -1 where it does not belong to it."""
-    found = default_group() if group is None else group
-    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
-
-
-def get_world_size(group: Any = None) -> int:
-    """The number of processes in the group, or -1 where this one does not belong to it."""
-    found = default_group() if group is None else group
-    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
-
-
-def get_backend(group: ProcessGroup | None = None) -> str:
-    """The name of the backend that was asked for."""
-    return (group or default_group()).name
-
-
-def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
-    """The global ranks of the members."""
-    return list((group or default_group()).ranks)
-
-
-def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
-    """The rank among all processes of the member with this rank in the group."""
-    return group.ranks[group_rank]
-
-
-def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
-    """The rank in the group of the process with this rank among all.
-
-    Raises:
-        ValueError: it does not belong to the group.
-    """
-    if global_rank not in group.ranks:
-        raise ValueError(f"Global rank {global_rank} is not part of group {group.ranks}")
-    return group.ranks.index(global_rank)
-
-
-def new_group(
-    ranks: list[int] | None = None,
-    timeout: datetime.timedelta | None = None,
-    backend: str | None = None,
-) -> ProcessGroup | object:
-    """A group of the processes with these global ranks. All processes must call it, in one order.
-
-    Returns GroupMember.NON_GROUP_MEMBER to the others.
-    Raises:
-        ValueError: a rank occurs twice, or does not exist; there is no default group.
-    """
-    whole = default_group()
-    seconds = whole.timeout if timeout is None else check_timeout(timeout)
-    ranks = sorted(whole.ranks if ranks is None else ranks)
-    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
-        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
-    return whole.part((backend or whole.name).lower(), ranks, seconds)
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if turns.error is not None:
+        raise turns.error
+    return results
 
 
 if __name__ == "__main__":
-    import importlib
-    import textwrap
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.collectives import all_reduce, broadcast
-    from tinytorch.distributed.simulator import simulate
+    def program(data):
+        comm, notes = here.comm, []
+        rank, last = comm.rank, comm.size - 1
+        if rank == 0:
+            comm.Send(np.array([1.0, 2.0]), last, tag=7)
+        if rank == last:
+            message, status = np.zeros(2), Status()
+            comm.Irecv(message, MPI.ANY_SOURCE, tag=7).Test(status)
+            notes += status.Get_source(), status.Get_count(MPI.BYTE)
+            comm.Send(message + 1, 0)
+        if rank == 0:
+            comm.Recv(message := np.zeros(2))
+            notes += message.tolist()
 
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
-    short = datetime.timedelta(seconds=0.1)
+        mine, root = data[rank], 1
+        total, largest, first = mine.copy(), np.zeros(3), mine.copy()
+        comm.Iallreduce(MPI.IN_PLACE, total).Wait()
+        comm.Ireduce(mine, largest, MPI.MAX, root).Wait()
+        comm.Ibcast(first).Wait()
+        everything, collected = np.zeros((comm.size, 3)), np.zeros((comm.size, 3))
+        comm.Iallgather(mine, everything).Wait()
+        comm.Igather(mine, collected, root).Wait()
+        own, share, exchanged = np.zeros(1), np.zeros(1), np.zeros(3)
+        comm.Iscatter(first if rank == root else None, own, root).Wait()
+        comm.Ireduce_scatter_block(mine, share, MPI.SUM).Wait()
+        comm.Ialltoallv([mine, [1, 1, 1]], [exchanged, [1, 1, 1]]).Wait()
+        comm.Ibarrier().Wait()
+        pair = comm.Split(0 if rank < 2 else MPI.UNDEFINED, -rank)
+        if pair is not None:
+            notes.append(f"rank {pair.rank} of the pair")
+            pair.Free()
+        sums = total, largest, share
+        return notes, sums, (first, own, exchanged), (everything, collected)
 
-    def forgetful():
-        init_process_group("mpi", timeout=short)
-        if get_rank() == 0:
-            all_reduce(tensor([1.0]))
+    data = [np.array([1.0, 2, 3]), np.array([10.0, 20, 30]), np.array([100.0, 200, 300])]
+    results = simulate(3, program, data)
+    print([notes for notes, *_ in results])
+    # -> [[2.0, 3.0, 'rank 1 of the pair'], ['rank 0 of the pair'], [0, 16]]
+    _, sums, parts, (everything, collected) = results[1]
+    print("all-reduce {}  reduce {}  reduce-scatter {}".format(*sums))
+    # -> all-reduce [111. 222. 333.]  reduce [100. 200. 300.]  reduce-scatter [222.]
+    print("broadcast {}  scatter {}  all-to-all {}".format(*parts))
+    # -> broadcast [1. 2. 3.]  scatter [2.]  all-to-all [  2.  20. 200.]
+    print("all-gather", everything.sum(1).tolist(), "gather", collected.sum(1).tolist())
+    # -> all-gather [6.0, 60.0, 600.0] gather [6.0, 60.0, 600.0]
 
-    def different(detail):
-        init_process_group("mpi")
-        rank = get_rank()
-        half = new_group([0, 1], timeout=short)
-        half.detail = detail
-        for size in (3, 4):
-            all_reduce(tensor([1.0] * size), group=half)
-        all_reduce(tensor([1.0] * (3 + rank)), group=half)  # both sizes have occurred before
+    def failing():
+        if here.comm.rank == 1:
+            raise KeyError("lost")
+        here.comm.Recv(np.zeros(1))  # from nobody: without the error of rank 1, for ever
 
-    def another_call():
-        init_process_group("mpi")
-        x = tensor([1.0])
-        all_reduce(x) if get_rank() == 0 else broadcast(x, 0)
-
-    def late():
-        init_process_group("mpi")
-        x = tensor([1.0])
-        work = all_reduce(x, async_op=True)
-        if get_rank() == 0:
-            time.sleep(0.01)
-        work.wait(datetime.timedelta(seconds=5))
-        all_reduce(x)  # the last one to come has its result at once
-        twice = tensor([x.item(), x.item()]).half()
-        all_reduce(twice)
-        return x.item(), twice.tolist()
-
-    print(simulate(2, late)[0])  # -> (4.0, [8.0, 8.0])
-
-    def crossed():
-        init_process_group("mpi")
-        x, letter = tensor([1.0, 2.0]), np.zeros(1)
-        if get_rank() == 0:
-            work = all_reduce(x, async_op=True)
-            here.comm.Send(letter, 1)
-            work.wait()
-        else:
-            here.comm.Recv(letter, 0)
-            all_reduce(x)
-        return x.tolist()
-
-    print(simulate(2, crossed))  # -> [[2.0, 4.0], [2.0, 4.0]]
-    for program, *args in (
-        (forgetful,),
-        (different, False),
-        (different, True),
-        (another_call,),
-        (init_process_group, "mpi", None, 3),
-    ):
-        try:
-            print(simulate(2, program, *args)[0])
-        except (DistBackendError, TypeError) as error:
-            print(textwrap.fill(str(error).strip(), 90))
-    # -> rank 0, all_reduce: timed out after 0.1 s: did all processes make this call?
-    # -> rank 1, all_reduce: operands could not be broadcast together with shapes (3,) (4,)
-    # -> rank 1, all_reduce: mismatch between the processes: rank 0 calls all_reduce of float32
-    # -> (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
-    # -> rank 1, broadcast: mismatch between the processes: rank 0 calls all_reduce of float32 (1,)
-    # -> SUM, rank 1 calls broadcast of float32 (1,) root 0
-    # -> Expected timeout of type datetime.timedelta, got 3
+    try:
+        simulate(3, failing)
+    except KeyError as error:
+        print(error, *error.__notes__)  # -> 'lost' raised by rank 1 of 3

@@ -1,107 +1,40 @@
-"""Step 103h: Real processes, and what happens when one of them dies
+"""Step 103h: A process group, and all_reduce of tensors
 
-Until now the ranks were simulated. `world` takes mpi4py where there is no simulated rank. It is
-imported here and not above: importing it begins MPI, which an `import tinytorch` should not do.
+With MPI alone a program deals with communicators, buffers and requests. What it wants to say is:
+replace this tensor, in all processes, by the sum of all. So there are three layers:
 
-A real process can die. MPI has no way to go on without it, so the others should end as well, at
-once, and the user should see why. By itself that does not happen: an exception ends its process,
-MPI waits in that process's exit for the others, and they wait for its part of the sum.
+    all_reduce(x)       a tensor; in the group of all processes
+    ProcessGroup        which processes talk to one another, and how
+    MPIBackend          begins MPI's call, on an array as MPI wants it
 
-    killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
-    an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
-    a time limit, caught               the process may go on, but at its exit MPI would wait for the
-                                       call that never ends. So the exit becomes MPI_Abort
-    sys.exit(1)                        no hook sees it: step 103i catches it around the program
+init_process_group makes the group of all processes. It is kept in `here`, as a global variable of
+the process, so that all_reduce finds it without an argument.
 
-The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
-whole job because a worker of a DataLoader failed. So the hook knows the number of its process.
+MPI wants the elements side by side in memory. A transposed matrix is a view whose elements are not
+(step 66b). So it is copied, and the result is copied back.
 
-(PyTorch: torchrun watches its processes, and ends them all when one fails.)
+The trap: `if rank == 0: all_reduce(loss)` waits for ever, for ranks that never come. Step 104a
+gives it a time limit.
 
-Changed: ProcessGroup, MPIBackend, init_process_group. New: is_mpi_available, is_gloo_available,
-Job, end_job, end_job_on_error, world, BACKENDS.
-Try: with MPI installed, let rank 1 of 2 raise an error, under mpiexec.
+(PyTorch: torch.distributed, with the same names. MPI is one of its backends, too.)
+
+New: is_available, MPIBackend, ProcessGroup, init_process_group, get_rank, get_world_size,
+all_reduce.
+Try: call all_reduce of x in the ranks above 0 only. (Ctrl-C ends it.)
 """
 
-import atexit
-import datetime
 import importlib.util
-import os
-import sys
-import time
-import warnings
-from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.distributed.simulator import Here, here
-from tinytorch.distributed.types import DistBackendError, ReduceOp
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.simulator import here
 
 
 def is_available() -> bool:
     """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
     return importlib.util.find_spec("mpi4py") is not None
-
-
-is_mpi_available = is_available
-is_gloo_available = is_available  # MPI serves it
-
-
-class Job:
-    """What this process has to know when it ends."""
-
-    watched = False  # whether its exceptions end the job
-    broken = False  # whether a call has failed, so that the others may wait for ever
-
-
-def end_job(mpi: Any, code: int = 1) -> None:
-    """End all processes of the job, this one too."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.2)  # for mpiexec to pass on what was printed
-    mpi.COMM_WORLD.Abort(code)
-
-
-def end_job_on_error(mpi: Any) -> None:
-    """Let an exception that is not caught end the whole job, and name the rank."""
-    comm, process, previous = mpi.COMM_WORLD, os.getpid(), sys.excepthook
-
-    def hook(kind: type, error: BaseException, trace: Any) -> None:
-        if os.getpid() == process:  # a forked process is not a rank
-            print(f"rank {comm.rank} of {comm.size} has failed:", file=sys.stderr)
-        previous(kind, error, trace)
-        if os.getpid() == process and comm.size > 1:
-            end_job(mpi)
-
-    def at_exit() -> None:
-        if Job.broken and os.getpid() == process:
-            end_job(mpi)  # MPI would wait for a call that never ends
-
-    sys.excepthook = hook
-    atexit.register(at_exit)
-
-
-def world() -> tuple[Any, Any]:
-    """MPI and the communicator of all processes: mpi4py's, or those of a simulated rank.
-
-    Raises:
-        RuntimeError: mpi4py or an MPI library is not installed.
-    """
-    if here.comm is not None:
-        return here.mpi, here.comm
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise RuntimeError(
-            f"process groups need mpi4py and an MPI library ({error}): "
-            f"pip install 'tinytorch[distributed]'"
-        ) from None
-    if not Job.watched:
-        Job.watched = True
-        end_job_on_error(MPI)
-    return MPI, MPI.COMM_WORLD
 
 
 class MPIBackend:
@@ -110,136 +43,12 @@ class MPIBackend:
     Each call returns a request at once. MPI works on it while Test() is being called.
     """
 
-    device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
-
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
-        # In the order of ReduceOp. An average is a sum that is divided afterwards.
-        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
+        self.in_place = mpi.IN_PLACE
 
-    def empty(self, size: int, dtype: Any) -> np.ndarray:
-        return np.empty(size, dtype)
-
-    def movable(self, array: np.ndarray) -> np.ndarray:
-        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
-
-    def reducible(self, array: np.ndarray) -> np.ndarray:
-        """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
-            return self.movable(array)
-        return np.asarray(array, np.float32, order="C")
-
-    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
-
-    def broadcast(self, array: np.ndarray, root: int) -> Any:
-        return self.comm.Ibcast(array, root)
-
-    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
-        if self.rank == root:
-            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
-        return self.comm.Ireduce(array, None, self.ops[op], root)
-
-    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
-        return self.comm.Iallgather(array, out)
-
-    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
-        return self.comm.Igather(array, out, root)
-
-    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
-        return self.comm.Iscatter(array, out, root)
-
-    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
-
-    def all_to_all(
-        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
-    ) -> Any:
-        return self.comm.Ialltoallv([array, counts], [out, out_counts])
-
-    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
-        return self.comm.Isend(array, rank, tag)
-
-    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
-        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
-
-    def barrier(self) -> Any:
-        return self.comm.Ibarrier()
-
-    def part(self, mine: bool) -> "MPIBackend | None":
-        """The backend of those ranks that call it with True; None for the others."""
-        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
-        return MPIBackend(self.mpi, comm) if mine else None
-
-    def close(self) -> None:
-        self.comm.Free()
-
-
-default_pg_timeout = datetime.timedelta(minutes=30)
-SPINS = range(200)  # how often to look for a result before others may have the core
-give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
-# What moves the tensors of a group, by the name of its backend and from what moves its objects.
-BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
-# Which argument of a call has the same size and type in all processes.
-COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
-    "all_gather": 1,
-    "gather": 1,
-}
-
-
-def check_timeout(timeout: Any) -> float:
-    """Seconds. Raises TypeError: it is not a timedelta."""
-    if not isinstance(timeout, datetime.timedelta):
-        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
-    return timeout.total_seconds()
-
-
-class Work:
-    """A collective that has begun. Its tensors are to be left alone until it is complete."""
-
-    check: "Work | None" = None  # of what the others call: its error comes first
-
-    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
-        self.group, self.name, self.request, self.finish = group, name, request, finish
-        self.done = False
-
-    def is_completed(self) -> bool:
-        """Whether the result is there. Asking lets all calls of this process make progress."""
-        if not self.done and (self.check is None or self.check.is_completed()):
-            self.done = True  # also after an error
-            try:
-                self.done = self.request.Test()
-            except self.group.errors as error:
-                raise self.group.failure(self.name, error) from None
-            if self.done and self.finish is not None:
-                self.finish()
-        return self.done
-
-    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """Wait until the result is there.
-
-        Raises:
-            DistBackendError: it has not come within the timeout, or MPI has reported an error.
-        """
-        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
-        deadline = time.monotonic() + seconds
-        while not self.is_completed():
-            give_way()
-            if time.monotonic() > deadline:
-                raise self.group.failure(
-                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
-                )
-        return True
-
-
-class GroupMember:
-    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+    def all_reduce(self, array: np.ndarray) -> Any:
+        return self.comm.Iallreduce(self.in_place, array)
 
 
 class ProcessGroup:
@@ -250,16 +59,11 @@ class ProcessGroup:
         ranks: the global ranks of its members; a member's own rank is its place among them.
         host: what moves objects, which are never on a GPU.
         backend: what moves tensors.
-        timeout: how long a call may wait for the others, in seconds.
     """
 
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
-        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.backend = BACKENDS[name](host)
-        self.errors = (host.error, self.backend.error)
-        self.seen = defaultdict(set)  # name of a call -> sizes that all processes have had
-        self.running: list[Work] = []  # what has begun, and may not be complete
-        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend):
+        self.name, self.ranks, self.host = name, ranks, host
+        self.backend = host
 
     def rank(self) -> int:
         return self.host.rank
@@ -267,284 +71,59 @@ class ProcessGroup:
     def size(self) -> int:
         return self.host.size
 
-    def failure(self, name: str, reason: Any) -> DistBackendError:
-        """The error of a call. After it, this process can only end the job."""
-        Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
-        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
-
-    def compare(self, name: str, args: tuple) -> Work:
-        """Begin to check that all processes make the same call."""
-        array = args[COMPARED[name]]
-        if not self.detail:
-            self.seen[name].add(array.nbytes)
-        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
-        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
-        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
-        mine[: len(text)] = memoryview(text)
-
-        def finish() -> None:
-            found = [bytes(row).rstrip(b"\0") for row in texts]
-            if found.count(text) < self.size():
-                shown = [row.decode() if row.isascii() else "something else" for row in found]
-                calls = [f"rank {r} calls {c}" for r, c in zip(self.ranks, shown, strict=True)]
-                raise self.failure(name, f"mismatch between the processes: {', '.join(calls)}")
-
-        return Work(self, name, self.host.all_gather(texts, mine), finish)
-
-    def start(
-        self,
-        name: str,
-        args: tuple,
-        finish: Callable | None = None,
-        async_op: bool = False,
-        backend: Any = None,
-    ) -> Work | None:
-        """Begin a call of the backend, and without async_op wait for its result.
-
-        It is compared with the calls of the other processes when it is new to this one; with the
-        environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
-        """
-        check = None
-        if name in COMPARED and args[COMPARED[name]].nbytes not in self.seen[name]:
-            check = self.compare(name, args)
-            if not async_op:
-                check.wait()
-        try:
-            request = getattr(backend or self.backend, name)(*args)
-            for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
-                    if finish is not None:
-                        finish()
-                    return None
-        except self.errors as error:
-            raise self.failure(name, error) from None
-        work = Work(self, name, request, finish)
-        work.check = check
-        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
-        self.running = [each for each in self.running if not each.is_completed()] + [work]
-        if not async_op:
-            work.wait()
-        return work if async_op else None
-
-    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
-        """The group of some of its members, with a communicator of its own. All members call it.
-
-        Raises:
-            ValueError: there is no backend of this name.
-        """
-        if name not in BACKENDS:
-            raise ValueError(f"Invalid backend: '{name}' is not one of {', '.join(BACKENDS)}")
-        self.start("barrier", (), backend=self.host)  # which a timeout ends
-        host = self.host.part(self.ranks[self.rank()] in ranks)
-        if host is None:
-            return GroupMember.NON_GROUP_MEMBER
-        return ProcessGroup(name, ranks, host, timeout)
+    def start(self, name: str, args: tuple) -> None:
+        """Begin a call of the backend, and wait for its result."""
+        getattr(self.backend, name)(*args).Wait()
 
 
-class DefaultGroup(type):
-    @property
-    def WORLD(cls) -> ProcessGroup | None:
-        return here.group
-
-
-class group(metaclass=DefaultGroup):
-    """group.WORLD is the group of all processes, or None before init_process_group."""
-
-
-def is_initialized() -> bool:
-    return here.group is not None
-
-
-def set_default_group(group: ProcessGroup | None) -> None:
-    """A simulated rank has a group of its own; else all threads of the process share one."""
-    (Here if here.comm is None else here).group = group
-
-
-def init_process_group(
-    backend: str | None = None,
-    init_method: str | None = None,
-    timeout: datetime.timedelta | None = None,
-    world_size: int = -1,
-    rank: int = -1,
-) -> None:
-    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
-
-    Args:
-        backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.
-        init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
-        timeout: how long a call waits for the other processes: 30 minutes.
-        world_size, rank: checked, where they are given or in the environment; MPI knows them.
+def init_process_group(backend: str | None = None) -> None:
+    """Make the group of all processes.
 
     Raises:
-        ValueError: there is a group already, or world_size or rank are not what MPI says.
-        RuntimeError: mpi4py or MPI is missing.
+        ValueError: there is a group already.
     """
-    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
     name = (backend or "mpi").lower()
-    mpi, comm = world()
-    for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
-        if given == -1 and here.comm is None:
-            given = int(os.environ.get(what.upper(), -1))
-        if given not in (-1, true):
-            raise ValueError(
-                f"{what} is {given}, but MPI says {true}. Start the program with mpiexec or "
-                f"python -m tinytorch.distributed.run"
-            )
-    if name == "gloo" and comm.rank == 0:
-        warnings.warn("the backend gloo is served by MPI", stacklevel=2)
-    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
-    # A communicator of its own: messages of the program's own use of MPI do not come between.
-    set_default_group(whole.part(name, whole.ranks, seconds))
+    mpi, comm = here.mpi, here.comm
+    here.group = ProcessGroup(name, list(range(comm.size)), MPIBackend(mpi, comm))
 
 
-def default_group() -> ProcessGroup:
-    """The group of all processes.
-
-    Raises:
-        ValueError: there is none.
-    """
-    group = here.group
-    if group is None:
-        raise ValueError(
-            "Default process group has not been initialized, please make sure to call "
-            "init_process_group."
-        )
-    return group
+def get_rank() -> int:
+    """The number of this process in the group of all."""
+    return here.group.rank()
 
 
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Free a group; without an argument, the one of all processes."""
-    assert here.group is not None, "Process group cannot be None"
-    found = here.group if group is None else group
-    found.backend.close()
-    if found is here.group:
-        set_default_group(None)
+def get_world_size() -> int:
+    """The number of processes in the group of all."""
+    return here.group.size()
 
 
-def get_rank(group: Any = None) -> int:
-    """The number of this process in the group, or -1 where it does not belong to it."""
-    found = default_group() if group is None else group
-    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
-
-
-def get_world_size(group: Any = None) -> int:
-    """The number of processes in the group, or -1 where this one does not belong to it."""
-    found = default_group() if group is None else group
-    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
-
-
-def get_backend(group: ProcessGroup | None = None) -> str:
-    """The name of the backend that was asked for."""
-    return (group or default_group()).name
-
-
-def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
-    """The global ranks of the members."""
-    return list((group or default_group()).ranks)
-
-
-def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
-    """The rank among all processes of the member with this rank in the group."""
-    return group.ranks[group_rank]
-
-
-def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
-    """The rank in the group of the process with this rank among all.
-
-    Raises:
-        ValueError: it does not belong to the group.
-    """
-    if global_rank not in group.ranks:
-        raise ValueError(f"Global rank {global_rank} is not part of group {group.ranks}")
-    return group.ranks.index(global_rank)
-
-
-def new_group(
-    ranks: list[int] | None = None,
-    timeout: datetime.timedelta | None = None,
-    backend: str | None = None,
-) -> ProcessGroup | object:
-    """A group of the processes with these global ranks. All processes must call it, in one order.
-
-    Returns GroupMember.NON_GROUP_MEMBER to the others.
-    Raises:
-        ValueError: a rank occurs twice, or does not exist; there is no default group, or no such
-            backend.
-    """
-    whole = default_group()
-    seconds = whole.timeout if timeout is None else check_timeout(timeout)
-    ranks = sorted(whole.ranks if ranks is None else ranks)
-    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
-        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
-    return whole.part((backend or whole.name).lower(), ranks, seconds)
+def all_reduce(tensor: Tensor) -> None:
+    """Replace the tensor in all processes by the sum of all of them, element by element."""
+    wire = np.ascontiguousarray(tensor.array)
+    here.group.start("all_reduce", (wire,))
+    tensor.array[...] = wire.reshape(tensor.shape)
 
 
 if __name__ == "__main__":
-    import contextlib
-    import io
-    import types
-
-    from tinytorch.distributed.simulator import MPI as simulator_mpi
+    from tinytorch.core.tensor import tensor
     from tinytorch.distributed.simulator import simulate
 
-    # Stands for mpi4py with two processes: this one, and one that never answers.
-    ended = []
-    comm = types.SimpleNamespace(rank=1, size=2, Abort=ended.append)
-    mpi4py = types.ModuleType("mpi4py")
-    mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
 
-    def without(package, call):
-        """What the call says when the package is missing, or is the one that is given."""
-        kept = sys.modules.get("mpi4py")
-        sys.modules["mpi4py"] = package
+    def program():
+        init_process_group("mpi")
+        rank, size = get_rank(), get_world_size()
+        x = tensor([[1.0, 2.0], [3.0, 4.0]]).T * 10**rank
+        all_reduce(x)
         try:
-            return call()
-        except RuntimeError as error:
-            return str(error).split(" (")[0]
-        finally:
-            sys.modules.pop("mpi4py")
-            if kept is not None:
-                sys.modules["mpi4py"] = kept
-
-    print(without(None, world))  # -> process groups need mpi4py and an MPI library
-
-    at_exit, atexit.register = [], lambda call: at_exit.append(call)
-    hook = sys.excepthook
-    print(without(mpi4py, world)[1].rank)  # -> 1
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
-        sys.excepthook(KeyError, KeyError("lost"), None)
-    print(printed.getvalue().splitlines(), ended)
-    # -> ['rank 1 of 2 has failed:', "KeyError: 'lost'"] [1]
-    group = ProcessGroup("mpi", [0, 1], MPIBackend(simulator_mpi, comm), 1.0)
-    print(group.failure("barrier", "timed out"), Job.broken)
-    # -> rank 1, barrier: timed out True
-    at_exit[0]()
-    print("and when it ends after a caught time limit:", ended)
-    # -> and when it ends after a caught time limit: [1, 1]
-    Job.broken, sys.excepthook = False, hook
-
-    def program(*args):
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                init_process_group(*args)
-            name = get_backend()
-            destroy_process_group()
-            return name, len(caught), is_initialized()
+            init_process_group("mpi")
         except ValueError as error:
-            return str(error)[:66]
+            return size, x.tolist(), str(error)
 
-    os.environ["RANK"] = "5"
-    mpi4py.MPI = simulator_mpi
-    mpi4py.MPI.COMM_WORLD = comm
-    print(
-        without(mpi4py, program)
-    )  # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
-    del os.environ["RANK"]
-    print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]
-    print(simulate(2, program, "smoke")[0])
-    # -> Invalid backend: 'smoke' is not one of mpi, gloo
-    print(simulate(2, program, "mpi", None, None, 4)[0])
-    # -> world_size is 4, but MPI says 2. Start the program with mpiexec or
+    size, x, error = simulate(3, program)[2]
+    print(size, "ranks:", x)  # -> 3 ranks: [[111.0, 333.0], [222.0, 444.0]]
+    print(error)  # -> trying to initialize the default process group twice!
+    print("MPI, too:", is_available())  # -> ...

@@ -1,180 +1,437 @@
-"""Step 104b: DistributedDataParallel: one start, and hooks that average
+"""Step 104b: Calls are compared between the ranks
 
-average_gradients relies on three things that are not checked. All processes must have drawn the
-same first weights: with seeds of their own they differ, and equal gradients keep them different for
-ever. The networks must be the same: else rank 0's third gradient is added to rank 1's, whatever
-they are. And the call must not be forgotten, between backward and the step.
+The time limit of step 104a does not help where all ranks make a call, but not the same one. If one
+rank's last batch is shorter, MPI adds what it gets: a wrong number comes out, or an error that
+names a buffer. If one rank calls all_reduce while the others broadcast, anything may happen.
 
-A wrapper around the network does all three:
+So the processes tell each other what they are going to call: one small all_gather of text before
+the collective.
 
-    at the start     compare the shapes, then broadcast the parameters and buffers of rank 0
-    each call        broadcast the buffers: BatchNorm's statistics are not parameters, they drift
-    each gradient    a hook on the leaf (step 51m) averages it as soon as it is complete
+    rank 0 calls all_reduce of float32 (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
 
-The program of one process stays as it is, apart from one line: model = DistributedDataParallel(
-model). The names in its state_dict begin with "module.", as PyTorch's do; save model.module to do
-without.
+That would double the time of small messages. So a call is compared only when its kind and size are
+new to this process (`seen`): in a training, in its first step.
 
-The trap: rank 0 is special only at the start and for buffers. If a program changes the weights in
-rank 0 later (loads a file, clips them), nothing sends the change to the others.
+With async_op the comparison must not wait: the handle keeps it as `check`, and completes it first.
 
-(PyTorch's class has the same checks, with the same messages.)
+The trap: with sizes that have all occurred before, a mismatch is not seen. The environment variable
+TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch's, compares each time.
 
-New: DistributedDataParallel. average_gradients is dropped: the hook has taken its place.
-Try: give the wrapper init_sync=False, and find the line of the demo that tells.
+Changed: Work, ProcessGroup. New: COMPARED.
+Try: let rank 1 call all_reduce with ReduceOp.MAX, and rank 0 with SUM.
 """
 
-import importlib
+import datetime
+import os
+import time
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import all_reduce, broadcast
-from tinytorch.distributed.group import get_process_group_ranks, get_world_size
-from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.distributed.simulator import Here, here
+from tinytorch.distributed.types import DistBackendError, ReduceOp
 
 
-class DistributedDataParallel(Module):
-    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
+class MPIBackend:
+    """MPI's collectives, begun on arrays whose elements lie side by side.
 
-    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
-    calls and as many backward passes. Each gradient is a message.
-
-    If the shares of the batch are equally large and the loss is a mean, the processes compute what
-    one process computes with the whole batch. Source: Li et al., 2020.
-
-    Args:
-        init_sync: compare the shapes of the parameters, and send those of rank 0.
-        process_group: the processes that take part; all of them, if it is not given.
-    Raises:
-        RuntimeError: no parameter requires a gradient, or the networks differ.
-        ValueError: there is no process group.
+    Each call returns a request at once. MPI works on it while Test() is being called.
     """
 
-    def __init__(self, module: Module, init_sync: bool = True, process_group: Any = None):
-        super().__init__()
-        self.world_size = get_world_size(process_group)
-        self.module, self.process_group = module, process_group
-        self.params = [param for param in module.parameters() if param.requires_grad]
-        if not self.params:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
-            )
-        if init_sync:
-            self.check_shapes()
-            self.send([*module.parameters(), *module.buffers()])
-        for param in self.params:
-            param.register_post_accumulate_grad_hook(self.gradient_ready)
+    device, xp = "cpu", np
+    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
 
-    def check_shapes(self) -> None:
-        """Raises RuntimeError, in all processes, if the networks differ."""
-        found: list = [None] * self.world_size
-        mine = [tuple(param.shape) for param in self.module.parameters()]
-        all_gather_object(found, mine, group=self.process_group)
-        for rank, theirs in enumerate(found):
-            if len(theirs) != len(found[0]):
-                raise RuntimeError(
-                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
-                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
+    def __init__(self, mpi: Any, comm: Any):
+        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
+        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        # In the order of ReduceOp. An average is a sum that is divided afterwards.
+        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
+
+    def empty(self, size: int, dtype: Any) -> np.ndarray:
+        return np.empty(size, dtype)
+
+    def movable(self, array: np.ndarray) -> np.ndarray:
+        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
+        array = np.ascontiguousarray(array)
+        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+
+    def reducible(self, array: np.ndarray) -> np.ndarray:
+        """The same to compute with: bytes for booleans, float32 for halves."""
+        if array.dtype.char in self.native:
+            return np.ascontiguousarray(array)
+        if array.itemsize == 1:
+            return self.movable(array)
+        return np.asarray(array, np.float32, order="C")
+
+    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
+
+    def broadcast(self, array: np.ndarray, root: int) -> Any:
+        return self.comm.Ibcast(array, root)
+
+    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
+        if self.rank == root:
+            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
+        return self.comm.Ireduce(array, None, self.ops[op], root)
+
+    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
+        return self.comm.Iallgather(array, out)
+
+    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
+        return self.comm.Igather(array, out, root)
+
+    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
+        return self.comm.Iscatter(array, out, root)
+
+    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
+
+    def all_to_all(
+        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
+    ) -> Any:
+        return self.comm.Ialltoallv([array, counts], [out, out_counts])
+
+    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
+        return self.comm.Isend(array, rank, tag)
+
+    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
+        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
+
+    def barrier(self) -> Any:
+        return self.comm.Ibarrier()
+
+    def part(self, mine: bool) -> "MPIBackend | None":
+        """The backend of those ranks that call it with True; None for the others."""
+        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
+        return MPIBackend(self.mpi, comm) if mine else None
+
+    def close(self) -> None:
+        self.comm.Free()
+
+
+default_pg_timeout = datetime.timedelta(minutes=30)
+
+
+SPINS = range(200)  # how often to look for a result before others may have the core
+
+
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+
+
+# Which argument of a call has the same size and type in all processes.
+COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
+    "all_gather": 1,
+    "gather": 1,
+}
+
+
+def check_timeout(timeout: Any) -> float:
+    """Seconds. Raises TypeError: it is not a timedelta."""
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
+    return timeout.total_seconds()
+
+
+class Work:
+    """A collective that has begun. Its tensors are to be left alone until it is complete."""
+
+    check: "Work | None" = None  # of what the others call: its error comes first
+
+    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
+        self.group, self.name, self.request, self.finish = group, name, request, finish
+        self.done = False
+
+    def is_completed(self) -> bool:
+        """Whether the result is there. Asking lets all calls of this process make progress."""
+        if not self.done and (self.check is None or self.check.is_completed()):
+            self.done = True  # also after an error
+            try:
+                self.done = self.request.Test()
+            except self.group.errors as error:
+                raise self.group.failure(self.name, error) from None
+            if self.done and self.finish is not None:
+                self.finish()
+        return self.done
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Wait until the result is there.
+
+        Raises:
+            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+        """
+        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
+        deadline = time.monotonic() + seconds
+        while not self.is_completed():
+            give_way()
+            if time.monotonic() > deadline:
+                raise self.group.failure(
+                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
                 )
-            for i, shape in enumerate(theirs):
-                if shape != found[0][i]:
-                    raise RuntimeError(
-                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
-                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
-                    )
+        return True
 
-    def send(self, tensors: list[Tensor]) -> None:
-        """Makes these tensors those of the first process."""
-        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
-        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
+
+class GroupMember:
+    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+
+
+class ProcessGroup:
+    """Processes that make collective calls together.
+
+    Attributes:
+        name: the backend that was asked for.
+        ranks: the global ranks of its members; a member's own rank is its place among them.
+        host: what moves objects, which are never on a GPU.
+        backend: what moves tensors.
+        timeout: how long a call may wait for the others, in seconds.
+    """
+
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
+        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
+        self.backend = host
+        self.errors = (host.error, self.backend.error)
+        self.seen = set()  # (name, bytes) of the calls that have been compared
+        self.running: list[Work] = []  # what has begun, and may not be complete
+        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+
+    def rank(self) -> int:
+        return self.host.rank
+
+    def size(self) -> int:
+        return self.host.size
+
+    def failure(self, name: str, reason: Any) -> DistBackendError:
+        """The error of a call. After it, this process can only end the job."""
+        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
+
+    def compare(self, name: str, args: tuple) -> Work:
+        """Begin to check that all processes make the same call."""
+        array = args[COMPARED[name]]
+        if not self.detail:
+            self.seen.add((name, array.nbytes))
+        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
+        mine[: len(text)] = memoryview(text)
+
+        def finish() -> None:
+            found = [bytes(row).rstrip(b"\0") for row in texts]
+            if found.count(text) < self.size():
+                shown = [row.decode() if row.isascii() else "something else" for row in found]
+                calls = [f"rank {r} calls {c}" for r, c in zip(self.ranks, shown, strict=True)]
+                raise self.failure(name, f"mismatch between the processes: {', '.join(calls)}")
+
+        return Work(self, name, self.host.all_gather(texts, mine), finish)
+
+    def start(
+        self,
+        name: str,
+        args: tuple,
+        finish: Callable | None = None,
+        async_op: bool = False,
+        backend: Any = None,
+    ) -> Work | None:
+        """Begin a call of the backend, and without async_op wait for its result.
+
+        It is compared with the calls of the other processes when it is new to this one; with the
+        environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
+        """
+        check, number = None, COMPARED.get(name)
+        if number is not None and (name, args[number].nbytes) not in self.seen:
+            check = self.compare(name, args)
+            if not async_op:
+                check.wait()
+        try:
+            request = getattr(backend or self.backend, name)(*args)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
+        except self.errors as error:
+            raise self.failure(name, error) from None
+        work = Work(self, name, request, finish)
+        work.check = check
+        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
+        self.running = [each for each in self.running if not each.is_completed()] + [work]
+        if not async_op:
             work.wait()
+        return work if async_op else None
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        self.send(list(self.module.buffers()))
-        return self.module(*inputs, **kwargs)
+    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
+        """The group of some of its members, with a communicator of its own. All members call it."""
+        self.start("barrier", (), backend=self.host)  # which a timeout ends
+        host = self.host.part(self.ranks[self.rank()] in ranks)
+        if host is None:
+            return GroupMember.NON_GROUP_MEMBER
+        return ProcessGroup(name, ranks, host, timeout)
 
-    def gradient_ready(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete."""
-        all_reduce(param.grad, group=self.process_group)
-        param.grad.array[...] *= 1 / self.world_size
+
+class DefaultGroup(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        return here.group
+
+
+class group(metaclass=DefaultGroup):
+    """group.WORLD is the group of all processes, or None before init_process_group."""
+
+
+def is_initialized() -> bool:
+    return here.group is not None
+
+
+def set_default_group(group: ProcessGroup | None) -> None:
+    """A simulated rank has a group of its own; else all threads of the process share one."""
+    (Here if here.comm is None else here).group = group
+
+
+def init_process_group(
+    backend: str | None = None, timeout: datetime.timedelta | None = None
+) -> None:
+    """Make the group of all processes.
+
+    Args:
+        timeout: how long a call waits for the other processes: 30 minutes.
+
+    Raises:
+        ValueError: there is a group already.
+    """
+    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
+    if here.group is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    name = (backend or "mpi").lower()
+    mpi, comm = here.mpi, here.comm
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
+    # A communicator of its own: messages of the program's own use of MPI do not come between.
+    set_default_group(whole.part(name, whole.ranks, seconds))
+
+
+def default_group() -> ProcessGroup:
+    """The group of all processes.
+
+    Raises:
+        ValueError: there is none.
+    """
+    group = here.group
+    if group is None:
+        raise ValueError(
+            "Default process group has not been initialized, please make sure to call "
+            "init_process_group."
+        )
+    return group
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Free a group; without an argument, the one of all processes."""
+    assert here.group is not None, "Process group cannot be None"
+    found = here.group if group is None else group
+    found.backend.close()
+    if found is here.group:
+        set_default_group(None)
+
+
+def get_rank(group: Any = None) -> int:
+    """The number of this process in the group, or -1 where it does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
+
+
+def get_world_size(group: Any = None) -> int:
+    """The number of processes in the group, or -1 where this one does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """The name of the backend that was asked for."""
+    return (group or default_group()).name
+
+
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """The global ranks of the members."""
+    return list((group or default_group()).ranks)
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The rank among all processes of the member with this rank in the group."""
+    return group.ranks[group_rank]
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The rank in the group of the process with this rank among all.
+
+    Raises:
+        ValueError: it does not belong to the group.
+    """
+    try:
+        return group.ranks.index(global_rank)
+    except ValueError:
+        text = f"Global rank {global_rank} is not part of group {group.ranks}"
+        raise ValueError(text) from None
+
+
+def new_group(
+    ranks: list[int] | None = None,
+    timeout: datetime.timedelta | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | object:
+    """A group of the processes with these global ranks. All processes must call it, in one order.
+
+    Returns GroupMember.NON_GROUP_MEMBER to the others.
+    Raises:
+        ValueError: a rank occurs twice, or does not exist; there is no default group.
+    """
+    whole = default_group()
+    seconds = whole.timeout if timeout is None else check_timeout(timeout)
+    ranks = sorted(whole.ranks if ranks is None else ranks)
+    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
+        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
+    return whole.part((backend or whole.name).lower(), ranks, seconds)
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.group import get_rank, init_process_group
+    import importlib
+    import textwrap
+
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.collectives import all_reduce, broadcast
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.norm_layers import BatchNorm1d
-    from tinytorch.ops.random import manual_seed, randint, randn
-    from tinytorch.optim.adam import Adam
 
-    manual_seed(7)
-    inputs, targets = randn(40, 8, 16), randint(0, 4, (40, 8))
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
+    short = datetime.timedelta(seconds=0.1)
 
-    def network():
-        return Sequential(Linear(16, 32), ReLU(), Linear(32, 4))
-
-    def train(wrapped):
-        """Each process draws weights of its own, and has half of each batch."""
+    def different(detail):
         init_process_group("mpi")
-        rank, size = get_rank(), get_world_size()
-        manual_seed(rank)
-        model = network()
-        if wrapped:
-            model = DistributedDataParallel(model)
-        optimizer = Adam(model.parameters(), lr=0.01)
-        for x, y in zip(inputs.chunk(size, 1)[rank], targets.chunk(size, 1)[rank], strict=True):
-            optimizer.zero_grad()
-            cross_entropy(model(x), y).backward()
-            optimizer.step()
-        return model
+        rank = get_rank()
+        half = new_group([0, 1], timeout=short)
+        half.detail = detail
+        for size in (3, 4):
+            all_reduce(tensor([1.0] * size), group=half)
+        all_reduce(tensor([1.0] * (3 + rank)), group=half)  # both sizes have occurred before
 
-    def difference(a, b):
-        pairs = zip(a.parameters(), b.parameters(), strict=True)
-        return max((p - q).abs().max().item() for p, q in pairs)
-
-    (one,) = simulate(1, train, False)
-    print("without the wrapper:", difference(*simulate(2, train, False)) > 0.1)
-    # -> without the wrapper: True
-    a, b = simulate(2, train, True)
-    print("with it:", difference(a, b), "and to one process:", difference(a, one) < 1e-5)
-    # -> with it: 0.0 and to one process: True
-    print(list(a.state_dict()))
-    # -> ['module.0.weight', 'module.0.bias', 'module.2.weight', 'module.2.bias']
-
-    def statistics():
-        """What BatchNorm has seen, when a call begins."""
+    def another_call():
         init_process_group("mpi")
-        model = Sequential(Linear(16, 2), BatchNorm1d(2))
-        wrapper, seen = DistributedDataParallel(model), []
-        model[0].register_forward_pre_hook(lambda *_: seen.append(model[1].running_mean.tolist()))
-        for x in inputs.chunk(2, 1)[get_rank()][:2]:
-            wrapper(x)
-        return seen[1], model[1].running_mean.tolist()
+        x = tensor([1.0])
+        all_reduce(x) if get_rank() == 0 else broadcast(x, 0)
 
-    (first, after), (second, after_second) = simulate(2, statistics)
-    print("as the second call begins:", first == second, " as it ends:", after == after_second)
-    # -> as the second call begins: True  as it ends: False
-
-    def mistake(number):
+    def same():
         init_process_group("mpi")
-        layers = [ReLU(), Linear(3, 4 + get_rank()), Linear(3, 4, bias=get_rank() == 0)]
+        x = tensor([1.0])
+        work = all_reduce(x, async_op=True)
+        work.wait()
+        return x.item(), sorted(group.WORLD.seen)
+
+    print(*simulate(2, same))
+    # -> (2.0, [('all_reduce', 4)]) (2.0, [('all_reduce', 4)])
+    for program, *args in ((different, False), (different, True), (another_call,)):
         try:
-            DistributedDataParallel(layers[number])
-        except RuntimeError as error:
-            return str(error)
-
-    for number in range(3):
-        print(simulate(2, mistake, number)[0][:80].strip())
-    # -> DistributedDataParallel is not needed when a module doesn't have any parameter t
-    # -> [1]: params[0] in this process with sizes [5, 3] appears not to match sizes of t
-    # -> DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 h
+            simulate(2, program, *args)
+        except DistBackendError as error:
+            print(textwrap.fill(str(error).strip(), 90))
+    # -> rank 1, all_reduce: operands could not be broadcast together with shapes (3,) (4,)
+    # -> rank 1, all_reduce: mismatch between the processes: rank 0 calls all_reduce of float32
+    # -> (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
+    # -> rank 1, broadcast: mismatch between the processes: rank 0 calls all_reduce of float32 (1,)
+    # -> SUM, rank 1 calls broadcast of float32 (1,) root 0

@@ -1,209 +1,504 @@
-"""Step 104c: Buckets: many gradients in one message
+"""Step 104c: Real processes: MPI, where there is no simulation
 
-The wrapper of step 104b sends each gradient alone. A network of 12 small layers sends 24 messages
-for each batch, and a message has a price, however short it is: between two processes of one machine
-an all_reduce of 4 bytes took 7 us when this was written, one of 1,024 bytes 7.5, and one of a
-megabyte 250. Between machines the price is ten times as high, and it grows with their number.
+Until now all ranks were simulated: init_process_group takes `here.comm`, which only simulated ranks
+have. The same program should run under mpiexec, where each rank is a process:
 
-So gradients are laid one behind the other in one array, a bucket, and this is sent:
+    mpiexec -n 3 python program.py
 
-    flat      | weight 0 ......... | bias 0 | weight 1 ......... | bias 1 | ...
-    views       views[0]             [1]      [2]                  [3]        parameters' shapes
+`world` gives both: mpi4py's MPI and its COMM_WORLD where there is no simulated rank. mpi4py is
+imported inside of the function and not above: importing it begins MPI, which an `import tinytorch`
+should not do. Where it is missing, the error names the extra to install.
 
-A gradient that is complete is copied to its place, and divided by the number of processes on the
-way: that costs no extra pass, and the sum of float16 numbers cannot overflow where the mean does
-not. After the message, .grad is the view: nothing is copied back.
+MPI knows how many processes there are, and which one this is. Programs for PyTorch say both, as
+arguments or in RANK and WORLD_SIZE; these are compared with MPI's numbers. Else a program that was
+started without mpiexec would train alone, as rank 0 of 1, without an error.
 
-Why not one bucket for all? The next step sends a bucket while others are still being filled. So a
-bucket is full at 25 MiB. And one array has one type and one device, so each type has its own.
+The trap: PyTorch's backend for processors is called "gloo", and programs ask for it. MPI serves it
+here, and rank 0 says so.
 
-The trap: if the processes divide their parameters differently, they add what does not belong
-together. The order is that of module.parameters(), equal in all.
-
-(PyTorch's name is the same: bucket_cap_mb.)
-
-Changed: DistributedDataParallel. New: Bucket, divide_into_buckets.
-Try: let divide_into_buckets put all types into one bucket. Where does it fail?
+Changed: ProcessGroup.part, init_process_group. New: world, BACKENDS, is_mpi_available,
+is_gloo_available.
+Try: with MPI installed, run a file with the demo's program under mpiexec -n 2.
 """
 
-import importlib
+import datetime
+import importlib.util
+import os
+import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed.collectives import all_reduce, broadcast
-from tinytorch.distributed.group import get_process_group_ranks, get_world_size
-from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
-from tinytorch.ops.creation import zeros
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.distributed.simulator import Here, here
+from tinytorch.distributed.types import DistBackendError, ReduceOp
 
 
-class Bucket:
-    """The gradients of some parameters, one behind the other in one tensor: one message.
+def is_available() -> bool:
+    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
+    return importlib.util.find_spec("mpi4py") is not None
 
-    `views` are its parts, in the shapes of the parameters.
+
+is_mpi_available = is_available
+
+
+is_gloo_available = is_available  # MPI serves it
+
+
+def world() -> tuple[Any, Any]:
+    """MPI and the communicator of all processes: mpi4py's, or those of a simulated rank.
+
+    Raises:
+        RuntimeError: mpi4py or an MPI library is not installed.
+    """
+    if here.comm is not None:
+        return here.mpi, here.comm
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RuntimeError(
+            f"process groups need mpi4py and an MPI library ({error}): "
+            f"pip install 'tinytorch[distributed]'"
+        ) from None
+    return MPI, MPI.COMM_WORLD
+
+
+class MPIBackend:
+    """MPI's collectives, begun on arrays whose elements lie side by side.
+
+    Each call returns a request at once. MPI works on it while Test() is being called.
     """
 
-    def __init__(self, params: list[Tensor]):
-        self.params, like = params, params[0]
-        size = sum(param.numel() for param in params)
-        self.flat = zeros(size, dtype=like.dtype, device=like.device)
-        self.views, start = [], 0
-        for param in params:
-            part = self.flat.array[start : start + param.numel()]
-            self.views.append(wrap(part.reshape(param.shape), like.device))
-            start += param.numel()
-        self.missing = set(range(len(params)))  # whose gradients have not come
+    device, xp = "cpu", np
+    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+
+    def __init__(self, mpi: Any, comm: Any):
+        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
+        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        # In the order of ReduceOp. An average is a sum that is divided afterwards.
+        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
+
+    def empty(self, size: int, dtype: Any) -> np.ndarray:
+        return np.empty(size, dtype)
+
+    def movable(self, array: np.ndarray) -> np.ndarray:
+        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
+        array = np.ascontiguousarray(array)
+        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+
+    def reducible(self, array: np.ndarray) -> np.ndarray:
+        """The same to compute with: bytes for booleans, float32 for halves."""
+        if array.dtype.char in self.native:
+            return np.ascontiguousarray(array)
+        if array.itemsize == 1:
+            return self.movable(array)
+        return np.asarray(array, np.float32, order="C")
+
+    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
+
+    def broadcast(self, array: np.ndarray, root: int) -> Any:
+        return self.comm.Ibcast(array, root)
+
+    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
+        if self.rank == root:
+            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
+        return self.comm.Ireduce(array, None, self.ops[op], root)
+
+    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
+        return self.comm.Iallgather(array, out)
+
+    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
+        return self.comm.Igather(array, out, root)
+
+    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
+        return self.comm.Iscatter(array, out, root)
+
+    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
+
+    def all_to_all(
+        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
+    ) -> Any:
+        return self.comm.Ialltoallv([array, counts], [out, out_counts])
+
+    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
+        return self.comm.Isend(array, rank, tag)
+
+    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
+        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
+
+    def barrier(self) -> Any:
+        return self.comm.Ibarrier()
+
+    def part(self, mine: bool) -> "MPIBackend | None":
+        """The backend of those ranks that call it with True; None for the others."""
+        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
+        return MPIBackend(self.mpi, comm) if mine else None
+
+    def close(self) -> None:
+        self.comm.Free()
 
 
-def divide_into_buckets(params: list[Tensor], cap_mb: float) -> list[Bucket]:
-    """Buckets for parameters of one type each, in the given order. A bucket is full when it has
-    cap_mb MiB."""
-    full, filling = [], {}
-    for param in params:
-        kind = param.dtype, param.device
-        bucket = filling.setdefault(kind, [])
-        bucket.append(param)
-        if sum(p.nbytes for p in bucket) >= cap_mb * 2**20:
-            full.append(filling.pop(kind))
-    return [Bucket(bucket) for bucket in (*full, *filling.values())]
+default_pg_timeout = datetime.timedelta(minutes=30)
 
 
-class DistributedDataParallel(Module):
-    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
+SPINS = range(200)  # how often to look for a result before others may have the core
 
-    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
-    calls and as many backward passes. The gradients are sent in buckets of bucket_cap_mb MiB.
 
-    If the shares of the batch are equally large and the loss is a mean, the processes compute what
-    one process computes with the whole batch. Source: Li et al., 2020.
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
+
+
+# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
+
+
+# Which argument of a call has the same size and type in all processes.
+COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
+    "all_gather": 1,
+    "gather": 1,
+}
+
+
+def check_timeout(timeout: Any) -> float:
+    """Seconds. Raises TypeError: it is not a timedelta."""
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
+    return timeout.total_seconds()
+
+
+class Work:
+    """A collective that has begun. Its tensors are to be left alone until it is complete."""
+
+    check: "Work | None" = None  # of what the others call: its error comes first
+
+    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
+        self.group, self.name, self.request, self.finish = group, name, request, finish
+        self.done = False
+
+    def is_completed(self) -> bool:
+        """Whether the result is there. Asking lets all calls of this process make progress."""
+        if not self.done and (self.check is None or self.check.is_completed()):
+            self.done = True  # also after an error
+            try:
+                self.done = self.request.Test()
+            except self.group.errors as error:
+                raise self.group.failure(self.name, error) from None
+            if self.done and self.finish is not None:
+                self.finish()
+        return self.done
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Wait until the result is there.
+
+        Raises:
+            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+        """
+        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
+        deadline = time.monotonic() + seconds
+        while not self.is_completed():
+            give_way()
+            if time.monotonic() > deadline:
+                raise self.group.failure(
+                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
+                )
+        return True
+
+
+class GroupMember:
+    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+
+
+class ProcessGroup:
+    """Processes that make collective calls together.
+
+    Attributes:
+        name: the backend that was asked for.
+        ranks: the global ranks of its members; a member's own rank is its place among them.
+        host: what moves objects, which are never on a GPU.
+        backend: what moves tensors.
+        timeout: how long a call may wait for the others, in seconds.
+    """
+
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
+        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
+        self.backend = BACKENDS[name](host)
+        self.errors = (host.error, self.backend.error)
+        self.seen = set()  # (name, bytes) of the calls that have been compared
+        self.running: list[Work] = []  # what has begun, and may not be complete
+        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+
+    def rank(self) -> int:
+        return self.host.rank
+
+    def size(self) -> int:
+        return self.host.size
+
+    def failure(self, name: str, reason: Any) -> DistBackendError:
+        """The error of a call. After it, this process can only end the job."""
+        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
+
+    def compare(self, name: str, args: tuple) -> Work:
+        """Begin to check that all processes make the same call."""
+        array = args[COMPARED[name]]
+        if not self.detail:
+            self.seen.add((name, array.nbytes))
+        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
+        mine[: len(text)] = memoryview(text)
+
+        def finish() -> None:
+            found = [bytes(row).rstrip(b"\0") for row in texts]
+            if found.count(text) < self.size():
+                shown = [row.decode() if row.isascii() else "something else" for row in found]
+                calls = [f"rank {r} calls {c}" for r, c in zip(self.ranks, shown, strict=True)]
+                raise self.failure(name, f"mismatch between the processes: {', '.join(calls)}")
+
+        return Work(self, name, self.host.all_gather(texts, mine), finish)
+
+    def start(
+        self,
+        name: str,
+        args: tuple,
+        finish: Callable | None = None,
+        async_op: bool = False,
+        backend: Any = None,
+    ) -> Work | None:
+        """Begin a call of the backend, and without async_op wait for its result.
+
+        It is compared with the calls of the other processes when it is new to this one; with the
+        environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
+        """
+        check, number = None, COMPARED.get(name)
+        if number is not None and (name, args[number].nbytes) not in self.seen:
+            check = self.compare(name, args)
+            if not async_op:
+                check.wait()
+        try:
+            request = getattr(backend or self.backend, name)(*args)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
+        except self.errors as error:
+            raise self.failure(name, error) from None
+        work = Work(self, name, request, finish)
+        work.check = check
+        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
+        self.running = [each for each in self.running if not each.is_completed()] + [work]
+        if not async_op:
+            work.wait()
+        return work if async_op else None
+
+    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
+        """The group of some of its members, with a communicator of its own. All members call it.
+
+        Raises:
+            ValueError: there is no backend of this name.
+        """
+        if name not in BACKENDS:
+            raise ValueError(f"Invalid backend: '{name}' is not one of {', '.join(BACKENDS)}")
+        self.start("barrier", (), backend=self.host)  # which a timeout ends
+        host = self.host.part(self.ranks[self.rank()] in ranks)
+        if host is None:
+            return GroupMember.NON_GROUP_MEMBER
+        return ProcessGroup(name, ranks, host, timeout)
+
+
+class DefaultGroup(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        return here.group
+
+
+class group(metaclass=DefaultGroup):
+    """group.WORLD is the group of all processes, or None before init_process_group."""
+
+
+def is_initialized() -> bool:
+    return here.group is not None
+
+
+def set_default_group(group: ProcessGroup | None) -> None:
+    """A simulated rank has a group of its own; else all threads of the process share one."""
+    (Here if here.comm is None else here).group = group
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: datetime.timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+) -> None:
+    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
 
     Args:
-        init_sync: compare the shapes of the parameters, and send those of rank 0.
-        process_group: the processes that take part; all of them, if it is not given.
+        backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.
+        init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
+        timeout: how long a call waits for the other processes: 30 minutes.
+        world_size, rank: checked, where they are given or in the environment; MPI knows them.
+
     Raises:
-        RuntimeError: no parameter requires a gradient, or the networks differ.
-        ValueError: there is no process group.
+        ValueError: there is a group already, or world_size or rank are not what MPI says.
+        RuntimeError: mpi4py or MPI is missing.
     """
-
-    def __init__(
-        self, module: Module, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None,
-    ):  # fmt: skip
-        super().__init__()
-        self.world_size = get_world_size(process_group)
-        self.module, self.process_group = module, process_group
-        self.params = [param for param in module.parameters() if param.requires_grad]
-        if not self.params:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
+    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
+    if here.group is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    name = (backend or "mpi").lower()
+    mpi, comm = world()
+    for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
+        if given == -1 and here.comm is None:
+            given = int(os.environ.get(what.upper(), -1))
+        if given not in (-1, true):
+            raise ValueError(
+                f"{what} is {given}, but MPI says {true}. Start the program with mpiexec or "
+                f"python -m tinytorch.distributed.run"
             )
-        if init_sync:
-            self.check_shapes()
-            self.send([*module.parameters(), *module.buffers()])
-        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
-        self.buckets = divide_into_buckets(self.params, cap)
-        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
-        for param in self.params:
-            param.register_post_accumulate_grad_hook(self.gradient_ready)
+    if name == "gloo" and comm.rank == 0:
+        warnings.warn("the backend gloo is served by MPI", stacklevel=2)
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
+    # A communicator of its own: messages of the program's own use of MPI do not come between.
+    set_default_group(whole.part(name, whole.ranks, seconds))
 
-    def check_shapes(self) -> None:
-        """Raises RuntimeError, in all processes, if the networks differ."""
-        found: list = [None] * self.world_size
-        mine = [tuple(param.shape) for param in self.module.parameters()]
-        all_gather_object(found, mine, group=self.process_group)
-        for rank, theirs in enumerate(found):
-            if len(theirs) != len(found[0]):
-                raise RuntimeError(
-                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
-                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
-                )
-            for i, shape in enumerate(theirs):
-                if shape != found[0][i]:
-                    raise RuntimeError(
-                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
-                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
-                    )
 
-    def send(self, tensors: list[Tensor]) -> None:
-        """Makes these tensors those of the first process."""
-        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
-        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
-            work.wait()
+def default_group() -> ProcessGroup:
+    """The group of all processes.
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        self.send(list(self.module.buffers()))
-        return self.module(*inputs, **kwargs)
+    Raises:
+        ValueError: there is none.
+    """
+    group = here.group
+    if group is None:
+        raise ValueError(
+            "Default process group has not been initialized, please make sure to call "
+            "init_process_group."
+        )
+    return group
 
-    def gradient_ready(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete: the last one sends all."""
-        self.fill(param)
-        if not any(bucket.missing for bucket in self.buckets):
-            self.finish()
 
-    def fill(self, param: Tensor) -> None:
-        """Puts the gradient of `param`, divided by the number of processes, into its bucket."""
-        bucket, i = self.places[param]
-        bucket.missing.remove(i)
-        part, grad = bucket.views[i].array, param.grad
-        param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Free a group; without an argument, the one of all processes."""
+    assert here.group is not None, "Process group cannot be None"
+    found = here.group if group is None else group
+    found.backend.close()
+    if found is here.group:
+        set_default_group(None)
 
-    def finish(self) -> None:
-        """Sends the buckets, and makes their parts the gradients."""
-        for bucket in self.buckets:
-            all_reduce(bucket.flat, group=self.process_group)
-            for param, view in zip(bucket.params, bucket.views, strict=True):
-                param.grad = view
-            bucket.missing = set(range(len(bucket.params)))
+
+def get_rank(group: Any = None) -> int:
+    """The number of this process in the group, or -1 where it does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
+
+
+def get_world_size(group: Any = None) -> int:
+    """The number of processes in the group, or -1 where this one does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """The name of the backend that was asked for."""
+    return (group or default_group()).name
+
+
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """The global ranks of the members."""
+    return list((group or default_group()).ranks)
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The rank among all processes of the member with this rank in the group."""
+    return group.ranks[group_rank]
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The rank in the group of the process with this rank among all.
+
+    Raises:
+        ValueError: it does not belong to the group.
+    """
+    try:
+        return group.ranks.index(global_rank)
+    except ValueError:
+        text = f"Global rank {global_rank} is not part of group {group.ranks}"
+        raise ValueError(text) from None
+
+
+def new_group(
+    ranks: list[int] | None = None,
+    timeout: datetime.timedelta | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | object:
+    """A group of the processes with these global ranks. All processes must call it, in one order.
+
+    Returns GroupMember.NON_GROUP_MEMBER to the others.
+    Raises:
+        ValueError: a rank occurs twice, or does not exist; there is no default group, or no such
+            backend.
+    """
+    whole = default_group()
+    seconds = whole.timeout if timeout is None else check_timeout(timeout)
+    ranks = sorted(whole.ranks if ranks is None else ranks)
+    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
+        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
+    return whole.part((backend or whole.name).lower(), ranks, seconds)
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.group import get_rank, init_process_group
+    import sys
+    import types
+
+    from tinytorch.distributed.simulator import MPI as simulator_mpi
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.random import manual_seed, randn
 
-    manual_seed(0)
-    inputs = randn(2, 8, 16)
-    layers = [Linear(16, 16) for _ in range(12)]
-    whole = Sequential(*layers)
-    whole(inputs.flatten(0, 1)).square().mean().backward()
-    expected = [param.grad for param in whole.parameters()]
+    # Stands for mpi4py with two processes: this one, and one that never answers.
+    ended = []
+    comm = types.SimpleNamespace(rank=1, size=2, Abort=ended.append)
+    mpi4py = types.ModuleType("mpi4py")
+    mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
 
-    def gradients(cap):
-        """Those of 12 layers, by two processes; in how many messages, and of how many bytes."""
-        init_process_group("mpi")
-        model = Sequential(*[Linear(16, 16) for _ in range(12)])
-        model.load_state_dict(whole.state_dict())
-        ddp = DistributedDataParallel(model, bucket_cap_mb=cap)
-        ddp(inputs[get_rank()]).square().mean().backward()
-        return [p.grad for p in model.parameters()], [b.flat.nbytes for b in ddp.buckets]
+    def without(package, call):
+        """What the call says when the package is missing, or is the one that is given."""
+        kept = sys.modules.get("mpi4py")
+        sys.modules["mpi4py"] = package
+        try:
+            return call()
+        except RuntimeError as error:
+            return str(error).split(" (")[0]
+        finally:
+            sys.modules.pop("mpi4py")
+            if kept is not None:
+                sys.modules["mpi4py"] = kept
 
-    for cap in (None, 4096 / 2**20, 0):
-        (grads, sizes), _ = simulate(2, gradients, cap)
-        pairs = zip(grads, expected, strict=True)
-        right = all((a - b).abs().max().item() < 1e-6 for a, b in pairs)
-        print(f"messages: {len(sizes):2}, of", *sorted(set(sizes)), f"bytes, right: {right}")
-    # -> messages:  1, of 13056 bytes, right: True
-    # -> messages:  4, of 64 4288 4352 bytes, right: True
-    # -> messages: 24, of 64 1024 bytes, right: True
+    print(without(None, world))  # -> process groups need mpi4py and an MPI library
+    print(without(mpi4py, world)[1].rank)  # -> 1
+    print("MPI is here:", is_mpi_available())  # -> ...
 
-    def memory():
-        """The gradients are parts of the bucket; each type has a bucket."""
-        init_process_group("mpi")
-        model = Sequential(Linear(2, 2), Linear(2, 2).double())
-        ddp = DistributedDataParallel(model)
-        total = model[0](inputs[0, :1, :2]).sum() + model[1](inputs[0, :1, :2].double()).sum()
-        (total * (get_rank() + 1)).backward()
-        first, second = ddp.buckets
-        first.flat.zero_()
-        return first.flat.dtype, second.flat.dtype, model[0].bias.grad, model[1].bias.grad
+    def program(*args):
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                init_process_group(*args)
+            name = get_backend()
+            destroy_process_group()
+            return name, len(caught), is_initialized()
+        except ValueError as error:
+            return str(error)[:66]
 
-    print(*simulate(2, memory)[0][:2])  # -> tinytorch.float32 tinytorch.float64
-    print(*[grad.tolist() for grad in simulate(2, memory)[0][2:]])  # -> [0.0, 0.0] [1.5, 1.5]
+    os.environ["RANK"] = "5"
+    mpi4py.MPI = simulator_mpi
+    mpi4py.MPI.COMM_WORLD = comm
+    print(without(mpi4py, program))
+    # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
+    del os.environ["RANK"]
+    print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]
+    print(simulate(2, program, "smoke")[0])
+    # -> Invalid backend: 'smoke' is not one of mpi, gloo
+    print(simulate(2, program, "mpi", None, None, 4)[0])
+    # -> world_size is 4, but MPI says 2. Start the program with mpiexec or

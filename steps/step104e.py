@@ -1,358 +1,510 @@
-"""Step 104e: no_sync: gradients that add up before they are sent
+"""Step 104e: Which GPU is mine: LOCAL_RANK and device_id
 
-A batch that does not fit into memory is computed in parts whose gradients add up in .grad (step
-14). With the wrapper, each part sends all gradients, though only the last sum is used: four parts
-send four times as much. The result is right, only late, so the waste is easy to miss.
+On a machine with eight GPUs run eight processes, and each computes on one of them. Which one? The
+rank does not say: on the second machine ranks begin with 8. So a launcher numbers the processes of
+each machine from 0, in LOCAL_RANK:
 
-    with ddp.no_sync():
-        loss(ddp(first)).backward()          own gradients, in .grad
-    loss(ddp(second)).backward()             added to them; then the sums are averaged
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    init_process_group(get_default_backend_for_device(device), device_id=device)
 
-no_sync sets a switch. The call looks at it and notes for the backward pass that belongs to it
-whether gradients are to be averaged (`reducing`). So the call has to be inside, not only backward.
+device_id ties the group to this GPU. The library that adds on GPUs (NCCL, step 104o) makes its
+connections on one GPU, and if nothing names it, on the one that happens to be current. With a
+program that forgets to choose, all eight processes would take GPU 0.
 
-Calls without a graph (evaluation) leave the note alone. Buffers are sent before a call only if the
-call before it averaged gradients: inside no_sync, nothing is sent at all.
+A number that is wrong is found here, where it is given: a GPU without a number, or one that this
+machine does not have.
 
-And .grad as a part of the bucket, which step 104c made of it, is a choice now. A gradient that has
-been there since the first part, and that others may hold, stays where it is, and gets the new
-numbers. gradient_as_bucket_view=True saves this copy and its memory.
+The trap: device_id does not make the GPU the current one. tensor(..., device="cuda") without a
+number still means the current one: call cuda.set_device as well.
 
-The trap: without no_sync, sums are averaged that are averages already, plus a new part. That is
-right too: the mean of equal numbers changes nothing.
+(PyTorch has the same three names.)
 
-The hooks no longer keep the wrapper alive: a network that is wrapped a second time would send all
-twice. The wrapper cannot be copied; the network in it can. The arguments are PyTorch's from here
-on, and some of them change nothing.
-
-Changed: DistributedDataParallel.
-Try: put only the backward call inside no_sync. How many messages are sent?
+Changed: BACKENDS, ProcessGroup, init_process_group. New: gpu_number,
+get_default_backend_for_device, get_node_local_rank. They complete group.py.
+Try: leave out `0 <=`. Which GPU is -1?
 """
 
-import importlib
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+import datetime
+import os
+import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version
-from tinytorch.distributed.collectives import all_reduce, broadcast
-from tinytorch.distributed.group import get_process_group_ranks, get_world_size
-from tinytorch.distributed.objects import all_gather_object
-from tinytorch.nn.module import Module
-from tinytorch.ops.creation import zeros
-from tinytorch.profiler import FunctionEvent, profile
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.core.device import Device
+from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.mpi import Job, world
+from tinytorch.distributed.simulator import Here, here
+from tinytorch.distributed.types import DistBackendError, ReduceOp
 
 
-FIRST_BUCKET_MB = 1  # the first bucket is small: so something is sent early
+class MPIBackend:
+    """MPI's collectives, begun on arrays whose elements lie side by side.
 
-
-class Bucket:
-    """The gradients of some parameters, one behind the other in one tensor: one message.
-
-    `views` are its parts, in the shapes of the parameters.
+    Each call returns a request at once. MPI works on it while Test() is being called.
     """
 
-    def __init__(self, params: list[Tensor]):
-        self.params, like = params, params[0]
-        size = sum(param.numel() for param in params)
-        self.flat = zeros(size, dtype=like.dtype, device=like.device)
-        self.views, start = [], 0
-        for param in params:
-            part = self.flat.array[start : start + param.numel()]
-            self.views.append(wrap(part.reshape(param.shape), like.device))
-            start += param.numel()
-        self.missing = set(range(len(params)))  # whose gradients have not come
-        self.work: Any = None  # what waits for the message
+    device, xp = "cpu", np
+    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
 
-    def send(self, group: Any, lane: int) -> None:
-        """Begin to add it up over all processes. An open profile shows how long it is on its way,
-        in a lane of its own beside that of the thread, which computes meanwhile."""
-        self.work = all_reduce(self.flat, group=group, async_op=True)
-        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
-        self.rows = [(mode, FunctionEvent("all_reduce", "communication", [])) for mode in profiles]
-        for _, row in self.rows:
-            row.thread = lane
+    def __init__(self, mpi: Any, comm: Any):
+        self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
+        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        # In the order of ReduceOp. An average is a sum that is divided afterwards.
+        self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
 
-    def arrived(self) -> bool:
-        """Whether the sums are there. MPI works on a message while it is asked about."""
-        if self.work.is_completed():
-            for mode, row in self.rows:
-                row.stop()
-                row.self_cpu_time_total = 0.0  # the computing of this thread is counted already
-                mode.recorded.append(row)
-            self.rows = []
-        return self.work.done
+    def empty(self, size: int, dtype: Any) -> np.ndarray:
+        return np.empty(size, dtype)
+
+    def movable(self, array: np.ndarray) -> np.ndarray:
+        """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
+        array = np.ascontiguousarray(array)
+        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+
+    def reducible(self, array: np.ndarray) -> np.ndarray:
+        """The same to compute with: bytes for booleans, float32 for halves."""
+        if array.dtype.char in self.native:
+            return np.ascontiguousarray(array)
+        if array.itemsize == 1:
+            return self.movable(array)
+        return np.asarray(array, np.float32, order="C")
+
+    def all_reduce(self, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Iallreduce(self.in_place, array, self.ops[op])
+
+    def broadcast(self, array: np.ndarray, root: int) -> Any:
+        return self.comm.Ibcast(array, root)
+
+    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
+        if self.rank == root:
+            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
+        return self.comm.Ireduce(array, None, self.ops[op], root)
+
+    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
+        return self.comm.Iallgather(array, out)
+
+    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
+        return self.comm.Igather(array, out, root)
+
+    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
+        return self.comm.Iscatter(array, out, root)
+
+    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
+        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
+
+    def all_to_all(
+        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
+    ) -> Any:
+        return self.comm.Ialltoallv([array, counts], [out, out_counts])
+
+    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
+        return self.comm.Isend(array, rank, tag)
+
+    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
+        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
+
+    def barrier(self) -> Any:
+        return self.comm.Ibarrier()
+
+    def part(self, mine: bool) -> "MPIBackend | None":
+        """The backend of those ranks that call it with True; None for the others."""
+        comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
+        return MPIBackend(self.mpi, comm) if mine else None
+
+    def close(self) -> None:
+        self.comm.Free()
 
 
-def divide_into_buckets(params: list[Tensor], first_mb: float, cap_mb: float) -> list[Bucket]:
-    """Buckets for parameters of one type each, in the given order. A bucket is full when it has
-    cap_mb MiB, and the first one of each type when it has first_mb."""
-    full, filling, limits = [], {}, {}
-    for param in params:
-        kind = param.dtype, param.device
-        bucket = filling.setdefault(kind, [])
-        bucket.append(param)
-        if sum(p.nbytes for p in bucket) >= limits.get(kind, first_mb) * 2**20:
-            full.append(filling.pop(kind))
-            limits[kind] = cap_mb
-    return [Bucket(bucket) for bucket in (*full, *filling.values())]
+default_pg_timeout = datetime.timedelta(minutes=30)
 
 
-class DistributedDataParallel(Module):
-    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
+SPINS = range(200)  # how often to look for a result before others may have the core
 
-    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
-    calls and as many backward passes. While backward computes gradients, those that are ready are
-    on their way, in buckets of bucket_cap_mb MiB.
 
-    If the shares of the batch are equally large and the loss is a mean, the processes compute what
-    one process computes with the whole batch. Source: Li et al., 2020.
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
-    Args:
-        broadcast_buffers: send the buffers of rank 0 before each call.
-        init_sync: compare the shapes of the parameters, and send those of rank 0.
-        process_group: the processes that take part; all of them, if it is not given.
-        gradient_as_bucket_view: let .grad be a part of a bucket, which saves a copy.
-        device_ids, output_device, dim, check_reduction, static_graph: accepted; inputs are not
-            moved, and a graph that changes costs nothing.
-    Raises:
-        RuntimeError: no parameter requires a gradient, or the networks differ.
-        ValueError: there is no process group.
+
+# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host, gpu: host)
+
+
+# Which argument of a call has the same size and type in all processes.
+COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
+    "all_gather": 1,
+    "gather": 1,
+}
+
+
+def check_timeout(timeout: Any) -> float:
+    """Seconds. Raises TypeError: it is not a timedelta."""
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"Expected timeout of type datetime.timedelta, got {timeout!r}")
+    return timeout.total_seconds()
+
+
+class Work:
+    """A collective that has begun. Its tensors are to be left alone until it is complete."""
+
+    check: "Work | None" = None  # of what the others call: its error comes first
+
+    def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
+        self.group, self.name, self.request, self.finish = group, name, request, finish
+        self.done = False
+
+    def is_completed(self) -> bool:
+        """Whether the result is there. Asking lets all calls of this process make progress."""
+        if not self.done and (self.check is None or self.check.is_completed()):
+            self.done = True  # also after an error
+            try:
+                self.done = self.request.Test()
+            except self.group.errors as error:
+                raise self.group.failure(self.name, error) from None
+            if self.done and self.finish is not None:
+                self.finish()
+        return self.done
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        """Wait until the result is there.
+
+        Raises:
+            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+        """
+        seconds = self.group.timeout if timeout is None else check_timeout(timeout)
+        deadline = time.monotonic() + seconds
+        while not self.is_completed():
+            give_way()
+            if time.monotonic() > deadline:
+                raise self.group.failure(
+                    self.name, f"timed out after {seconds:g} s: did all processes make this call?"
+                )
+        return True
+
+
+class GroupMember:
+    NON_GROUP_MEMBER = object()  # what new_group returns to processes outside of the group
+
+
+class ProcessGroup:
+    """Processes that make collective calls together.
+
+    Attributes:
+        name: the backend that was asked for.
+        ranks: the global ranks of its members; a member's own rank is its place among them.
+        host: what moves objects, which are never on a GPU.
+        backend: what moves tensors.
+        timeout: how long a call may wait for the others, in seconds.
+        gpu: the number of the GPU with its tensors; None is the current one.
     """
 
     def __init__(
-        self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0,
-        broadcast_buffers: bool = True, init_sync: bool = True, process_group: Any = None,
-        bucket_cap_mb: float | None = None, check_reduction: bool = False,
-        gradient_as_bucket_view: bool = False, static_graph: bool = False,
-    ):  # fmt: skip
-        super().__init__()
-        self.world_size = get_world_size(process_group)
-        self.module, self.process_group = module, process_group
-        self.device_ids, self.output_device, self.dim = device_ids, output_device, dim
-        self.broadcast_buffers, self.static_graph = broadcast_buffers, static_graph
-        self.gradient_as_bucket_view = gradient_as_bucket_view
-        self.require_backward_grad_sync = True  # no_sync sets it to False for a while
-        self.require_forward_param_sync = True  # whether the buffers may have become different
-        self.params = [param for param in module.parameters() if param.requires_grad]
-        if not self.params:
-            raise RuntimeError(
-                "DistributedDataParallel is not needed when a module doesn't have any parameter "
-                "that requires a gradient."
-            )
-        if init_sync:
-            self.check_shapes()
-            self.send([*module.parameters(), *module.buffers()])
-        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
-        # The last layer comes first: that is where backward begins.
-        self.buckets = divide_into_buckets(self.params[::-1], min(FIRST_BUCKET_MB, cap), cap)
-        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
-        self.launched = 0  # how many buckets are on their way
-        self.reducing = False  # whether the last call wants its gradients averaged
-        ref = weakref.ref(self)  # the parameters outlive this object
+        self, name: str, ranks: list[int], host: MPIBackend, timeout: float, gpu: int | None = None
+    ):
+        self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
+        self.gpu = gpu
+        self.backend = BACKENDS[name](host, gpu)
+        self.errors = (host.error, self.backend.error)
+        self.seen = set()  # (name, bytes) of the calls that have been compared
+        self.running: list[Work] = []  # what has begun, and may not be complete
+        self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
-        def hook(param: Tensor) -> None:
-            ddp = ref()
-            if ddp is not None:
-                ddp.accumulated(param)
+    def rank(self) -> int:
+        return self.host.rank
 
-        for param in self.params:
-            param.register_post_accumulate_grad_hook(hook)
+    def size(self) -> int:
+        return self.host.size
 
-    def check_shapes(self) -> None:
-        """Raises RuntimeError, in all processes, if the networks differ."""
-        found: list = [None] * self.world_size
-        mine = [tuple(param.shape) for param in self.module.parameters()]
-        all_gather_object(found, mine, group=self.process_group)
-        for rank, theirs in enumerate(found):
-            if len(theirs) != len(found[0]):
-                raise RuntimeError(
-                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
-                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
-                )
-            for i, shape in enumerate(theirs):
-                if shape != found[0][i]:
-                    raise RuntimeError(
-                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
-                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
-                    )
+    def failure(self, name: str, reason: Any) -> DistBackendError:
+        """The error of a call. After it, this process can only end the job."""
+        Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
+        return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def send(self, tensors: list[Tensor]) -> None:
-        """Makes these tensors those of the first process."""
-        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
-        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
-            work.wait()
+    def compare(self, name: str, args: tuple) -> Work:
+        """Begin to check that all processes make the same call."""
+        array = args[COMPARED[name]]
+        if not self.detail:
+            self.seen.add((name, array.nbytes))
+        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
+        mine[: len(text)] = memoryview(text)
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        recorded = state.grad_enabled
-        if self.broadcast_buffers and self.require_forward_param_sync:
-            self.send(list(self.module.buffers()))
-        output = self.module(*inputs, **kwargs)
-        self.require_forward_param_sync = recorded and self.require_backward_grad_sync
-        if recorded:
-            self.reducing = self.require_backward_grad_sync
-        return output
+        def finish() -> None:
+            found = [bytes(row).rstrip(b"\0") for row in texts]
+            if found.count(text) < self.size():
+                shown = [row.decode() if row.isascii() else "something else" for row in found]
+                calls = [f"rank {r} calls {c}" for r, c in zip(self.ranks, shown, strict=True)]
+                raise self.failure(name, f"mismatch between the processes: {', '.join(calls)}")
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Calls inside leave the gradients as they are: the first one after it averages the sums.
+        return Work(self, name, self.host.all_gather(texts, mine), finish)
 
-        with ddp.no_sync():
-            loss(ddp(first)).backward()
-        loss(ddp(second)).backward()
+    def start(
+        self,
+        name: str,
+        args: tuple,
+        finish: Callable | None = None,
+        async_op: bool = False,
+        backend: Any = None,
+    ) -> Work | None:
+        """Begin a call of the backend, and without async_op wait for its result.
+
+        It is compared with the calls of the other processes when it is new to this one; with the
+        environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
-        before = self.require_backward_grad_sync
-        self.require_backward_grad_sync = False
+        check, number = None, COMPARED.get(name)
+        if number is not None and (name, args[number].nbytes) not in self.seen:
+            check = self.compare(name, args)
+            if not async_op:
+                check.wait()
         try:
-            yield
-        finally:
-            self.require_backward_grad_sync = before
+            request = getattr(backend or self.backend, name)(*args)
+            for _ in () if async_op else SPINS:  # most results come soon
+                if request.Test():
+                    if finish is not None:
+                        finish()
+                    return None
+        except self.errors as error:
+            raise self.failure(name, error) from None
+        work = Work(self, name, request, finish)
+        work.check = check
+        # Keep the memory that MPI still reads or writes, also if the program drops the handle.
+        self.running = [each for each in self.running if not each.is_completed()] + [work]
+        if not async_op:
+            work.wait()
+        return work if async_op else None
 
-    def __getstate__(self) -> None:
-        raise TypeError("what belongs to a process group is not copied or pickled: take .module")
+    def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
+        """The group of some of its members, with a communicator of its own. All members call it.
 
-    def accumulated(self, param: Tensor) -> None:
-        """Called when the gradient of `param` is complete."""
-        if self.reducing:
-            self.gradient_ready(param)
+        Raises:
+            ValueError: there is no backend of this name.
+        """
+        if name not in BACKENDS:
+            raise ValueError(f"Invalid backend: '{name}' is not one of {', '.join(BACKENDS)}")
+        self.start("barrier", (), backend=self.host)  # which a timeout ends
+        host = self.host.part(self.ranks[self.rank()] in ranks)
+        if host is None:
+            return GroupMember.NON_GROUP_MEMBER
+        return ProcessGroup(name, ranks, host, timeout, self.gpu)
 
-    def gradient_ready(self, param: Tensor) -> None:
-        """Put the gradient of `param` into its bucket, and send each bucket that is complete."""
-        self.fill(param)
-        for bucket in self.buckets[: self.launched]:
-            bucket.arrived()
-        # In one order in all processes: messages are told apart by their order only.
-        while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
-            bucket = self.buckets[self.launched]
-            bucket.send(self.process_group, self.launched)
-            self.launched += 1
-        if self.launched == len(self.buckets):
-            self.finish()
 
-    def fill(self, param: Tensor) -> None:
-        """Puts the gradient of `param`, divided by the number of processes, into its bucket."""
-        bucket, i = self.places[param]
-        bucket.missing.remove(i)
-        part, grad = bucket.views[i].array, param.grad
-        param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
+class DefaultGroup(type):
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        return here.group
 
-    def finish(self) -> None:
-        """Waits for the buckets, and makes their parts the gradients."""
-        for bucket in self.buckets:
-            bucket.work.wait()
-            bucket.arrived()
-        for bucket in self.buckets:
-            for param, view in zip(bucket.params, bucket.views, strict=True):
-                if self.gradient_as_bucket_view:
-                    param.grad = view
-                else:
-                    param.grad.array[...] = view.array
-                    bump_version(param.grad.array)
-            bucket.missing = set(range(len(bucket.params)))
-        self.launched = 0
+
+class group(metaclass=DefaultGroup):
+    """group.WORLD is the group of all processes, or None before init_process_group."""
+
+
+def is_initialized() -> bool:
+    return here.group is not None
+
+
+def set_default_group(group: ProcessGroup | None) -> None:
+    """A simulated rank has a group of its own; else all threads of the process share one."""
+    (Here if here.comm is None else here).group = group
+
+
+def gpu_number(device_id: Any) -> int | None:
+    """The number of the GPU that init_process_group was given.
+
+    Raises:
+        ValueError: it is not a GPU with a number, or this machine does not have it.
+    """
+    if device_id is None:
+        return None
+    device = Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id)
+    if device.type == "cpu" or device.index is None:
+        raise ValueError(
+            "init_process_group device_id parameter must be an accelerator with an index"
+        )
+    if not 0 <= device.index < device_count():
+        raise ValueError(f"device_id {device} is out of range: there are {device_count()} GPUs")
+    return device.index
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The name of the backend that serves a device best."""
+    return "gloo" if Device(device).type == "cpu" else "nccl"
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: datetime.timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    *,
+    device_id: Any = None,
+) -> None:
+    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
+
+    Args:
+        backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.
+        init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
+        timeout: how long a call waits for the other processes: 30 minutes.
+        world_size, rank: checked, where they are given or in the environment; MPI knows them.
+        device_id: the GPU of this process, for "nccl", which it chooses as the backend; the current
+            one, if it is not given.
+
+    Raises:
+        ValueError: there is a group already, world_size or rank are not what MPI says, or there is
+            no GPU device_id.
+        RuntimeError: mpi4py or MPI is missing.
+    """
+    seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
+    if here.group is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    gpu = gpu_number(device_id)
+    name = (backend or ("mpi" if gpu is None else "nccl")).lower()
+    mpi, comm = world()
+    for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
+        if given == -1 and here.comm is None:
+            given = int(os.environ.get(what.upper(), -1))
+        if given not in (-1, true):
+            raise ValueError(
+                f"{what} is {given}, but MPI says {true}. Start the program with mpiexec or "
+                f"python -m tinytorch.distributed.run"
+            )
+    if name == "gloo" and comm.rank == 0:
+        warnings.warn("the backend gloo is served by MPI", stacklevel=2)
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds, gpu)
+    # A communicator of its own: messages of the program's own use of MPI do not come between.
+    set_default_group(whole.part(name, whole.ranks, seconds))
+
+
+def default_group() -> ProcessGroup:
+    """The group of all processes.
+
+    Raises:
+        ValueError: there is none.
+    """
+    group = here.group
+    if group is None:
+        raise ValueError(
+            "Default process group has not been initialized, please make sure to call "
+            "init_process_group."
+        )
+    return group
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Free a group; without an argument, the one of all processes."""
+    assert here.group is not None, "Process group cannot be None"
+    found = here.group if group is None else group
+    found.backend.close()
+    if found is here.group:
+        set_default_group(None)
+
+
+def get_rank(group: Any = None) -> int:
+    """The number of this process in the group, or -1 where it does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.rank()
+
+
+def get_world_size(group: Any = None) -> int:
+    """The number of processes in the group, or -1 where this one does not belong to it."""
+    found = default_group() if group is None else group
+    return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """The number of this process on its machine, from LOCAL_RANK, or fallback_rank.
+
+    Raises:
+        RuntimeError: neither is there.
+    """
+    found = os.environ.get("LOCAL_RANK", fallback_rank)
+    if found is None:
+        raise RuntimeError(
+            "LOCAL_RANK is not in the environment. Consider passing fallback_rank, or start the "
+            "program with python -m tinytorch.distributed.run"
+        )
+    return int(found)
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """The name of the backend that was asked for."""
+    return (group or default_group()).name
+
+
+def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
+    """The global ranks of the members."""
+    return list((group or default_group()).ranks)
+
+
+def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
+    """The rank among all processes of the member with this rank in the group."""
+    return group.ranks[group_rank]
+
+
+def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
+    """The rank in the group of the process with this rank among all.
+
+    Raises:
+        ValueError: it does not belong to the group.
+    """
+    try:
+        return group.ranks.index(global_rank)
+    except ValueError:
+        text = f"Global rank {global_rank} is not part of group {group.ranks}"
+        raise ValueError(text) from None
+
+
+def new_group(
+    ranks: list[int] | None = None,
+    timeout: datetime.timedelta | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | object:
+    """A group of the processes with these global ranks. All processes must call it, in one order.
+
+    Returns GroupMember.NON_GROUP_MEMBER to the others.
+    Raises:
+        ValueError: a rank occurs twice, or does not exist; there is no default group, or no such
+            backend.
+    """
+    whole = default_group()
+    seconds = whole.timeout if timeout is None else check_timeout(timeout)
+    ranks = sorted(whole.ranks if ranks is None else ranks)
+    if len(set(ranks)) < len(ranks) or not set(ranks) <= set(whole.ranks):
+        raise ValueError(f"the ranks of a group should differ and exist, got {ranks}")
+    return whole.part((backend or whole.name).lower(), ranks, seconds)
 
 
 if __name__ == "__main__":
-    from contextlib import nullcontext
-    from copy import deepcopy
-
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.norm_layers import BatchNorm1d
-    from tinytorch.ops.random import manual_seed, randn
 
-    manual_seed(0)
-    inputs = randn(2, 8, 16)  # for each process, 8 samples
-    whole = Linear(16, 4)
-    whole(inputs.flatten(0, 1)).square().mean().backward()
+    device_count = lambda: 2  # noqa: E731 (a machine with two GPUs, for this demo)
+    BACKENDS["nccl"] = lambda host, gpu: chosen.append(gpu) or host
+    chosen = []
 
-    class Counted(DistributedDataParallel):
-        """Counts the rounds of messages."""
+    def program():
+        init_process_group(device_id=here.comm.rank)
+        half = new_group([0])
+        return get_backend(), group.WORLD.gpu, get_rank(half)
 
-        rounds = 0
-
-        def finish(self):
-            self.rounds += 1
-            super().finish()
-
-    def accumulate(quiet, view):
-        """The gradient of 8 samples in four parts."""
-        init_process_group("mpi")
-        model = Linear(16, 4)
-        model.load_state_dict(whole.state_dict())
-        ddp = Counted(model, gradient_as_bucket_view=view)
-        first, *others, last = inputs[get_rank()].chunk(4)
-        for part in (first, *others):
-            with ddp.no_sync() if quiet else nullcontext():
-                (ddp(part).square().mean() / 4).backward()
-        kept = model.weight.grad
-        with no_grad():
-            ddp(first)
-        (ddp(last).square().mean() / 4).backward()
-        error = (model.weight.grad - whole.weight.grad).abs().max().item()
-        place = "in a bucket" if model.weight.grad is ddp.buckets[0].views[1] else "its own"
-        return ddp.rounds, error < 1e-6, place, kept is model.weight.grad
-
-    for quiet in (False, True):
-        for view in (False, True):
-            rounds, right, place, same = simulate(2, accumulate, quiet, view)[0]
-            print(f"rounds: {rounds}, right: {right}, memory: {place}, the same tensor: {same}")
-    # -> rounds: 4, right: True, memory: its own, the same tensor: True
-    # -> rounds: 4, right: True, memory: in a bucket, the same tensor: True
-    # -> rounds: 1, right: True, memory: its own, the same tensor: True
-    # -> rounds: 1, right: True, memory: in a bucket, the same tensor: False
-
-    def buffers():
-        """How many tensors are sent at the start, and before each of five calls, if any."""
-        init_process_group("mpi")
-        sent = []
-
-        class Watched(DistributedDataParallel):
-            def send(self, tensors):
-                sent.append(len(tensors))
-                super().send(tensors)
-
-        ddp = Watched(Sequential(Linear(16, 2), BatchNorm1d(2)))
-        for quiet in (False, True, True, False, False):
-            with ddp.no_sync() if quiet else nullcontext():
-                ddp(inputs[get_rank()])
-        return sent
-
-    print("parameters and buffers, then:", simulate(2, buffers)[0])
-    # -> parameters and buffers, then: [7, 3, 3, 3]
-
-    def wrapped_twice():
-        init_process_group("mpi")
-        model = Linear(16, 4)
-        first = Counted(model)
-        rounds = weakref.ref(first)
-        del first
-        second = Counted(model)
-        second(inputs[0]).sum().backward()
-        return rounds(), second.rounds
-
-    print("the first wrapper:", *simulate(2, wrapped_twice)[0])  # -> the first wrapper: None 1
-
-    def copied():
-        """Copies of the buckets would not be parts of one another."""
-        init_process_group("mpi")
-        ddp = DistributedDataParallel(Linear(16, 4))
+    simulate(2, init_process_group, "mpi")  # without a GPU: None
+    print(simulate(2, program), sorted(chosen))
+    # -> [('nccl', 0, 0), ('nccl', 1, -1)] [0, 0, 1]
+    for name in ("cpu", "cuda:1"):
+        print(name, get_default_backend_for_device(name))
+    # -> cpu gloo
+    # -> cuda:1 nccl
+    for mistake in ("cuda", 2, -1):
         try:
-            deepcopy(ddp)
-        except TypeError as error:
-            return deepcopy(ddp.module), str(error)
-
-    network, text = simulate(2, copied)[0]
-    print(network)  # -> Linear(in_features=16, out_features=4, bias=True)
-    print(text)  # -> what belongs to a process group is not copied or pickled: take .module
+            simulate(2, lambda: init_process_group(device_id=mistake))  # noqa: B023
+        except ValueError as error:
+            print(error)
+    # -> init_process_group device_id parameter must be an accelerator with an index
+    # -> device_id cuda:2 is out of range: there are 2 GPUs
+    # -> device_id cuda:-1 is out of range: there are 2 GPUs
+    os.environ.pop("LOCAL_RANK", None)
+    print(get_node_local_rank(fallback_rank=0))  # -> 0
+    try:
+        get_node_local_rank()
+    except RuntimeError as error:
+        print(str(error)[:38])  # -> LOCAL_RANK is not in the environment.

@@ -1,140 +1,136 @@
-"""Step 104g: Which samples are mine: DistributedSampler asks the group
+"""Step 104g: Objects from one process: broadcast_object_list and scatter_object_list
 
-Each process has a DataLoader. If each shuffles with its own numbers, some samples come twice in an
-epoch, and others never: with two processes, a quarter is seen by both and a quarter by none.
+Rank 0 has read a configuration, or a checkpoint, and all need it. With all_gather_object of step
+104f each process would send its own as well, and all would be padded to the longest: 64 processes
+would move 64 times the checkpoint.
 
-All processes have to shuffle alike, and take turns in the result:
+From one to all, two broadcasts are enough: the size, and then the bytes.
 
-    order of all     7 2 9 0 5 3 8 1 6 4        from seed + epoch, equal in all processes
-    process 0        7   9   5   8   6          every second one
-    process 1          2   0   3   1   4
+    root      data = pickle.dumps(thing)
+    others    data = room for `size` bytes
 
-So the first n samples of all processes are the first 2 n of the whole. DistributedSampler of step
-81y does this, if it is told how many processes there are and which one this is. The process group
-knows both.
+scatter_object_list gives each process one object of a list. It sends the whole list to all, which
+is simple, and enough for what it is used for: paths, seeds, names.
 
-The trap: the order of an epoch comes from seed + epoch, and the sampler does not know the epoch.
-Without sampler.set_epoch(epoch), each epoch has the order of the first.
+The trap: MPI writes into the array that a broadcast was given, in the root as well as far as NumPy
+knows. np.frombuffer of bytes is read-only, so it is copied.
 
-The second trap is the last batch. 10 samples on 3 processes are 4, 3 and 3. A process with a batch
-more than the others waits in its all_reduce for ever, so shares are made equal: some samples come
-twice, or with drop_last some are left out.
-
-Changed: DistributedSampler, which takes what it is not told from the group.
-Try: give the ranks different seeds. How many samples does no process see?
+New: distribute, broadcast_object_list, scatter_object_list. They complete objects.py.
+Try: leave out the copy.
 """
 
-import importlib
-import math
-from collections.abc import Iterator, Sized
+import pickle
+from typing import Any
 
-from tinytorch.distributed.group import get_rank, get_world_size
-from tinytorch.ops.random import Generator, randperm
-from tinytorch.utils.data.sampler import Sampler
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.distributed.collectives import ready
+from tinytorch.distributed.group import ProcessGroup, get_group_rank
 
 
-class DistributedSampler(Sampler):
-    """Every num_replicas-th item, from item `rank` on: the share of one of num_replicas processes.
+def exchange(thing: Any, group: ProcessGroup) -> list:
+    """The objects of all processes, by rank."""
+    data = np.frombuffer(pickle.dumps(thing), np.uint8)
+    sizes = np.empty(group.size(), np.int64)
+    group.start("all_gather", (sizes, np.array([data.size])), backend=group.host)
+    padded, everything = np.zeros(sizes.max(), np.uint8), np.empty((sizes.size, sizes.max()), "u1")
+    padded[: data.size] = data
+    group.start("all_gather", (everything, padded), backend=group.host)
+    return [pickle.loads(row[:n].tobytes()) for row, n in zip(everything, sizes, strict=True)]
 
-    All processes shuffle in the same way, from seed + epoch: call set_epoch before each epoch. All
-    shares are equally long: some of the first items come twice, or with drop_last the last ones
-    are left out.
-    Raises:
-        ValueError: for a rank outside of 0 to num_replicas - 1; without a process group, which
-            gives num_replicas and rank where they are not given.
-    """
 
-    def __init__(
-        self,
-        dataset: Sized,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ):
-        num_replicas = get_world_size() if num_replicas is None else num_replicas
-        rank = get_rank() if rank is None else rank
-        if not 0 <= rank < num_replicas:
-            raise ValueError(
-                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
-            )
-        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
-        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
-        shares = len(dataset) / num_replicas
-        self.num_samples = math.floor(shares) if drop_last else math.ceil(shares)
-        self.total_size = self.num_samples * num_replicas
+def distribute(thing: Any, root: int, group: ProcessGroup) -> Any:
+    """The object of the process `root`, in all of them."""
+    data = np.frombuffer(pickle.dumps(thing), np.uint8).copy()
+    size = np.array([data.size])
+    group.start("broadcast", (size, root), backend=group.host)
+    if group.rank() != root:
+        data = np.empty(size[0], np.uint8)
+    group.start("broadcast", (data, root), backend=group.host)
+    return pickle.loads(data.tobytes())
 
-    def __iter__(self) -> Iterator[int]:
-        n = len(self.dataset)
-        generator = Generator().manual_seed(self.seed + self.epoch)
-        order = randperm(n, generator=generator).tolist() if self.shuffle else range(n)
-        for place in range(self.rank, self.total_size, self.num_replicas):
-            yield order[place % n]
 
-    def __len__(self) -> int:
-        return self.num_samples
+def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
+    """Fill object_list with the objects of all processes, in the order of their ranks."""
+    if (group := ready("all_gather_object", group)) is not None:
+        object_list[: group.size()] = exchange(obj, group)
 
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+
+def gather_object(
+    obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
+) -> None:
+    """all_gather_object of which only process `dst` gets the result."""
+    if (group := ready("gather_object", group)) is None:
+        return
+    wanted = get_group_rank(group, dst) == group.rank()
+    if wanted and not object_gather_list:
+        raise ValueError("object_gather_list must be specified on the destination rank")
+    found = exchange(obj, group)
+    if wanted:
+        object_gather_list[: group.size()] = found
+
+
+def broadcast_object_list(
+    object_list: list, src: int = 0, group: Any = None, device: Any = None
+) -> None:
+    """Replace the objects of the list by those of process `src`."""
+    if (group := ready("broadcast_object_list", group)) is not None:
+        object_list[:] = distribute(object_list, get_group_rank(group, src), group)
+
+
+def scatter_object_list(
+    scatter_object_output_list: list,
+    scatter_object_input_list: list | None = None,
+    src: int = 0,
+    group: Any = None,
+) -> None:
+    """Put the object for this process, of the list of process `src`, at place 0 of its list."""
+    if (group := ready("scatter_object_list", group)) is None:
+        return
+    root, things = get_group_rank(group, src), scatter_object_input_list
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ValueError("scatter_object_output_list should be a list of size >= 1")
+    if group.rank() == root and len(things or ()) != group.size():
+        raise ValueError("scatter_object_input_list must have an object for each process")
+    scatter_object_output_list[0] = distribute(things, root, group)[group.rank()]
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.group import init_process_group
+    import warnings
+
+    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.utils.data.sampler import RandomSampler
 
-    dataset = range(1000)
-
-    def own_numbers():
-        """Half an epoch each, by a sampler that does not know of the others."""
+    def program():
         init_process_group("mpi")
-        generator = Generator().manual_seed(get_rank())
-        return list(RandomSampler(dataset, generator=generator))[:500]
+        rank = get_rank()
+        settings, share = ["lr", 0.1 * (rank + 1)], [None]
+        broadcast_object_list(settings)
+        scatter_object_list(share, ["a", "b"] if rank == 0 else None)
+        return settings, share
 
-    a, b = simulate(2, own_numbers)
-    print(f"seen twice: {len({*a} & {*b})}, never: {1000 - len({*a, *b})}")
-    # -> seen twice: 260, never: 260
+    for results in simulate(2, program):
+        print(*results)
+    # -> ['lr', 0.1] ['a']
+    # -> ['lr', 0.1] ['b']
 
-    def shares(epochs, drop_last=False):
+    def mistakes():
         init_process_group("mpi")
-        sampler = DistributedSampler(dataset, drop_last=drop_last)
         found = []
-        for epoch in range(epochs):
-            sampler.set_epoch(epoch)
-            found.append(list(sampler))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scatter_object_list([], group=GroupMember.NON_GROUP_MEMBER)
+        for mistake in (
+            lambda: scatter_object_list([]),
+            lambda: scatter_object_list([None], [1, 2]),
+        ):
+            try:
+                mistake()
+            except ValueError as error:
+                found.append(str(error))
         return found
 
-    (a,), (b,) = simulate(2, shares, 1)
-    print(f"seen twice: {len({*a} & {*b})}, never: {1000 - len({*a, *b})}")
-    # -> seen twice: 0, never: 0
-    first, second = simulate(2, shares, 2)[0]
-    print("another order in the next epoch:", first != second)
-    # -> another order in the next epoch: True
-
-    # The batches of one process and of four hold the same samples.
-    (one,) = simulate(1, shares, 1)[0]
-    four = [share for (share,) in simulate(4, shares, 1)]
-    print("the first 20:", {*one[:20]} == {i for share in four for i in share[:5]})
-    # -> the first 20: True
-
-    dataset = range(10)
-    try:
-        DistributedSampler(dataset)
-    except ValueError as error:
-        print(str(error)[:49])  # -> Default process group has not been initialized, p
-    try:
-        DistributedSampler(dataset, num_replicas=3, rank=3)
-    except ValueError as error:
-        print(error)  # -> Invalid rank 3, rank should be in the interval [0, 2]
-    for drop_last in (False, True):
-        found = [share for (share,) in simulate(3, shares, 1, drop_last)]
-        print([len(share) for share in found], "different:", len({i for s in found for i in s}))
-    # -> [4, 4, 4] different: 10
-    # -> [3, 3, 3] different: 9
-    plain = DistributedSampler(dataset, 3, 1, shuffle=False)
-    print(len(plain), list(plain))  # -> 4 [1, 4, 7, 0]
+    for text in simulate(1, mistakes)[0]:
+        print(text)
+    # -> scatter_object_output_list should be a list of size >= 1
+    # -> scatter_object_input_list must have an object for each process

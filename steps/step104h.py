@@ -1,108 +1,120 @@
-"""Step 104h: A sum over processes that has a derivative
+"""Step 104h: A launcher: torchrun's options for mpiexec
 
-all_reduce writes into a tensor and records nothing. That is right for gradients, after backward. It
-is wrong inside a network: a layer that needs the mean over the whole batch (the next step), or that
-has a part of a matrix in each process (step 105c), puts its result into the loss, and the chain
-rule has to go through it. The demo shows what happens without: the weight gets no gradient at all.
+Programs for PyTorch are started with torchrun, and their READMEs say how:
 
-What is the derivative? Process r has x_r, all get y = x_0 + x_1 + ... and compute losses with it,
-and what is differentiated is the sum of all losses, L = L_0(y) + L_1(y) + ...:
+    torchrun --standalone --nproc_per_node=2 train.py --epochs 3
 
-    dL/dx_r  =  dL_0/dy + dL_1/dy + ...        the sum of the gradients of all processes
+MPI's own starter is mpiexec -n 2 python train.py --epochs 3. The launcher of this step takes
+torchrun's options and calls mpiexec:
 
-So backward is an all_reduce, too: a gradient has to come from wherever its value went. As a
-Function calls itself in its backward, it can be differentiated any number of times.
+    python -m tinytorch.distributed.run --nproc_per_node=2 train.py --epochs 3
 
-The trap: backward sends messages now. If one process leaves out the backward of this layer, the
-others wait. And the order must be the same in all; here it follows from the graphs being alike.
+It does not start mpiexec as a child: os.execv replaces the running program by another one. So no
+process stands between mpiexec and the terminal, and Ctrl-C and kill reach it.
 
-PyTorch's word for it: torch.distributed.nn.functional.all_reduce.
+nproc_per_node may be a number, "cpu", "gpu" or "auto". Options that MPI needs no answer to
+(rdzv_endpoint and so on) are accepted, in both spellings, with - and with _.
 
-New: GroupFunction, AllReduce, all_reduce.
-Try: let backward return g. Which line of the demo is wrong?
+The trap: two processes whose NumPy uses all cores fight for them, and are slower than one. With
+OMP_NUM_THREADS=1 each product runs on one core.
+
+New: OPTIONS, find_mpiexec, main.
+Try: with mpich and mpi4py installed, start a program of yours that prints its rank.
 """
 
-import importlib
-from typing import Any
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed import collectives
-from tinytorch.distributed.types import ReduceOp
+from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.mpi import is_available
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
-
-
-class GroupFunction(Function):
-    """Base of Functions whose last argument is a process group; forward puts it into ctx.group."""
-
-    def sum_of_all(ctx, x: Any) -> Any:
-        """The sum of the arrays of all processes, as a new array."""
-        total = wrap(ctx.xp.array(x), ctx.device)
-        collectives.all_reduce(total, group=ctx.group)
-        return total.array
+OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
+    "nproc-per-node": "1",
+    "nnodes": "1",
+    "master-addr": "127.0.0.1",
+    "master-port": "29500",
+}
 
 
-class AllReduce(GroupFunction):
-    """y = the sum of x over all processes. Each x counts in the y of each process, so dL/dx is the
-    sum of dL/dy over all processes, if L is the sum of their losses."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        return ctx.sum_of_all(x)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(AllReduce, g, ctx.group)
-
-
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The sum of the tensors of all processes, as a new tensor. Its gradient is the sum of theirs.
+def find_mpiexec() -> str:
+    """The path of mpiexec: beside this Python, or where the shell finds it.
 
     Raises:
-        NotImplementedError: for another operation.
+        SystemExit: there is none, or mpi4py is missing.
     """
-    if op != ReduceOp.SUM:
-        raise NotImplementedError(f"only the sum has a gradient here, not {op.name}")
-    return AllReduce.apply(tensor, group)
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    if found is None or not is_available():
+        missing = "mpi4py" if found else "mpiexec"
+        raise SystemExit(f"{missing} is not installed: pip install 'tinytorch[distributed]'")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Become mpiexec, with the options that the arguments ask for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tinytorch.distributed.run", description=__doc__
+    )
+    for name, default in OPTIONS.items():
+        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
+        parser.add_argument(*names, default=default)
+    parser.add_argument("--standalone", action="store_true", help="has no effect")
+    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
+    parser.add_argument("program")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    cores, gpus = os.cpu_count(), device_count()
+    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
+    count = str(count or options.nproc_per_node)
+    if not count.isdigit() or count == "0":
+        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
+    if options.nnodes not in ("1", "1:1"):
+        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
+    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
+    if count != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    command = [find_mpiexec(), "-n", count, sys.executable]
+    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.group import get_rank, init_process_group
-    from tinytorch.distributed.simulator import simulate
+    import contextlib
+    import io
 
-    importlib.import_module("tinytorch.core.printing")
+    # The launcher would become mpiexec here. It is stopped before it does.
+    def launch(*arguments):
+        commands = []
+        os.execv = lambda path, command: commands.append(command[1:])
+        shutil.which = lambda name, path=None: f"/bin/{name}"
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                main([*arguments])
+        except SystemExit as end:
+            return (
+                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
+            )
+        finally:
+            shutil.which = which
+        return commands[0]
 
-    def without():
-        """The sum of all x, squared: recorded for x, and then replaced behind the graph's back."""
-        init_process_group("mpi")
-        x = tensor([1.0, 2.0], requires_grad=True)
-        y = tensor([0.0, 0.0]) + x.detach()
-        collectives.all_reduce(y)
-        return y, y.requires_grad
+    def is_available():
+        return True
 
-    print(*simulate(2, without)[0])  # -> tensor([2., 4.]) False
+    which = shutil.which
 
-    def losses():
-        """Process r has x = [r + 1, 2], and the loss (r + 1) * y^2 / 2 with y the sum of all x."""
-        init_process_group("mpi")
-        x = tensor([get_rank() + 1.0, 2.0], requires_grad=True)
-        y = all_reduce(x)
-        loss = ((get_rank() + 1) * y * y / 2).sum()
-        (g,) = grad(loss, x, create_graph=True)
-        g.sum().backward()
-        return y.detach(), g.detach(), x.grad
-
-    # y = [3, 4] and L = (1 + 2) y^2 / 2, so g = dL/dx = 3 y. The sum of both g is 6 y: 6.
-    for y, g, second in simulate(2, losses):
-        print(y, g, second)
-    # -> tensor([3., 4.]) tensor([ 9., 12.]) tensor([6., 6.])
-    # -> tensor([3., 4.]) tensor([ 9., 12.]) tensor([6., 6.])
+    command = launch("--nproc_per_node=2", "--standalone", "train.py", "--lr=1")
+    print(command[:2], command[-2:], os.environ["MASTER_PORT"])
+    # -> ['-n', '2'] ['train.py', '--lr=1'] 29500
+    print(launch("--nproc-per-node=cpu", "-m", "tool")[-2:])  # -> ['-m', 'tool']
+    print(launch("--nproc_per_node=many", "train.py"))
+    # -> error: --nproc-per-node: many gives no number of processes
+    print(launch("--nnodes=2", "train.py").partition(". ")[0])  # -> error: --nnodes: only 1
+    shutil.which = lambda name, path=None: None
     try:
-        all_reduce(tensor([1.0]), ReduceOp.MAX)
-    except NotImplementedError as error:
-        print(error)  # -> only the sum has a gradient here, not MAX
+        find_mpiexec()
+    except SystemExit as end:
+        print(end)  # -> mpiexec is not installed: pip install 'tinytorch[distributed]'

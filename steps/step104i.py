@@ -1,204 +1,148 @@
-"""Step 104i: SyncBatchNorm: the mean of the whole batch
+"""Step 104i: The launcher in each process: RANK, LOCAL_RANK, WORLD_SIZE
 
-Two processes equal one with the whole batch: with BatchNorm they do not. It subtracts the mean of
-the batch, and a process sees only its share. The mean of 2 images is a poor guess of the mean of 6,
-and a single value is refused. The demo compares: the result is off by a third, the running mean by
-more than its size.
+Programs for torchrun read their place from the environment:
 
-Sums can be added over processes, so the mean and the variance can:
+    rank = int(os.environ["RANK"]);   local = int(os.environ["LOCAL_RANK"])
 
-    m = sum of all x / total        v = sum of all (x - m)^2 / total        total = all counts
+mpiexec says the same under other names, and each MPI has its own: PMI_RANK with MPICH,
+OMPI_COMM_WORLD_RANK with Open MPI. So mpiexec does not start the program itself, but `work`, which
+first sets torchrun's names and then runs the program as Python would: as a file, or with -m as a
+module, with the name __main__, its own arguments in sys.argv, and its folder in sys.path.
 
-Everything else in batch normalisation belongs to one sample, or is a sum for the weight and bias,
-which DistributedDataParallel averages like every gradient. So the Function of step 86l changes in
-one place: `mean` adds up this process's rows and then all processes' sums. Its backward needs two
-means, of the gradients; they come from the same method. For the derivative of the derivative
-`means` does so, too, with step 104h's AllReduce, which can be differentiated.
+runpy is Python's own module for this: `python train.py` does the same.
 
-total is counted anew in each call: shares may have different sizes.
+The trap: sys.argv and sys.path[0] belong to the launcher until `work` has changed them. A program
+that looks for a module beside itself would otherwise find nothing.
 
-The trap: in evaluation nothing is sent, so processes may evaluate alone. In training all have to
-call the layer equally often.
-
-convert_sync_batchnorm replaces the layers of a network that is finished. They get the same
-parameters and buffers, so its state_dict stays as it was.
-
-New: NativeSyncBatchNorm, SyncBatchNorm.
-Try: leave `mean` as it is in step 86l, and see which of the results are wrong.
+Changed: main. New: PLACES, work.
+Try: in the demo, let train.py print sys.path[0].
 """
 
-import importlib
-import math
-from typing import Any
+import argparse
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.group import get_world_size, is_initialized
-from tinytorch.distributed.nn.functional import AllReduce, GroupFunction
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
-from tinytorch.nn.normalization import NativeBatchNorm, batch_norm, check
-from tinytorch.ops.reduction import Mean
+from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.mpi import is_available
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
-
-
-class NativeSyncBatchNorm(NativeBatchNorm, GroupFunction):
-    """NativeBatchNorm with means over the batches of all processes: each adds up its own rows, and
-    the sums are added. In backward, too, whose means are those of the gradients."""
-
-    def forward(ctx, *args: Any) -> Any:
-        *args, ctx.group = args
-        ctx.shape, ctx.dims = args[5], args[6]
-        ctx.total = int(ctx.sum_of_all([super().count()])[0])
-        return super().forward(*args)
-
-    def count(ctx) -> int:
-        return ctx.total
-
-    def mean(ctx, sums: Any) -> Any:
-        sums = sums.reshape(ctx.shape[:-1]).sum(axis=0, keepdims=True)  # for each channel
-        means = ctx.sum_of_all(sums) / ctx.total
-        return ctx.xp.broadcast_to(means, ctx.shape[:-1]).reshape(-1, 1)
-
-    def means(ctx, x: Tensor) -> Tensor:
-        own = ctx.call(Mean, x, ctx.dims, True) * (super().count() / ctx.total)
-        return ctx.call(AllReduce, own, ctx.group)
+# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
+PLACES = {
+    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
+    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+}
 
 
-class SyncBatchNorm(_BatchNorm):
-    """BatchNorm for inputs of any number of dimensions from 2 on, [n, channels, ...], with the mean
-    and variance of the whole batch where the processes of process_group have a part of it each.
+OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
+    "nproc-per-node": "1",
+    "nnodes": "1",
+    "master-addr": "127.0.0.1",
+    "master-port": "29500",
+}
 
-    In evaluation, and without a process group, it is a BatchNorm.
+
+def work() -> None:
+    """What each process does: learn its place, then run the program as Python would."""
+    for name, sources in PLACES.items():
+        for source in sources:
+            if source in os.environ:
+                os.environ[name] = os.environ[source]
+    del sys.argv[0]
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def find_mpiexec() -> str:
+    """The path of mpiexec: beside this Python, or where the shell finds it.
+
     Raises:
-        ValueError: for an input of fewer dimensions; where it has statistics of all processes, also
-            for one without elements.
+        SystemExit: there is none, or mpi4py is missing.
     """
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    if found is None or not is_available():
+        missing = "mpi4py" if found else "mpiexec"
+        raise SystemExit(f"{missing} is not installed: pip install 'tinytorch[distributed]'")
+    return found
 
-    def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, process_group: Any = None,
-        device: Any = None, dtype: Any = None, *, bias: bool = True,
-    ):  # fmt: skip
-        options = {"device": device, "dtype": dtype, "bias": bias}
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, **options)
-        self.process_group = process_group
 
-    def check_input(self, input: Tensor) -> None:
-        if input.dim() < 2:
-            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
-
-    def normalize(
-        self, input: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None,
-        bias: Tensor | None, training: bool, momentum: float, eps: float,
-    ) -> Tensor:  # fmt: skip
-        group = self.process_group
-        if not self.training or not is_initialized() or get_world_size(group) == 1:
-            return batch_norm(input, mean, var, weight, bias, training, momentum, eps)
-        if 0 in input.shape:  # the others would make a call more, or fewer
-            raise ValueError(f"each process needs a part of the batch, got {list(input.shape)}")
-        others = weight, bias, mean, var
-        check("batch_norm", input, input.shape[1:2], *others)
-        n, channels, *rest = input.shape
-        sizes = (n, channels, math.prod(rest)) if rest else (1, channels, n)
-        return NativeSyncBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum, group)
-
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with a SyncBatchNorm, which has the same parameters and buffers, in the place
-        of each BatchNorm in it; a BatchNorm itself gives a new SyncBatchNorm."""
-        if isinstance(module, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):
-            options = module.eps, module.momentum, module.affine, module.track_running_stats
-            old, module = module, cls(module.num_features, *options, process_group)
-            for name, value in (*old._parameters.items(), *old._buffers.items()):
-                setattr(module, name, value)
-            module.train(old.training)
-        for name, child in module.named_children():
-            module.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return module
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Become mpiexec, with the options that the arguments ask for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tinytorch.distributed.run", description=__doc__
+    )
+    for name, default in OPTIONS.items():
+        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
+        parser.add_argument(*names, default=default)
+    parser.add_argument("--standalone", action="store_true", help="has no effect")
+    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
+    parser.add_argument("program")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    cores, gpus = os.cpu_count(), device_count()
+    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
+    count = str(count or options.nproc_per_node)
+    if not count.isdigit() or count == "0":
+        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
+    if options.nnodes not in ("1", "1:1"):
+        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
+    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
+    if count != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    start = "from tinytorch.distributed.run import work; work()"
+    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
+    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
-    from tinytorch.distributed.group import get_rank, init_process_group
-    from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import zeros
-    from tinytorch.ops.random import manual_seed, randn
+    import contextlib
+    import io
+    import tempfile
 
-    manual_seed(0)
-    images = randn(6, 3, 4, 4)
-    rows = (slice(0, 2), slice(2, 6))  # the processes have two and four of them
+    # The launcher would become mpiexec here. It is stopped before it does.
+    def launch(*arguments):
+        commands = []
+        os.execv = lambda path, command: commands.append(command[1:])
+        shutil.which = lambda name, path=None: f"/bin/{name}"
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                main([*arguments])
+        except SystemExit as end:
+            return (
+                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
+            )
+        finally:
+            shutil.which = which
+        return commands[0]
 
-    def run(size, synced):
-        """The result, the gradient, its derivative and the statistics of this process's share."""
-        init_process_group("mpi")
-        layer = BatchNorm2d(3)
-        if synced:
-            layer = SyncBatchNorm.convert_sync_batchnorm(layer)
-        x = images[rows[get_rank()]] if size == 2 else images[:]
-        x = x.clone().requires_grad_()
-        y = layer(x)
-        (g,) = grad((y**3).sum(), x, create_graph=True)
-        (g**2).sum().backward()
-        layer.eval()
-        return y, g, x.grad, layer.running_mean, layer.running_var, layer(x)
+    def is_available():
+        return True
 
-    (whole,) = simulate(1, run, 1, True)
-    names = "result", "gradient", "its derivative", "running mean", "running variance", "evaluation"
+    which = shutil.which
 
-    def compare(synced):
-        results = simulate(2, run, 2, synced)
-        for i, name in enumerate(names):
-            error = 0.0
-            for share, result in zip(rows, results, strict=True):
-                expected = whole[i] if "running" in name else whole[i][share]
-                difference = (result[i] - expected).abs().max() / expected.abs().max()
-                error = max(error, difference.item())
-            print(f"  {name:16} is off by {error:.2f}")
+    command = launch("--nproc_per_node=2", "train.py", "--lr=1")
+    print(command[3:])
+    # -> ['-c', 'from tinytorch.distributed.run import work; work()', 'train.py', '--lr=1']
+    os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}
 
-    compare(synced=False)
-    # ->   result           is off by 0.34
-    # ->   gradient         is off by 0.74
-    # ->   its derivative   is off by 1.65
-    # ->   running mean     is off by 2.81
-    # ->   running variance is off by 0.05
-    # ->   evaluation       is off by 0.02
-    compare(synced=True)
-    # ->   result           is off by 0.00
-    # ->   gradient         is off by 0.00
-    # ->   its derivative   is off by 0.00
-    # ->   running mean     is off by 0.00
-    # ->   running variance is off by 0.00
-    # ->   evaluation       is off by 0.00
+    def output(*argv):
+        sys.argv = ["-c", *argv]
+        printed = io.StringIO()
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            work()
+        return [line for line in printed.getvalue().splitlines() if "File" not in line]
 
-    def alone():
-        """One sample in each process, without a dimension of an image."""
-        init_process_group("mpi")
-        return SyncBatchNorm(3)(images[get_rank() : get_rank() + 1, :, 0, 0])
-
-    a, b = simulate(2, alone)
-    print("one sample each:", (a + b).abs().max().item() < 1e-6, a.abs().min().item() > 0.9)
-    # -> one sample each: True True
-
-    model = Sequential(Linear(4, 3), BatchNorm1d(3), Sequential(BatchNorm1d(3)))
-    names = list(model.state_dict())
-    model = SyncBatchNorm.convert_sync_batchnorm(model)
-    print(type(model[2][0]).__name__, list(model.state_dict()) == names)  # -> SyncBatchNorm True
-    try:
-        model[1](zeros(3))
-    except ValueError as error:
-        print(error)  # -> expected at least 2D input (got 1D input)
-
-    def nothing():
-        init_process_group("mpi")
-        SyncBatchNorm(3)(images[6 * get_rank() :])
-
-    try:
-        simulate(2, nothing)
-    except ValueError as error:
-        print(error)  # -> each process needs a part of the batch, got [0, 3, 4, 4]
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:], __name__)")
+        print(output(str(script), "--lr=1"))  # -> ["1 ['--lr=1'] __main__"]
+    print(output("-m", "this")[0])  # -> The Zen of Python, by Tim Peters

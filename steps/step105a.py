@@ -1,174 +1,115 @@
-"""Step 105a: ZeRO: the optimizer's state divided
+"""Step 105a: Gradients averaged: two processes equal one with twice the batch
 
-Data parallelism divides the samples, and everything else is there in every process: weights,
-gradients, and Adam's two moments. For a weight in float32 these are 4 + 4 + 8 bytes. The moments
-are half of it, they are equal in all processes, and each is needed in one place only: where its
-weight is moved.
+Data parallelism divides the batch. Each process has the whole network and a share of the samples,
+and computes the gradient of the mean loss of its share. If each then moves its weights by its own
+gradient, the networks drift apart: the demo trains two copies on two halves, and soon no weight is
+the same.
 
-So let each process move a part of the weights, and keep the moments of this part:
+The loss of the whole batch is a mean over its samples, and so is the gradient:
 
-    gradients     averaged, in all processes                            all_reduce, as before
-    step          process r moves the weights that it owns, with Adam   1 / size of the moments
-    weights       sent by their owner to all others                     broadcast
+    g = 1/B sum_i g_i = 1/2 (2/B sum of the first half  +  2/B sum of the second)
+      = the mean of the two processes' gradients
 
-With mixed precision it is worth more: 2 + 2 bytes for weights and gradients in halves, and 12 for
-the float32 weights and the moments. On 64 processes these 16 bytes become 4.2.
+One all_reduce for each gradient (step 103h) makes the sum, one division the mean. All processes get
+the same numbers, so weights that were equal stay equal, and nothing else has to be sent: also the
+optimizer's state stays equal.
 
-The parameters are divided whole, the largest first, each to the process that has least so far. A
-schedule changes lr in param_groups of this object; the optimizer inside has groups of its own,
-which hold this process's parameters. So options are copied before each step.
+The demo trains a network in one process and with average_gradients in two and in four, with the
+batch divided: the losses and the weights agree to rounding.
 
-The trap: processes with different gradients would each be right about their own part only, and
-nothing would tell. DistributedDataParallel has to come first.
+The trap: the mean of means is the mean only if the shares are equally large. With shares of 3 and 1
+samples, the single one counts three times as much as each of the others.
 
-(This is stage 1 of the paper. Stages 2 and 3, in PyTorch's FSDP, divide gradients and weights too.)
+(PyTorch's tutorial has the same function. The next steps build DistributedDataParallel.)
 
-New: ZeroRedundancyOptimizer.
-Try: leave out the broadcasts. Which parameters do the processes still agree on?
+New: average_gradients.
+Try: forget the division. Adam hardly notices: why? Then take SGD instead.
 """
 
 import importlib
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import broadcast
-from tinytorch.distributed.group import get_process_group_ranks, get_rank, get_world_size
-from tinytorch.optim.optimizer import Optimizer
+from tinytorch.distributed.collectives import all_reduce
+from tinytorch.distributed.group import get_world_size
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class ZeroRedundancyOptimizer(Optimizer):
-    """Divides the parameters among the processes. Each one moves its own, with an optimizer of the
-    class optimizer_class, and sends them to the others: its state takes 1 / size of the memory.
-
-        ZeroRedundancyOptimizer(model.parameters(), optimizer_class=Adam, lr=1e-3)
-
-    The gradients have to be equal in all processes, as DistributedDataParallel makes them.
-    Source: Rajbhandari et al., ZeRO, 2020 (its first stage).
-
-    Args:
-        parameters_as_bucket_view: accepted; each parameter is a message of its own.
-        defaults: the options of optimizer_class.
-    Raises:
-        RuntimeError: overlap_with_ddp=True, which is not supported.
-    """
-
-    def __init__(
-        self, params: Iterable, optimizer_class: type[Optimizer], process_group: Any = None,
-        parameters_as_bucket_view: bool = False, overlap_with_ddp: bool = False, **defaults: Any,
-    ):  # fmt: skip
-        if overlap_with_ddp:
-            raise RuntimeError("overlap_with_ddp=True is not supported")
-        self.process_group = process_group
-        self.rank, self.world_size = get_rank(process_group), get_world_size(process_group)
-        self.owners: dict[Tensor, int] = {}  # which process moves a parameter
-        self.sizes = [0] * self.world_size  # how many elements each process moves
-        self.optim: Optimizer | None = None  # of this process's own parameters
-        super().__init__(params, defaults)
-        self.optim = optimizer_class([self.share(g) for g in self.param_groups], **defaults)
-        self.copy_options(self.optim.param_groups, self.param_groups)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        for param in sorted(group["params"], key=Tensor.numel, reverse=True):
-            rank = self.sizes.index(min(self.sizes))
-            self.owners[param] = rank
-            self.sizes[rank] += param.numel()
-        if self.optim is not None:
-            self.optim.add_param_group(self.share(group))
-            self.copy_options(self.optim.param_groups, self.param_groups)
-
-    def own(self, group: dict[str, Any], rank: int) -> list[Tensor]:
-        """The parameters of a group that this rank moves."""
-        return [param for param in group["params"] if self.owners[param] == rank]
-
-    def share(self, group: dict[str, Any]) -> dict[str, Any]:
-        """A group with this process's own parameters only."""
-        options = {k: v for k, v in group.items() if k not in ("params", "param_names")}
-        return {**options, "params": self.own(group, self.rank)}
-
-    def copy_options(self, source: list[dict], target: list[dict]) -> None:
-        """Copies lr and so on: schedulers change the groups of this object, not of self.optim."""
-        for ours, theirs in zip(source, target, strict=True):
-            theirs.update({k: v for k, v in ours.items() if k not in ("params", "param_names")})
-
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        self.copy_options(self.param_groups, self.optim.param_groups)
-        loss = self.optim.step(closure)
-        group, ranks = self.process_group, get_process_group_ranks(self.process_group)
-        owned = self.owners.items()
-        for work in [broadcast(p.detach(), ranks[i], group, async_op=True) for p, i in owned]:
-            work.wait()
-        self.copy_options(self.optim.param_groups, self.param_groups)
-        return loss
+def average_gradients(params: Iterable[Tensor]) -> None:
+    """Makes each gradient the mean of the gradients of all processes."""
+    for param in params:
+        all_reduce(param.grad)
+        param.grad.mul_(1 / get_world_size())
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.group import init_process_group
+    from tinytorch.datasets.digits import load_digits
+    from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Linear
-    from tinytorch.nn.parallel.distributed import DistributedDataParallel
-    from tinytorch.ops.random import manual_seed, randint, randn
+    from tinytorch.ops.random import manual_seed
     from tinytorch.optim.adam import Adam
-    from tinytorch.optim.lr_scheduler.base import StepLR
 
-    manual_seed(0)
-    inputs, targets = randn(20, 24, 16), randint(0, 4, (20, 24))
+    images, labels = load_digits()
+    images = images.flatten(1)
 
-    def train(divided):
-        """Twenty steps with a schedule. The weights, and the bytes of the moments kept here."""
+    def network():
+        manual_seed(0)
+        return Sequential(Linear(64, 32), ReLU(), Linear(32, 10))
+
+    def train(averaged):
+        """Ten steps with batches of 64, of which this process takes its share."""
         init_process_group("mpi")
         rank, size = get_rank(), get_world_size()
-        manual_seed(0)
-        ddp = DistributedDataParallel(Sequential(Linear(16, 64), ReLU(), Linear(64, 4)))
-        if divided:
-            optimizer = ZeroRedundancyOptimizer(ddp.parameters(), Adam, lr=0.01)
-            states = optimizer.optim.state
-        else:
-            optimizer = Adam(ddp.parameters(), lr=0.01)
-            states = optimizer.state
-        schedule = StepLR(optimizer, 5)
-        for x, y in zip(inputs.chunk(size, 1)[rank], targets.chunk(size, 1)[rank], strict=True):
+        model = network()
+        optimizer = Adam(model.parameters(), lr=0.01)
+        for step in range(10):
+            share = slice(64 * step + 64 // size * rank, 64 * step + 64 // size * (rank + 1))
+            loss = cross_entropy(model(images[share]), labels[share])
             optimizer.zero_grad()
-            cross_entropy(ddp(x), y).backward()
+            loss.backward()
+            if averaged:
+                average_gradients(model.parameters())
             optimizer.step()
-            schedule.step()
-        kept = sum(s["exp_avg"].nbytes + s["exp_avg_sq"].nbytes for s in states.values())
-        return [p.detach() for p in ddp.parameters()], kept
+        all_reduce(loss)
+        return model[0].weight, loss.item() / size
 
-    ((expected, kept),) = simulate(1, train, False)
-    print("Adam keeps", kept, "bytes in each process")  # -> Adam keeps 10784 bytes in each process
-    for size in (2, 3):
+    def difference(a, b):
+        return (a - b).abs().max().item()
+
+    one, loss = simulate(1, train, False)[0]
+    print(f"one process: loss {loss:.4f}")  # -> one process: loss 1.9522
+    (a, _), (b, _) = simulate(2, train, False)
+    print(f"two that do not talk: they differ by {difference(a, b):.2f}")
+    # -> two that do not talk: they differ by 0.14
+    for size in (2, 4):
         results = simulate(size, train, True)
-        error = max(
-            (a - b).abs().max().item()
-            for weights, _ in results
-            for a, b in zip(weights, expected, strict=True)
-        )
-        print(f"{size} processes: {[kept for _, kept in results]}, right: {error < 1e-5}")
-    # -> 2 processes: [8192, 2592], right: True
-    # -> 3 processes: [8192, 2048, 544], right: True
+        weights, losses = zip(*results, strict=True)
+        same = max(difference(w, weights[0]) for w in weights) == 0
+        right = difference(weights[0], one) < 1e-5
+        print(f"{size} processes: loss {losses[0]:.4f}, all equal: {same}, equal to one: {right}")
+    # -> 2 processes: loss 1.9522, all equal: True, equal to one: True
+    # -> 4 processes: loss 1.9522, all equal: True, equal to one: True
 
-    def owners():
+    def gradient(shares):
+        """Of the first four digits, in shares of these sizes."""
         init_process_group("mpi")
-        params = [randn(n).requires_grad_() for n in (10, 70, 30, 40)]
-        try:
-            ZeroRedundancyOptimizer(params, Adam, overlap_with_ddp=True)
-        except RuntimeError as error:
-            text = str(error)
-        optimizer = ZeroRedundancyOptimizer(params, Adam, lr=0.01)
-        optimizer.add_param_group({"params": [randn(20).requires_grad_()], "lr": 0.5})
-        sizes = [[p.numel() for p, rank in optimizer.owners.items() if rank == r] for r in (0, 1)]
-        return sizes, [group["lr"] for group in optimizer.optim.param_groups], text
+        start, size = sum(shares[: get_rank()]), shares[get_rank()]
+        model = network()
+        cross_entropy(model(images[start : start + size]), labels[start : start + size]).backward()
+        average_gradients(model.parameters())
+        return model[0].weight.grad
 
-    print(*simulate(2, owners)[0])
-    # -> [[70, 10], [40, 30, 20]] [0.01, 0.5] overlap_with_ddp=True is not supported
+    whole = simulate(1, gradient, [4])[0]
+    for shares in ([2, 2], [3, 1]):
+        error = difference(simulate(2, gradient, shares)[0], whole)
+        print(f"shares {shares}: the gradient is wrong by {error:.3f}")
+    # -> shares [2, 2]: the gradient is wrong by 0.000
+    # -> shares [3, 1]: the gradient is wrong by 0.049

@@ -1,201 +1,125 @@
-"""Step 105c: A matrix divided by columns
+"""Step 105c: Networks that differ are refused
 
-ZeRO divides what the optimizer keeps. When the weights themselves are too large, or one layer takes
-too long, the matrix is divided: this is tensor parallelism. A Linear is y = x W^T, and W has a row
-for each output. Give each process some of the rows (of W^T: columns):
+The processes of step 105b send their gradients in the order of the parameters. If a network has
+another layer in one process, rank 0's third gradient is added to rank 1's third, whatever they are.
+With equal sizes nothing fails: a wrong number comes out. With different ones an error names a
+buffer, and no layer.
 
-    process 0:   y0 = x W0^T         all have x, each computes some of the outputs
-    process 1:   y1 = x W1^T         y = [y0 y1], gathered, if all of it is wanted
+    rank 0:  (4, 3) (4,)            [1]: params[0] in this process with sizes [5, 3] appears not to
+    rank 1:  (5, 3) (5,)            match sizes of the same param in process 0, [4, 3].
 
-No process ever holds W, nor its gradient, nor its moments. Now backwards. Every process has the
-same loss, computed from the same y. Of the gradient of y each takes its own part, and gets the
-whole gradient of its rows. But the gradient of x came through all rows, and each process has only
-the part that came through its own: these have to be added.
+So the constructor compares first: each process sends the list of its shapes to all (step 104f), and
+all compare all lists with that of rank 0. It has to be all of them: if only the process that
+differs raised, the others would wait in the next broadcast.
 
-    CopyToAll     y = x            backward: the sum of all gradients       (SumOfAll)
-    GatherLast    y = all parts    backward: this process's part            (SplitLast)
+A network without parameters that want a gradient has nothing to average, and is refused as well.
 
-The pairs are each other's backward, so derivatives of any order work.
+The trap: equal shapes do not mean equal networks. Two layers of one shape in another order pass.
 
-The trap: this is not the all_reduce of step 104h. There each process has a loss of its own and the
-losses are added. Here the loss is one, computed several times; adding its gradients would count it
-several times.
+(PyTorch's class has the same checks, with the same messages.)
 
-(Megatron-LM's names. In PyTorch: ColwiseParallel, in torch.distributed.tensor.parallel.)
-
-New: part_size, CopyToAll, SumOfAll, SplitLast, GatherLast, own_part, ColumnParallelLinear.
-Try: remove CopyToAll from forward. Which of the promises is broken?
+Changed: DistributedDataParallel. New: its method check_shapes.
+Try: Sequential(Linear(3, 3), ReLU()) in rank 0, and the two exchanged in rank 1. Is it refused?
 """
 
 import importlib
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed.collectives import all_gather_into_tensor
-from tinytorch.distributed.group import get_rank, get_world_size
-from tinytorch.distributed.nn.functional import GroupFunction
-from tinytorch.nn.linear import Linear, linear
-from tinytorch.nn.parameter import Parameter
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import all_reduce, broadcast
+from tinytorch.distributed.group import get_process_group_ranks, get_world_size
+from tinytorch.distributed.objects import all_gather_object
+from tinytorch.nn.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def part_size(whole: int, group: Any) -> int:
-    """How many features each process has.
+class DistributedDataParallel(Module):
+    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
 
+    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
+    calls and as many backward passes. Each gradient is a message.
+
+    If the shares of the batch are equally large and the loss is a mean, the processes compute what
+    one process computes with the whole batch. Source: Li et al., 2020.
+
+    Args:
+        init_sync: compare the shapes of the parameters, and send those of rank 0.
+        process_group: the processes that take part; all of them, if it is not given.
     Raises:
-        ValueError: they cannot be divided into equal parts.
-    """
-    size = get_world_size(group)
-    if whole % size:
-        raise ValueError(f"{whole} features cannot be divided among {size} processes")
-    return whole // size
-
-
-class CopyToAll(GroupFunction):
-    """y = x, which all processes have and use. Each has a part of the gradient: they are added."""
-
-    view = True
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        return x.view()
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SumOfAll, g, ctx.group)
-
-
-class SumOfAll(GroupFunction):
-    """y = the sum of x over all processes, which go on with it alike: its gradient is that of x."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        return ctx.sum_of_all(x)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(CopyToAll, g, ctx.group)
-
-
-class SplitLast(GroupFunction):
-    """y = this process's part of the last dimension of x. The gradient is gathered."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        size = part_size(x.shape[-1], group)
-        start = get_rank(group) * size
-        return ctx.xp.ascontiguousarray(x[..., start : start + size])
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(GatherLast, g, ctx.group)
-
-
-class GatherLast(GroupFunction):
-    """y = the x of all processes, joined along the last dimension. The gradient is split."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        out = ctx.xp.empty((get_world_size(group), *x.shape), x.dtype)
-        all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group)
-        return ctx.xp.concatenate(list(out), axis=-1)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SplitLast, g, ctx.group)
-
-
-def own_part(whole: Tensor, dim: int, group: Any) -> Parameter:
-    """This process's part of a tensor that is divided along `dim`."""
-    size = part_size(whole.shape[dim], group)
-    return Parameter(whole.detach().split(size, dim)[get_rank(group)].clone())
-
-
-class ColumnParallelLinear(Linear):
-    """A Linear whose outputs are divided: this process has out_features / size of them.
-
-        x [..., in]  ->  x W_rank^T + b_rank [..., out / size]  ->  gathered: [..., out]
-
-    With gather_output=False the result is this process's part, for a RowParallelLinear that takes
-    it as it is. Numbers are drawn for the whole weight: with equal seeds in all processes, the
-    parts are those of one Linear. Source: Shoeybi et al., Megatron-LM, 2019.
-    Raises:
-        ValueError: out_features cannot be divided by the number of processes.
+        RuntimeError: no parameter requires a gradient, or the networks differ.
+        ValueError: there is no process group.
     """
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, gather_output: bool = True,
-        group: Any = None, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__(in_features, out_features, bias, device, dtype)
-        self.gather_output, self.group = gather_output, group
-        self.weight = own_part(self.weight, 0, group)
-        if bias:
-            self.bias = own_part(self.bias, 0, group)
+    def __init__(self, module: Module, init_sync: bool = True, process_group: Any = None):
+        super().__init__()
+        self.world_size = get_world_size(process_group)
+        self.module, self.process_group = module, process_group
+        self.params = [param for param in module.parameters() if param.requires_grad]
+        if not self.params:
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
+            )
+        if init_sync:
+            self.check_shapes()
+            self.send([*module.parameters(), *module.buffers()])
+        for param in self.params:
+            param.register_post_accumulate_grad_hook(self.gradient_ready)
 
-    def forward(self, input: Tensor) -> Tensor:
-        y = linear(CopyToAll.apply(input, self.group), self.weight, self.bias)
-        return GatherLast.apply(y, self.group) if self.gather_output else y
+    def check_shapes(self) -> None:
+        """Raises RuntimeError, in all processes, if the networks differ."""
+        found: list = [None] * self.world_size
+        mine = [tuple(param.shape) for param in self.module.parameters()]
+        all_gather_object(found, mine, group=self.process_group)
+        for rank, theirs in enumerate(found):
+            if len(theirs) != len(found[0]):
+                raise RuntimeError(
+                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
+                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
+                )
+            for i, shape in enumerate(theirs):
+                if shape != found[0][i]:
+                    raise RuntimeError(
+                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
+                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
+                    )
+
+    def send(self, tensors: list[Tensor]) -> None:
+        """Makes these tensors those of the first process."""
+        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
+        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
+            work.wait()
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        self.send(list(self.module.buffers()))
+        return self.module(*inputs, **kwargs)
+
+    def gradient_ready(self, param: Tensor) -> None:
+        """Called when the gradient of `param` is complete."""
+        all_reduce(param.grad, group=self.process_group)
+        param.grad.array[...] *= 1 / self.world_size
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
-    from tinytorch.distributed.group import init_process_group
+    from tinytorch.distributed.group import get_rank, init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.ops.random import manual_seed, randn
+    from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.linear import Linear
 
-    manual_seed(0)
-    inputs = randn(5, 8)
-
-    def run(parallel):
-        """Result, gradients, and a second derivative of a layer and a loss."""
+    def mistake(number):
         init_process_group("mpi")
-        manual_seed(1)
-        layer = ColumnParallelLinear(8, 6) if parallel else Linear(8, 6)
-        x = inputs.clone().requires_grad_()
-        y = layer(x)
-        (g,) = grad((y**3).sum(), x, create_graph=True)
-        (g**2).sum().backward()
-        return y, g, x.grad, layer.weight, layer.weight.grad, layer.bias.grad
-
-    def off(a, b):
-        return ((a - b).abs().max() / b.abs().max()).item()
-
-    (whole,) = simulate(1, run, False)
-
-    def compare(size):
-        results = simulate(size, run, True)
-        print(size, "processes, weight", tuple(results[0][3].shape))
-        for i, name in enumerate(("result", "dL/dx", "second derivative")):
-            print(f"  {name}: {max(off(result[i], whole[i]) for result in results) < 1e-5}")
-        for i, name in ((3, "weight"), (4, "its gradient"), (5, "gradient of the bias")):
-            parts = zip(results, whole[i].chunk(size), strict=True)
-            print(f"  {name}, each a part: {max(off(r[i], part) for r, part in parts) < 1e-5}")
-
-    compare(2)
-    # -> 2 processes, weight (3, 8)
-    # ->   result: True
-    # ->   dL/dx: True
-    # ->   second derivative: True
-    # ->   weight, each a part: True
-    # ->   its gradient, each a part: True
-    # ->   gradient of the bias, each a part: True
-    compare(3)
-    # -> 3 processes, weight (2, 8)
-    # ->   result: True
-    # ->   dL/dx: True
-    # ->   second derivative: True
-    # ->   weight, each a part: True
-    # ->   its gradient, each a part: True
-    # ->   gradient of the bias, each a part: True
-
-    def part_only():
-        init_process_group("mpi")
-        layer = ColumnParallelLinear(8, 6, gather_output=False)
+        layers = [ReLU(), Linear(3, 4 + get_rank()), Linear(3, 4, bias=get_rank() == 0)]
         try:
-            ColumnParallelLinear(8, 7)
-        except ValueError as error:
-            return layer(inputs).shape, str(error)
+            DistributedDataParallel(layers[number])
+        except RuntimeError as error:
+            return str(error)
 
-    print(*simulate(2, part_only)[0])
-    # -> tinytorch.Size([5, 3]) 7 features cannot be divided among 2 processes
+    for number in range(3):
+        print(simulate(2, mistake, number)[0][:80].strip())
+    # -> DistributedDataParallel is not needed when a module doesn't have any parameter t
+    # -> [1]: params[0] in this process with sizes [5, 3] appears not to match sizes of t
+    # -> DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 h

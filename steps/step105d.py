@@ -1,30 +1,29 @@
-"""Step 105d: A matrix divided by rows, and the two together
+"""Step 105d: Buckets: many gradients in one message
 
-After a layer that is divided by columns, the outputs are divided: gathering them costs a message of
-their size, and the next layer would begin with all of them again. It need not. A product is a sum
-over the inputs, and a sum can be divided, too:
+The wrapper of step 105b sends each gradient alone. A network of 12 small layers sends 24 messages
+for each batch, and a message has a price, however short it is: between two processes of one machine
+an all_reduce of 4 bytes took 7 us when this was written, one of 1,024 bytes 7.5, and one of a
+megabyte 250. Between machines the price is ten times as high, and it grows with their number.
 
-    x = [x0 x1]        x W^T  =  x0 W0^T + x1 W1^T        W0, W1: some of the columns of W
+So gradients are laid one behind the other in one array, a bucket, and this is sent:
 
-Process r has x_r and W_r, computes its part of the sum, and one all_reduce adds them. An activation
-between the two layers is computed for each element, so it may stand between the parts. Two layers
-take one message forward and one backward:
+    flat      | weight 0 ......... | bias 0 | weight 1 ......... | bias 1 | ...
+    views       views[0]             [1]      [2]                  [3]        parameters' shapes
 
-    x -> columns -> y_r -> relu -> rows -> sum_r        the MLP of a Transformer; and attention:
-                                                        each process has some of the heads
+A gradient that is complete is copied to its place, and divided by the number of processes on the
+way: that costs no extra pass, and the sum of float16 numbers cannot overflow where the mean does
+not. After the message, .grad is the view: nothing is copied back.
 
-Backward is one line in each class. The sum's gradient is every part's gradient (SumOfAll, whose
-backward is CopyToAll: nothing is sent). The first layer's CopyToAll sends.
+Why not one bucket for all? The next step sends a bucket while others are still being filled. So a
+bucket is full at 25 MiB. And one array has one type and one device, so each type has its own.
 
-The trap is the bias. If each process added it before the sum, it would count size times. It is
-added after, by all, and its gradient is the same in all.
+The trap: if the processes divide their parameters differently, they add what does not belong
+together. The order is that of module.parameters(), equal in all.
 
-The demo counts the messages of an MLP, and what each process holds.
+(PyTorch's name is the same: bucket_cap_mb.)
 
-(In PyTorch: RowwiseParallel.)
-
-New: RowParallelLinear.
-Try: pass the bias to linear. By how much is the result off on two processes, and on four?
+Changed: DistributedDataParallel. New: Bucket, divide_into_buckets.
+Try: let divide_into_buckets put all types into one bucket. Where does it fail?
 """
 
 import importlib
@@ -32,181 +31,179 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed.collectives import all_gather_into_tensor
-from tinytorch.distributed.group import get_rank, get_world_size
-from tinytorch.distributed.nn.functional import GroupFunction
-from tinytorch.nn.linear import Linear, linear
-from tinytorch.nn.parameter import Parameter
+from tinytorch.distributed.collectives import all_reduce, broadcast
+from tinytorch.distributed.group import get_process_group_ranks, get_world_size
+from tinytorch.distributed.objects import all_gather_object
+from tinytorch.nn.module import Module
+from tinytorch.ops.creation import zeros
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def part_size(whole: int, group: Any) -> int:
-    """How many features each process has.
+class Bucket:
+    """The gradients of some parameters, one behind the other in one tensor: one message.
 
-    Raises:
-        ValueError: they cannot be divided into equal parts.
+    `views` are its parts, in the shapes of the parameters.
     """
-    size = get_world_size(group)
-    if whole % size:
-        raise ValueError(f"{whole} features cannot be divided among {size} processes")
-    return whole // size
+
+    def __init__(self, params: list[Tensor]):
+        self.params, like = params, params[0]
+        size = sum(param.numel() for param in params)
+        self.flat = zeros(size, dtype=like.dtype, device=like.device)
+        self.views, start = [], 0
+        for param in params:
+            part = self.flat.array[start : start + param.numel()]
+            self.views.append(wrap(part.reshape(param.shape), like.device))
+            start += param.numel()
+        self.missing = set(range(len(params)))  # whose gradients have not come
 
 
-class CopyToAll(GroupFunction):
-    """y = x, which all processes have and use. Each has a part of the gradient: they are added."""
-
-    view = True
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        return x.view()
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SumOfAll, g, ctx.group)
-
-
-class SumOfAll(GroupFunction):
-    """y = the sum of x over all processes, which go on with it alike: its gradient is that of x."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        return ctx.sum_of_all(x)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(CopyToAll, g, ctx.group)
+def divide_into_buckets(params: list[Tensor], cap_mb: float) -> list[Bucket]:
+    """Buckets for parameters of one type each, in the given order. A bucket is full when it has
+    cap_mb MiB."""
+    full, filling = [], {}
+    for param in params:
+        kind = param.dtype, param.device
+        bucket = filling.setdefault(kind, [])
+        bucket.append(param)
+        if sum(p.nbytes for p in bucket) >= cap_mb * 2**20:
+            full.append(filling.pop(kind))
+    return [Bucket(bucket) for bucket in (*full, *filling.values())]
 
 
-class SplitLast(GroupFunction):
-    """y = this process's part of the last dimension of x. The gradient is gathered."""
+class DistributedDataParallel(Module):
+    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
 
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        size = part_size(x.shape[-1], group)
-        start = get_rank(group) * size
-        return ctx.xp.ascontiguousarray(x[..., start : start + size])
+    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
+    calls and as many backward passes. The gradients are sent in buckets of bucket_cap_mb MiB.
 
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(GatherLast, g, ctx.group)
+    If the shares of the batch are equally large and the loss is a mean, the processes compute what
+    one process computes with the whole batch. Source: Li et al., 2020.
 
-
-class GatherLast(GroupFunction):
-    """y = the x of all processes, joined along the last dimension. The gradient is split."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        out = ctx.xp.empty((get_world_size(group), *x.shape), x.dtype)
-        all_gather_into_tensor(wrap(out, ctx.device), wrap(x, ctx.device), group)
-        return ctx.xp.concatenate(list(out), axis=-1)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(SplitLast, g, ctx.group)
-
-
-def own_part(whole: Tensor, dim: int, group: Any) -> Parameter:
-    """This process's part of a tensor that is divided along `dim`."""
-    size = part_size(whole.shape[dim], group)
-    return Parameter(whole.detach().split(size, dim)[get_rank(group)].clone())
-
-
-class ColumnParallelLinear(Linear):
-    """A Linear whose outputs are divided: this process has out_features / size of them.
-
-        x [..., in]  ->  x W_rank^T + b_rank [..., out / size]  ->  gathered: [..., out]
-
-    With gather_output=False the result is this process's part, for a RowParallelLinear that takes
-    it as it is. Numbers are drawn for the whole weight: with equal seeds in all processes, the
-    parts are those of one Linear. Source: Shoeybi et al., Megatron-LM, 2019.
+    Args:
+        init_sync: compare the shapes of the parameters, and send those of rank 0.
+        process_group: the processes that take part; all of them, if it is not given.
     Raises:
-        ValueError: out_features cannot be divided by the number of processes.
+        RuntimeError: no parameter requires a gradient, or the networks differ.
+        ValueError: there is no process group.
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, gather_output: bool = True,
-        group: Any = None, device: Any = None, dtype: Any = None,
+        self, module: Module, init_sync: bool = True, process_group: Any = None,
+        bucket_cap_mb: float | None = None,
     ):  # fmt: skip
-        super().__init__(in_features, out_features, bias, device, dtype)
-        self.gather_output, self.group = gather_output, group
-        self.weight = own_part(self.weight, 0, group)
-        if bias:
-            self.bias = own_part(self.bias, 0, group)
+        super().__init__()
+        self.world_size = get_world_size(process_group)
+        self.module, self.process_group = module, process_group
+        self.params = [param for param in module.parameters() if param.requires_grad]
+        if not self.params:
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
+            )
+        if init_sync:
+            self.check_shapes()
+            self.send([*module.parameters(), *module.buffers()])
+        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
+        self.buckets = divide_into_buckets(self.params, cap)
+        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
+        for param in self.params:
+            param.register_post_accumulate_grad_hook(self.gradient_ready)
 
-    def forward(self, input: Tensor) -> Tensor:
-        y = linear(CopyToAll.apply(input, self.group), self.weight, self.bias)
-        return GatherLast.apply(y, self.group) if self.gather_output else y
+    def check_shapes(self) -> None:
+        """Raises RuntimeError, in all processes, if the networks differ."""
+        found: list = [None] * self.world_size
+        mine = [tuple(param.shape) for param in self.module.parameters()]
+        all_gather_object(found, mine, group=self.process_group)
+        for rank, theirs in enumerate(found):
+            if len(theirs) != len(found[0]):
+                raise RuntimeError(
+                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
+                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
+                )
+            for i, shape in enumerate(theirs):
+                if shape != found[0][i]:
+                    raise RuntimeError(
+                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
+                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
+                    )
 
+    def send(self, tensors: list[Tensor]) -> None:
+        """Makes these tensors those of the first process."""
+        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
+        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
+            work.wait()
 
-class RowParallelLinear(Linear):
-    """A Linear whose inputs are divided: this process has in_features / size of them.
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        self.send(list(self.module.buffers()))
+        return self.module(*inputs, **kwargs)
 
-        x [..., in]  ->  divided: x_rank [..., in / size]  ->  the sum of all x_rank W_rank^T, + b
+    def gradient_ready(self, param: Tensor) -> None:
+        """Called when the gradient of `param` is complete: the last one sends all."""
+        self.fill(param)
+        if not any(bucket.missing for bucket in self.buckets):
+            self.finish()
 
-    With input_is_parallel=True the input is this process's part already.
-    Raises:
-        ValueError: in_features cannot be divided by the number of processes.
-    """
+    def fill(self, param: Tensor) -> None:
+        """Puts the gradient of `param`, divided by the number of processes, into its bucket."""
+        bucket, i = self.places[param]
+        bucket.missing.remove(i)
+        part, grad = bucket.views[i].array, param.grad
+        param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True,
-        input_is_parallel: bool = False, group: Any = None, device: Any = None, dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__(in_features, out_features, bias, device, dtype)
-        self.input_is_parallel, self.group = input_is_parallel, group
-        self.weight = own_part(self.weight, 1, group)
-
-    def forward(self, input: Tensor) -> Tensor:
-        x = input if self.input_is_parallel else SplitLast.apply(input, self.group)
-        y = SumOfAll.apply(linear(x, self.weight), self.group)
-        return y if self.bias is None else y + self.bias  # added once, not by each process
+    def finish(self) -> None:
+        """Sends the buckets, and makes their parts the gradients."""
+        for bucket in self.buckets:
+            all_reduce(bucket.flat, group=self.process_group)
+            for param, view in zip(bucket.params, bucket.views, strict=True):
+                param.grad = view
+            bucket.missing = set(range(len(bucket.params)))
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.group import init_process_group
-    from tinytorch.distributed.simulator import here, simulate
-    from tinytorch.nn.activation import ReLU
+    from tinytorch.distributed.group import get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
     from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
     from tinytorch.ops.random import manual_seed, randn
-    from tinytorch.optim.adam import Adam
 
     manual_seed(0)
-    inputs = randn(10, 5, 8)
+    inputs = randn(2, 8, 16)
+    layers = [Linear(16, 16) for _ in range(12)]
+    whole = Sequential(*layers)
+    whole(inputs.flatten(0, 1)).square().mean().backward()
+    expected = [param.grad for param in whole.parameters()]
 
-    def network(kind):
-        """An MLP as a Transformer has it, of Linears; or divided, in two ways."""
-        manual_seed(1)
-        if kind == "one":
-            return Sequential(Linear(8, 32), ReLU(), Linear(32, 8))
-        divided = kind == "divided"
-        first = ColumnParallelLinear(8, 32, gather_output=not divided)
-        return Sequential(first, ReLU(), RowParallelLinear(32, 8, input_is_parallel=divided))
-
-    def calls():
-        """How many collective calls this process has made."""
-        return here.group.backend.comm.calls
-
-    def train(kind):
-        """Ten steps of Adam. Weights, the last loss, and the messages of one step."""
+    def gradients(cap):
+        """Those of 12 layers, by two processes; in how many messages, and of how many bytes."""
         init_process_group("mpi")
-        model = network(kind)
-        optimizer = Adam(model.parameters(), lr=0.01)
-        sent = []
-        for x in inputs:
-            x = x.clone().requires_grad_()
-            before = calls()
-            loss = (model(x) - x).square().mean()
-            forward = calls()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            sent = [forward - before, calls() - forward]
-        return sum(p.numel() for p in model.parameters()), loss.item(), sent
+        model = Sequential(*[Linear(16, 16) for _ in range(12)])
+        model.load_state_dict(whole.state_dict())
+        ddp = DistributedDataParallel(model, bucket_cap_mb=cap)
+        ddp(inputs[get_rank()]).square().mean().backward()
+        return [p.grad for p in model.parameters()], [b.flat.nbytes for b in ddp.buckets]
 
-    for size, kind in ((1, "one"), (2, "gathered"), (2, "divided"), (4, "divided")):
-        count, loss, sent = simulate(size, train, kind)[0]
-        print(f"{size} {kind:8} {count:3} parameters each, loss {loss:.5f}, messages {sent}")
-    # -> 1 one      552 parameters each, loss 0.96388, messages [0, 0]
-    # -> 2 gathered 280 parameters each, loss 0.96388, messages [2, 2]
-    # -> 2 divided  280 parameters each, loss 0.96388, messages [1, 1]
-    # -> 4 divided  144 parameters each, loss 0.96388, messages [1, 1]
+    for cap in (None, 4096 / 2**20, 0):
+        (grads, sizes), _ = simulate(2, gradients, cap)
+        pairs = zip(grads, expected, strict=True)
+        right = all((a - b).abs().max().item() < 1e-6 for a, b in pairs)
+        print(f"messages: {len(sizes):2}, of", *sorted(set(sizes)), f"bytes, right: {right}")
+    # -> messages:  1, of 13056 bytes, right: True
+    # -> messages:  4, of 64 4288 4352 bytes, right: True
+    # -> messages: 24, of 64 1024 bytes, right: True
+
+    def memory():
+        """The gradients are parts of the bucket; each type has a bucket."""
+        init_process_group("mpi")
+        model = Sequential(Linear(2, 2), Linear(2, 2).double())
+        ddp = DistributedDataParallel(model)
+        total = model[0](inputs[0, :1, :2]).sum() + model[1](inputs[0, :1, :2].double()).sum()
+        (total * (get_rank() + 1)).backward()
+        first, second = ddp.buckets
+        first.flat.zero_()
+        return first.flat.dtype, second.flat.dtype, model[0].bias.grad, model[1].bias.grad
+
+    print(*simulate(2, memory)[0][:2])  # -> tinytorch.float32 tinytorch.float64
+    print(*[grad.tolist() for grad in simulate(2, memory)[0][2:]])  # -> [0.0, 0.0] [1.5, 1.5]

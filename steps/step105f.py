@@ -1,127 +1,226 @@
-"""Step 105f: One process dies, and the job resumes
+"""Step 105f: Messages in the profile: do they overlap?
 
-With 1,000 GPUs something breaks every few hours. What then? A process that is gone cannot answer,
-so all others wait in their next all_reduce. That is why a process group has a timeout: after it,
-each of them says which call did not end, and the job ends. (mpiexec and torchrun see a process die,
-and end the others at once.) It starts again from a file.
+Step 105e claims that messages travel while backward computes. Does it happen? A profile (topic 95)
+shows each node of backward with its beginning and end, but the messages are not in it: they begin
+in one call, and end in another.
 
-    every k steps    process 0 writes weights, the optimizer's state and the number of the step
-    at the start     all processes read it, if it is there; the sampler gets the epoch
+So a bucket that is sent while a profile is open opens a row in it, and closes the row when the sums
+have come. The row gets a lane of its own, beside that of the thread, in the trace that is drawn:
 
-As gradients are equal, so are weights and moments, and one copy is enough. What else is part of the
-state? The order of the samples: it follows from seed and epoch (step 104g). In the demo a process
-fails at step 7, in another run it hangs there, and each time the resumed run ends with the same
-weights, bit for bit.
+    lane 0      AddmmBackward0 ...... AddmmBackward0 ......
+    message 1               all_reduce ..............
+    message 2               all_reduce ..............
 
-How often to write? Writing costs c seconds, and a failure, every M seconds, costs half an interval:
+The time of a row is not added to the computing of the thread, which went on meanwhile.
 
-    waste = c / t + t / (2 M)        least at t = sqrt(2 c M)          (Young, 1974)
+(Of the messages' time, benchmarks/ddp.py prints the share that lies beside backward.)
 
-A GPU fails about every 5 years; 1,000 of them every 44 hours. The last lines show what that costs.
+The trap: a row says when this process has seen the end, which is when it asked. Between two
+gradients it does not ask.
 
-The trap: a crash while the file is being written. save writes beside the old file, and puts the new
-one in its place when it is complete (step 81s).
-
-New: nothing in the framework. examples/train_ddp.py is this, with everything around it.
-Try: let process 1 write the file as well. Why is that wrong, although the contents are equal?
+Changed: Bucket, DistributedDataParallel. New: Bucket.send, Bucket.arrived.
+Try: one bucket for both layers. What is left of the overlap?
 """
 
 import importlib
+from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import tensor
-from tinytorch.distributed.collectives import all_reduce
-from tinytorch.distributed.group import get_rank, init_process_group
-from tinytorch.nn.parallel.distributed import DistributedDataParallel
-from tinytorch.serialization import load, save
-from tinytorch.utils.data.distributed import DistributedSampler
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.distributed.collectives import all_reduce, broadcast
+from tinytorch.distributed.group import get_process_group_ranks, get_world_size
+from tinytorch.distributed.objects import all_gather_object
+from tinytorch.nn.module import Module
+from tinytorch.ops.creation import zeros
+from tinytorch.profiler import FunctionEvent, profile
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-if __name__ == "__main__":
-    import math
-    import tempfile
-    from datetime import timedelta
-    from pathlib import Path
+FIRST_BUCKET_MB = 1  # the first bucket is small: so something is sent early
 
-    from tinytorch.datasets.digits import load_digits
+
+class Bucket:
+    """The gradients of some parameters, one behind the other in one tensor: one message.
+
+    `views` are its parts, in the shapes of the parameters.
+    """
+
+    def __init__(self, params: list[Tensor]):
+        self.params, like = params, params[0]
+        size = sum(param.numel() for param in params)
+        self.flat = zeros(size, dtype=like.dtype, device=like.device)
+        self.views, start = [], 0
+        for param in params:
+            part = self.flat.array[start : start + param.numel()]
+            self.views.append(wrap(part.reshape(param.shape), like.device))
+            start += param.numel()
+        self.missing = set(range(len(params)))  # whose gradients have not come
+        self.work: Any = None  # what waits for the message
+
+    def send(self, group: Any, lane: int) -> None:
+        """Begin to add it up over all processes. An open profile shows how long it is on its way,
+        in a lane of its own beside that of the thread, which computes meanwhile."""
+        self.work = all_reduce(self.flat, group=group, async_op=True)
+        profiles = [mode for mode in state.modes if isinstance(mode, profile)]
+        self.rows = [(mode, FunctionEvent("all_reduce", "communication", [])) for mode in profiles]
+        for _, row in self.rows:
+            row.thread = lane
+
+    def arrived(self) -> bool:
+        """Whether the sums are there. MPI works on a message while it is asked about."""
+        if self.work.is_completed():
+            for mode, row in self.rows:
+                row.stop()
+                row.self_cpu_time_total = 0.0  # the computing of this thread is counted already
+                mode.recorded.append(row)
+            self.rows = []
+        return self.work.done
+
+
+def divide_into_buckets(params: list[Tensor], first_mb: float, cap_mb: float) -> list[Bucket]:
+    """Buckets for parameters of one type each, in the given order. A bucket is full when it has
+    cap_mb MiB, and the first one of each type when it has first_mb."""
+    full, filling, limits = [], {}, {}
+    for param in params:
+        kind = param.dtype, param.device
+        bucket = filling.setdefault(kind, [])
+        bucket.append(param)
+        if sum(p.nbytes for p in bucket) >= limits.get(kind, first_mb) * 2**20:
+            full.append(filling.pop(kind))
+            limits[kind] = cap_mb
+    return [Bucket(bucket) for bucket in (*full, *filling.values())]
+
+
+class DistributedDataParallel(Module):
+    """Calls `module`, and makes each gradient the mean of the gradients of all processes.
+
+    The processes begin with the parameters and buffers of rank 0, and have to do the same: as many
+    calls and as many backward passes. While backward computes gradients, those that are ready are
+    on their way, in buckets of bucket_cap_mb MiB.
+
+    If the shares of the batch are equally large and the loss is a mean, the processes compute what
+    one process computes with the whole batch. Source: Li et al., 2020.
+
+    Args:
+        init_sync: compare the shapes of the parameters, and send those of rank 0.
+        process_group: the processes that take part; all of them, if it is not given.
+    Raises:
+        RuntimeError: no parameter requires a gradient, or the networks differ.
+        ValueError: there is no process group.
+    """
+
+    def __init__(
+        self, module: Module, init_sync: bool = True, process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.world_size = get_world_size(process_group)
+        self.module, self.process_group = module, process_group
+        self.params = [param for param in module.parameters() if param.requires_grad]
+        if not self.params:
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
+            )
+        if init_sync:
+            self.check_shapes()
+            self.send([*module.parameters(), *module.buffers()])
+        cap = 25 if bucket_cap_mb is None else bucket_cap_mb
+        # The last layer comes first: that is where backward begins.
+        self.buckets = divide_into_buckets(self.params[::-1], min(FIRST_BUCKET_MB, cap), cap)
+        self.places = {p: (b, i) for b in self.buckets for i, p in enumerate(b.params)}
+        self.launched = 0  # how many buckets are on their way
+        for param in self.params:
+            param.register_post_accumulate_grad_hook(self.gradient_ready)
+
+    def check_shapes(self) -> None:
+        """Raises RuntimeError, in all processes, if the networks differ."""
+        found: list = [None] * self.world_size
+        mine = [tuple(param.shape) for param in self.module.parameters()]
+        all_gather_object(found, mine, group=self.process_group)
+        for rank, theirs in enumerate(found):
+            if len(theirs) != len(found[0]):
+                raise RuntimeError(
+                    f"DDP expects same model across all ranks, but Rank 0 has {len(found[0])} "
+                    f"params, while rank {rank} has inconsistent {len(theirs)} params."
+                )
+            for i, shape in enumerate(theirs):
+                if shape != found[0][i]:
+                    raise RuntimeError(
+                        f"[{rank}]: params[{i}] in this process with sizes {list(shape)} appears "
+                        f"not to match sizes of the same param in process 0, {list(found[0][i])}."
+                    )
+
+    def send(self, tensors: list[Tensor]) -> None:
+        """Makes these tensors those of the first process."""
+        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
+        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
+            work.wait()
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        self.send(list(self.module.buffers()))
+        return self.module(*inputs, **kwargs)
+
+    def gradient_ready(self, param: Tensor) -> None:
+        """Called when the gradient of `param` is complete: sends each bucket that is."""
+        self.fill(param)
+        for bucket in self.buckets[: self.launched]:
+            bucket.arrived()
+        # In one order in all processes: messages are told apart by their order only.
+        while self.launched < len(self.buckets) and not self.buckets[self.launched].missing:
+            bucket = self.buckets[self.launched]
+            bucket.send(self.process_group, self.launched)
+            self.launched += 1
+        if self.launched == len(self.buckets):
+            self.finish()
+
+    def fill(self, param: Tensor) -> None:
+        """Puts the gradient of `param`, divided by the number of processes, into its bucket."""
+        bucket, i = self.places[param]
+        bucket.missing.remove(i)
+        part, grad = bucket.views[i].array, param.grad
+        param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
+
+    def finish(self) -> None:
+        """Waits for the buckets, and makes their parts the gradients."""
+        for bucket in self.buckets:
+            bucket.work.wait()
+            bucket.arrived()
+        for bucket in self.buckets:
+            for param, view in zip(bucket.params, bucket.views, strict=True):
+                param.grad = view
+            bucket.missing = set(range(len(bucket.params)))
+        self.launched = 0
+
+
+if __name__ == "__main__":
+    from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Linear
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.adam import Adam
+    from tinytorch.ops.random import manual_seed, randn
 
-    images, labels = load_digits()
-    images = images.flatten(1)
+    manual_seed(0)
+    inputs = randn(2, 8, 16)
 
-    def train(path, accident=None, timeout=60):
-        """Twelve steps in three epochs, with a file after each. The accident is that of rank 1."""
-        init_process_group("mpi", timeout=timedelta(seconds=timeout))
-        manual_seed(get_rank())
-        ddp = DistributedDataParallel(Sequential(Linear(64, 32), ReLU(), Linear(32, 10)))
-        optimizer, step = Adam(ddp.parameters(), lr=0.01), 0
-        if path.exists():
-            state = load(path)
-            ddp.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
-            step = state["step"]
-        begun, sampler = step, DistributedSampler(range(400))
-        for epoch in range(step // 4, 3):
-            sampler.set_epoch(epoch)
-            for rows in tensor(list(sampler)).chunk(4):
-                step += 1
-                if get_rank() == 1 and step == 7 and accident is not None:
-                    accident()
-                optimizer.zero_grad()
-                loss = cross_entropy(ddp(images[rows]), labels[rows])
-                loss.backward()
-                optimizer.step()
-            if get_rank() == 0:
-                parts = {"model": ddp.state_dict(), "optimizer": optimizer.state_dict()}
-                save({**parts, "step": step}, path)
-        all_reduce(loss)
-        return begun, loss.item(), ddp.module[0].weight.detach()
+    def in_profile():
+        """The messages and the nodes of a backward pass, in the order of their beginnings."""
+        init_process_group("mpi")
+        ddp = DistributedDataParallel(Sequential(Linear(16, 16), Linear(16, 16)), bucket_cap_mb=0)
+        loss = ddp(inputs[0]).square().mean()
+        with profile() as recorded:
+            loss.backward()
+        return recorded.events()
 
-    def crash():
-        raise OSError("the disk is full")
-
-    def hang():
-        all_reduce(tensor([0.0]))  # a call that no other process makes
-
-    with tempfile.TemporaryDirectory() as folder:
-        _, loss, weight = simulate(2, train, Path(folder, "whole"))[0]
-
-        def show(accident):
-            path = Path(folder, accident.__name__)
-            try:
-                simulate(2, train, path, accident, 1)
-            except Exception as error:
-                print(f"{accident.__name__}: {type(error).__name__}")
-            begun, again, same = simulate(2, train, path)[0]
-            equal = again == loss and (same == weight).all().item()
-            print(f"  resumed after step {begun}, the same loss and weights: {equal}")
-
-        show(crash)
-        # -> crash: OSError
-        # -> resumed after step 4, the same loss and weights: True
-        show(hang)
-        # -> hang: DistBackendError
-        # -> resumed after step 4, the same loss and weights: True
-
-    for count in (1, 100, 1000, 10000):
-        between = 5 * 365 * 24 * 3600 / count  # seconds between failures
-        interval = math.sqrt(2 * 60 * between)  # a file takes a minute
-        waste = 60 / interval + interval / (2 * between)
-        print(
-            f"{count:5} GPUs: a failure every {between / 3600:7.1f} h, "
-            f"a file every {interval / 60:5.0f} min, lost {waste:.1%}"
-        )
-    # ->     1 GPUs: a failure every 43800.0 h, a file every  2293 min, lost 0.1%
-    # ->   100 GPUs: a failure every   438.0 h, a file every   229 min, lost 0.9%
-    # ->  1000 GPUs: a failure every    43.8 h, a file every    72 min, lost 2.8%
-    # -> 10000 GPUs: a failure every     4.4 h, a file every    23 min, lost 8.7%
+    rows = [
+        row for row in simulate(2, in_profile)[0] if row.name in ("all_reduce", "AddmmBackward0")
+    ]
+    print(*[row.name for row in rows])
+    # -> AddmmBackward0 all_reduce all_reduce AddmmBackward0 all_reduce all_reduce
+    ends = [row.start / 1000 + row.cpu_time_total for row in rows]
+    print("on its way while the second node computes:", ends[2] > ends[3])
+    # -> on its way while the second node computes: True

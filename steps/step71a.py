@@ -15,7 +15,7 @@ A Parameter (step 65q) is a tensor whose class marks it as learned. This is the 
 that requires a gradient gets one, but the walk does not find it. The walk does not look into plain
 Python lists either.
 
-Call the module, not its forward: step 71s runs hooks in between. (PyTorch: torch.nn.Module. The
+Call the module, not its forward: step 71v runs hooks in between. (PyTorch: torch.nn.Module. The
 name Members is ours; it is the part of Module that registers and lists.)
 
 New: Members, which registers and finds; Module, which is called.

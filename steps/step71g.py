@@ -1,27 +1,26 @@
-"""Step 71g: Buffers, and the state of a module
+"""Step 71g: Buffers
 
-Some tensors of a layer are not learned, but belong to its state: a running mean, a mask, a count.
-A plain attribute is lost when the network is saved. In the demo a layer counts the rows that it has
-seen, once as an attribute, `lost`, and once as a buffer, `seen`.
+Some tensors of a layer are not learned, but belong to it: a running mean, a mask, a count. As a
+plain attribute such a tensor is invisible: it does not move to a GPU with the layer, and it is lost
+when the network is saved. In the demo a layer counts the rows that it has seen, once as an
+attribute, `lost`, and once as a buffer, `seen`.
 
 So there is a third dictionary, `_buffers`. A buffer is a plain tensor, so its class does not mark
 it; it is registered once, with register_buffer(name, tensor). From then on an assignment to the
 name replaces the buffer.
 
-                  listed by             optimizer    state_dict
+                  listed by             optimizer    saved, and moved to a GPU
     parameter     named_parameters      yes          yes
-    buffer        named_buffers         no           yes, unless persistent=False
+    buffer        named_buffers         no           yes
     attribute     -                     no           no
 
-state_dict() is the state of a module as a dictionary of names and tensors. It leaves out buffers
-with persistent=False: scratch memory, or values that can be computed again. Why register them at
-all? They move to a GPU with the layer (step 71n); an attribute would stay behind.
+Parameters and buffers are walked in the same way, so _named_members does it for both dictionaries.
+(Step 71h saves, step 71q moves.)
 
-The trap: the state shares the module's memory. If training goes on, the state changes as well.
-Clone the tensors that you want to keep.
+The trap: register_buffer comes first. `self.seen = tensor(0)` alone makes a plain attribute.
 
 Changed: Members.__init__, named_parameters. New: register_buffer, named_buffers, buffers,
-_named_members; Module.state_dict.
+_named_members.
 Try: in Counter write `self.seen = tensor(0)` instead of registering it.
 """
 
@@ -39,7 +38,6 @@ class Members:
     def __init__(self):
         # Into __dict__ directly: __setattr__ below relies on these.
         self.__dict__.update(_parameters={}, _buffers={}, _modules={})
-        self._non_persistent = set()  # the buffers that are not to be saved
 
     def _store_of(self, name: str) -> str | None:
         """Which of the three dictionaries has a member `name`."""
@@ -110,13 +108,9 @@ class Members:
         """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
         self._register("_parameters", name, param)
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
-
-        With persistent=False the state_dict leaves it out.
-        """
+    def register_buffer(self, name: str, tensor: Tensor | None) -> None:
+        """A tensor that belongs to the state, moves along, and is not learned: a running mean."""
         self._register("_buffers", name, tensor)
-        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
 
     def register_module(self, name: str, module: "Members | None") -> None:
         """Makes `module` the part `name` of this module."""
@@ -182,18 +176,6 @@ class Module(Members):
         for param in self.parameters():
             param.grad = None
 
-    # Its state, as names and values.
-
-    def state_dict(self) -> dict:
-        """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned."""
-        state = {}
-        for path, module in self.named_modules(remove_duplicate=False):
-            for name, member in (module._parameters | module._buffers).items():
-                if member is not None and name not in module._non_persistent:
-                    state[f"{path}.{name}" if path else name] = member.detach()
-        return state
-
     def __repr__(self) -> str:
         parts = (f"({name}): {module!r}" for name, module in self._modules.items())
         lines = [text.replace("\n", "\n  ") for text in parts]
@@ -213,8 +195,6 @@ class Module(Members):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
@@ -238,7 +218,7 @@ if __name__ == "__main__":
             super().__init__()
             self.lost = tensor(0)
             self.register_buffer("seen", tensor(0))
-            self.register_buffer("last", None, persistent=False)
+            self.register_buffer("last", None)
 
         def forward(self, x):
             self.lost, self.seen, self.last = self.lost + len(x), self.seen + len(x), x
@@ -246,22 +226,11 @@ if __name__ == "__main__":
 
     net = Module()
     net.front, net.back = Linear(), Counter()
+    print([name for name, _ in net.named_buffers()])  # -> ['back.seen']
     net.back(net.front(tensor([[1.0], [2.0]])))
     print([name for name, _ in net.named_parameters()])
     # -> ['front.weight', 'front.bias', 'back.weight', 'back.bias']
     print([name for name, _ in net.named_buffers()], len(list(net.buffers())))
     # -> ['back.seen', 'back.last'] 2
-    state = net.state_dict()
-    print({name: value.tolist() for name, value in list(state.items())[2:]})
-    # -> {'back.weight': [[0.5]], 'back.bias': [0.0], 'back.seen': 2}
-
-    # It shares memory with the module.
-    kept = {name: value.clone() for name, value in state.items()}
-    with no_grad():
-        net.front.weight += 1
-    print("state", state["front.weight"].item(), "and its clone", kept["front.weight"].item())
-    # -> state 1.5 and its clone 0.5
-    # A name that is registered anew is kept after all.
-    net.back.register_buffer("last", tensor([5.0]))
-    print(list(net.state_dict())[-2:], "seen" in dir(net.back))
-    # -> ['back.seen', 'back.last'] True
+    print(net.back.seen.item(), "seen" in vars(net.back), "seen" in dir(net.back))
+    # -> 2 False True

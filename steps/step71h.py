@@ -1,42 +1,30 @@
-"""Step 71h: Looking up parts, and freezing them
+"""Step 71h: state_dict: the state of a module
 
-A pretrained network is often reused except for its last layers, and only new last layers are
-trained. That takes three operations: find a part by its path, "body.first"; freeze all parameters
-in it; print the result. So far each is a loop by hand.
+To save a network, or to compare two, a program needs all that belongs to its state under stable
+names. state_dict() returns it, as a dictionary of names and tensors:
 
-    get_submodule("body.first"), get_parameter, get_buffer      the member with that name
-    children(), modules()                                       one level below, all levels
-    requires_grad_(False)                                       freezes, however deep
+    {"front.weight": ..., "front.bias": ..., "back.seen": ...}         parameters and buffers
 
-The lookup searches the names that the walk yields, with remove_duplicate=False: a part that is used
-in two places is found by both of its names.
+Some buffers are not worth saving: scratch memory, or values that can be computed again. They are
+registered with persistent=False, and the state leaves them out. Why register them at all? They move
+to a GPU with the layer; an attribute would stay behind.
 
-A print should show sizes, not only classes: `Two(Linear(), Linear())` looks the same for any
-sizes. A subclass returns such details from extra_repr; module_text prints them before the parts.
+A shared parameter is in the state under all its names (remove_duplicate=False), so that the state
+fits a module that does not share it.
 
-The trap: a frozen parameter keeps the gradient that it has, and an optimizer still uses it. So call
-zero_grad(), which sets gradients to None. With set_to_none=False it fills them with zeros in place,
-for code that holds references to the gradient tensors. (All names are PyTorch's.)
+The trap: the state shares the module's memory. If training goes on, the state changes as well.
+Clone the tensors that you want to keep.
 
-Changed: Module.zero_grad, __repr__. New: look_up, get_submodule, get_parameter, get_buffer,
-modules, children, named_children; requires_grad_, extra_repr, module_text.
-Try: use named_children in get_submodule. Which paths does it still find?
+Changed: Members.__init__, register_buffer. New: Module.state_dict.
+Try: leave `.detach()` out of state_dict. What does the demo's clone say of requires_grad?
 """
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.parameter import Parameter
-
-
-def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
-    """The member with the name `target`. Raises AttributeError where it is missing."""
-    for name, member in named:
-        if name == target:
-            return member
-    raise AttributeError(f"there is no {what} `{target}`")
 
 
 class Members:
@@ -178,65 +166,15 @@ class Members:
         """The buffers of this module and of its parts."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
-    def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
-        """This module and all its parts, each once."""
-        return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
-
-    def named_children(self) -> Iterator[tuple[str, "Members"]]:
-        """The parts one level below, with their names, each once."""
-        seen = {None}
-        for name, module in self._modules.items():
-            if module not in seen:
-                seen.add(module)
-                yield name, module
-
-    def children(self) -> Iterator["Members"]:
-        """The parts one level below."""
-        return (module for _, module in self.named_children())
-
-    def get_submodule(self, target: str) -> "Members":
-        """The part with the name "encoder.0"; "" is the module itself."""
-        return look_up(self.named_modules(remove_duplicate=False), target, "module")
-
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter with the name "encoder.0.weight"."""
-        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
-
-    def get_buffer(self, target: str) -> Tensor:
-        """The buffer with the name "norm.running_mean"."""
-        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
-
-
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
-
 
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
 
-    # What is done to all of it.
-
-    def requires_grad_(self, requires_grad: bool = True) -> "Module":
-        """Freezes all parameters (False), or lets them learn again."""
+    def zero_grad(self) -> None:
+        """Clears the gradients of all parameters."""
         for param in self.parameters():
-            param.requires_grad_(requires_grad)
-        return self
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all parameters: to None, or to zeros."""
-        for param in self.parameters():
-            if set_to_none:
-                param.grad = None
-            elif param.grad is not None:
-                param.grad.detach_().zero_()
+            param.grad = None
 
     # Its state, as names and values.
 
@@ -250,14 +188,11 @@ class Module(Members):
                     state[f"{path}.{name}" if path else name] = member.detach()
         return state
 
-    # Its text.
-
-    def extra_repr(self) -> str:
-        """What a subclass wants to show of itself between the brackets."""
-        return ""
-
     def __repr__(self) -> str:
-        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
+        parts = (f"({name}): {module!r}" for name, module in self._modules.items())
+        lines = [text.replace("\n", "\n  ") for text in parts]
+        inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+        return f"{type(self).__name__}({inside})"
 
     # Its call, and the hooks around it.
 
@@ -272,8 +207,10 @@ class Module(Members):
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.modes import no_grad
+
     # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "creation", "elementwise", "matmul", "reduction"):
+    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
     importlib.import_module("tinytorch.autograd.engine")
 
@@ -288,62 +225,37 @@ if __name__ == "__main__":
         def forward(self, x):
             return x @ self.weight + self.bias
 
-        def extra_repr(self):
-            return f"weight={self.weight.item()}"
+    class Counter(Linear):
+        """A Linear that counts the rows it has seen."""
 
-    class Two(Module):
         def __init__(self):
             super().__init__()
-            self.first = Linear()
-            self.second = Linear(2.0)
+            self.lost = tensor(0)
+            self.register_buffer("seen", tensor(0))
+            self.register_buffer("last", None, persistent=False)
 
         def forward(self, x):
-            return self.second(self.first(x))
+            self.lost, self.seen, self.last = self.lost + len(x), self.seen + len(x), x
+            return super().forward(x)
 
-    class Tuned(Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = Two(), Linear(3.0)
-            self.register_buffer("mean", tensor([0.5]))
+    net = Module()
+    net.front, net.back = Linear(), Counter()
+    net.back(net.front(tensor([[1.0], [2.0]])))
+    print([name for name, _ in net.named_parameters()])
+    # -> ['front.weight', 'front.bias', 'back.weight', 'back.bias']
+    print([name for name, _ in net.named_buffers()], len(list(net.buffers())))
+    # -> ['back.seen', 'back.last'] 2
+    state = net.state_dict()
+    print({name: value.tolist() for name, value in list(state.items())[2:]})
+    # -> {'back.weight': [[0.5]], 'back.bias': [0.0], 'back.seen': 2}
 
-        def forward(self, x):
-            return self.head(self.body(x - self.mean))
-
-        def extra_repr(self):
-            return f"mean={self.mean.item()}"
-
-    net, x = Tuned(), tensor([[3.0]])
-    print(net)
-    # -> Tuned(
-    # ->   mean=0.5
-    # ->   (body): Two(
-    # ->     (first): Linear(weight=0.5)
-    # ->     (second): Linear(weight=2.0)
-    # ->   )
-    # ->   (head): Linear(weight=3.0)
-    # -> )
-
-    # By name, and level by level.
-    print(net.get_submodule("body.first"), net.get_parameter("body.first.weight").item())
-    # -> Linear(weight=0.5) 0.5
-    print(net.get_buffer("mean").item(), len(list(net.children())), len(list(net.modules())))
-    # -> 0.5 2 5
-    net.head.again = net.body.first
-    print(net.get_submodule("head.again") is net.get_submodule("body.first"))  # -> True
-    try:
-        net.get_parameter("body.third.weight")
-    except AttributeError as error:
-        print(error)
-    # -> there is no parameter `body.third.weight`
-
-    # Only the end is to learn.
-    net.body.requires_grad_(False)
-    print([name for name, param in net.named_parameters() if param.requires_grad])
-    # -> ['head.weight', 'head.bias']
-    net(x).sum().backward()
-    print(net.head.weight.grad.item(), net.body.second.weight.grad)  # -> 2.5 None
-    gradient = net.head.weight.grad
-    net.zero_grad(set_to_none=False)
-    print(net.head.weight.grad is gradient, gradient.item())  # -> True 0.0
-    net.zero_grad()
-    print(net.head.weight.grad)  # -> None
+    # It shares memory with the module.
+    kept = {name: value.clone() for name, value in state.items()}
+    with no_grad():
+        net.front.weight += 1
+    print("state", state["front.weight"].item(), "and its clone", kept["front.weight"].item())
+    # -> state 1.5 and its clone 0.5
+    # A name that is registered anew is kept after all.
+    net.back.register_buffer("last", tensor([5.0]))
+    print(list(net.state_dict())[-2:], "seen" in dir(net.back))
+    # -> ['back.seen', 'back.last'] True

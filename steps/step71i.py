@@ -1,59 +1,214 @@
-"""Step 71i: Sequential: modules in a row
+"""Step 71i: Looking up parts by their names
 
-In many networks each layer gets the output of the one before. So far such a network takes a class
-of its own, which lists the layers twice: in __init__, where they get names, and in forward, where
-they are called in order. The demo begins with one.
+A pretrained network is often reused except for its last layers. For that a program has to find its
+parts, by the names that the walk gives them, or level by level:
 
-Sequential needs no class for each network. It registers the modules that it is given under the
-names "0", "1", ..., and its forward is a loop over `_modules`:
+    get_submodule("body.first"), get_parameter, get_buffer      the member with that name
+    children(), named_children()                                the parts one level below
+    modules()                                                   all parts, and the module itself
 
-    Sequential(a, b, c)(x)  =  c(b(a(x)))
+look_up searches the names that the walk yields, with remove_duplicate=False: a part that is used in
+two places is found by both of its names.
 
-A Python dictionary keeps insertion order, so the modules are called in the order of the arguments.
-Everything else is inherited: the names "0.factor" and "2.factor", the print, the state.
+The trap: net.children() does not go deeper than one level. A loop that freezes or counts layers
+usually wants modules(). (All names are PyTorch's.)
 
-The trap: Sequential passes on one value. A network that needs an input twice, such as x + f(x),
-needs a forward of its own. (PyTorch: torch.nn.Sequential.)
-
-New: Sequential. Moved: Members, to tinytorch/nn/members.py.
-Try: give one Scale twice, in two places. How many parameters are listed, and under which name?
+New: look_up, modules, named_children, children, get_submodule, get_parameter, get_buffer.
+Try: use named_children in get_submodule. Which paths does it still find?
 """
 
 import importlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tinytorch.core.tensor import tensor
-from tinytorch.nn.members import Members
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.parameter import Parameter
 
 
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
+def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
+    """The member with the name `target`. Raises AttributeError where it is missing."""
+    for name, member in named:
+        if name == target:
+            return member
+    raise AttributeError(f"there is no {what} `{target}`")
+
+
+class Members:
+    """What a module consists of: parameters, buffers and other modules, each under its name."""
+
+    def __init__(self):
+        # Into __dict__ directly: __setattr__ below relies on these.
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
+        self._non_persistent = set()  # the buffers that are not to be saved
+
+    def _store_of(self, name: str) -> str | None:
+        """Which of the three dictionaries has a member `name`."""
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in self.__dict__.get(store, ()):
+                return store
+        return None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = store = self._store_of(name)
+        if isinstance(value, Parameter):
+            store = "_parameters"
+        elif isinstance(value, Members) and before != "_parameters":
+            store = "_modules"
+        if store is None:  # anything else, and a plain tensor too, is a plain attribute
+            object.__setattr__(self, name, value)
+            return
+        if store != before:
+            self.__dict__.pop(name, None)
+            self.__dict__.get(before, {}).pop(name, None)
+        self._register(store, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is not a plain attribute: for each weight in each forward.
+        members = self.__dict__
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in members.get(store, ()):
+                return members[store][name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __delattr__(self, name: str) -> None:
+        store = self._store_of(name)
+        if store is None:
+            object.__delattr__(self, name)
+        else:
+            del self.__dict__[store][name]
+
+    def __dir__(self) -> list[str]:
+        members = (*self._parameters, *self._buffers, *self._modules)
+        return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        """Adds a member.
+
+        Raises:
+            AttributeError: before Module.__init__ was called.
+            KeyError: for an invalid or taken name.
+            TypeError: for a value of the wrong type.
+        """
+        kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
+        kind, what = kinds[store], store[1:-1]
+        if store not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
+        # No hasattr(self, name): a subclass may look for it in a part that is not there yet.
+        taken = name in self.__dict__ or hasattr(type(self), name) or self._store_of(name)
+        if taken and name not in self.__dict__[store]:
+            raise KeyError(f"attribute '{name}' already exists")
+        if value is not None and not isinstance(value, kind):
+            wrong = type(value).__name__
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}', which it is not")
+        self.__dict__[store][name] = value
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
+        self._register("_parameters", name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
+
+        With persistent=False the state_dict leaves it out.
+        """
+        self._register("_buffers", name, tensor)
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+
+    def register_module(self, name: str, module: "Members | None") -> None:
+        """Makes `module` the part `name` of this module."""
+        self._register("_modules", name, module)
+
+    add_module = register_module
+
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, "Members"]]:
+        """This module and all its parts, however deep: ("", self), ("encoder", ...),
+        ("encoder.0", ...). A part that is used in two places comes once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, inner, remove_duplicate)
+
+    def _named_members(
+        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen = {None}
+        inside = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in inside if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[store].items():
+                if member not in seen:
+                    yield f"{path}.{name}" if path else name, member
+                    if remove_duplicate:
+                        seen.add(member)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """What an optimizer wants: all parameters of this module and of its parts."""
+        return (param for _, param in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, with their names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and of its parts."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
+        """This module and all its parts, each once."""
+        return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
+
+    def named_children(self) -> Iterator[tuple[str, "Members"]]:
+        """The parts one level below, with their names, each once."""
+        seen = {None}
+        for name, module in self._modules.items():
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator["Members"]:
+        """The parts one level below."""
+        return (module for _, module in self.named_children())
+
+    def get_submodule(self, target: str) -> "Members":
+        """The part with the name "encoder.0"; "" is the module itself."""
+        return look_up(self.named_modules(remove_duplicate=False), target, "module")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with the name "encoder.0.weight"."""
+        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with the name "norm.running_mean"."""
+        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
 
 
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
 
-    def requires_grad_(self, requires_grad: bool = True) -> "Module":
-        """Freezes all parameters (False), or lets them learn again."""
+    def zero_grad(self) -> None:
+        """Clears the gradients of all parameters."""
         for param in self.parameters():
-            param.requires_grad_(requires_grad)
-        return self
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all parameters: to None, or to zeros."""
-        for param in self.parameters():
-            if set_to_none:
-                param.grad = None
-            elif param.grad is not None:
-                param.grad.detach_().zero_()
+            param.grad = None
 
     # Its state, as names and values.
 
@@ -67,14 +222,11 @@ class Module(Members):
                     state[f"{path}.{name}" if path else name] = member.detach()
         return state
 
-    # Its text.
-
-    def extra_repr(self) -> str:
-        """What a subclass wants to show of itself between the brackets."""
-        return ""
-
     def __repr__(self) -> str:
-        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
+        parts = (f"({name}): {module!r}" for name, module in self._modules.items())
+        lines = [text.replace("\n", "\n  ") for text in parts]
+        inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+        return f"{type(self).__name__}({inside})"
 
     # Its call, and the hooks around it.
 
@@ -88,69 +240,55 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class Sequential(Module):
-    """Modules in a row: each gets what the one before it gives.
-
-    Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
-    """
-
-    def __init__(self, *modules: Any):
-        super().__init__()
-        for number, module in enumerate(modules):
-            self.register_module(str(number), module)
-
-    def forward(self, input: Any) -> Any:
-        for module in self._modules.values():
-            input = module(input)
-        return input
-
-
 if __name__ == "__main__":
-    from tinytorch.nn.parameter import Parameter
-
     # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
+    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.autograd.engine")
 
-    class Scale(Module):
-        """y = factor * x."""
+    class Linear(Module):
+        """y = x w + b."""
 
-        def __init__(self, factor):
+        def __init__(self, weight=0.5):
             super().__init__()
-            self.factor = Parameter(tensor([factor]))
+            self.weight = Parameter(tensor([[weight]]))
+            self.bias = Parameter(tensor([0.0]))
 
         def forward(self, x):
-            return x * self.factor
+            return x @ self.weight + self.bias
 
-        def extra_repr(self):
-            return f"factor={self.factor.item()}"
-
-    class Tanh(Module):
-        def forward(self, x):
-            return x.tanh()
-
-    class Row(Module):
-        """The three layers, each mentioned twice."""
-
+    class Two(Module):
         def __init__(self):
             super().__init__()
-            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
+            self.first = Linear()
+            self.second = Linear(2.0)
 
         def forward(self, x):
-            return self.b(self.bend(self.a(x)))
+            return self.second(self.first(x))
 
-    x = tensor([[0.5]])
-    print(f"{Row()(x).item():.6f}")  # -> 7.615942
+    class Tuned(Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = Two(), Linear(3.0)
+            self.register_buffer("mean", tensor([0.5]))
 
-    row = Sequential(Scale(2.0), Tanh(), Scale(10.0))
-    print(f"{row(x).item():.6f}")  # -> 7.615942
-    print(row)
-    # -> Sequential(
-    # ->   (0): Scale(factor=2.0)
-    # ->   (1): Tanh()
-    # ->   (2): Scale(factor=10.0)
-    # -> )
-    print([name for name, _ in row.named_parameters()], list(row.state_dict()))
-    # -> ['0.factor', '2.factor'] ['0.factor', '2.factor']
-    a, bend, b = row.children()
-    print(f"{b(bend(a(x))).item():.6f}")  # -> 7.615942
+    net = Tuned()
+    print(net.get_submodule("body.first").weight.item(), net.get_submodule("") is net)
+    # -> 0.5 True
+    print(net.get_parameter("body.second.weight").item(), net.get_buffer("mean").item())
+    # -> 2.0 0.5
+    print([name for name, _ in net.named_children()], len(list(net.children())))
+    # -> ['body', 'head'] 2
+    print(len(list(net.modules())))  # -> 5
+
+    # A part in two places: found by both names, and listed once.
+    net.head.again = net.body.first
+    net.end = net.head
+    print(net.get_submodule("head.again") is net.get_submodule("body.first"))  # -> True
+    print(len(list(net.modules())), [name for name, _ in net.named_children()])
+    # -> 5 ['body', 'head']
+    try:
+        net.get_parameter("body.third.weight")
+    except AttributeError as error:
+        print(error)
+    # -> there is no parameter `body.third.weight`

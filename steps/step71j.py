@@ -1,48 +1,211 @@
-"""Step 71j: ModuleList: a list of modules
+"""Step 71j: Freezing parts, and clearing gradients
 
-A residual network has, say, twelve equal blocks, and its forward computes x + block(x) for each, so
-Sequential does not fit. It is tedious to write the blocks as attributes block1 ... block12, and a
-Python list hides them (step 71a): the demo counts 0 parameters.
+In a pretrained network whose last layer is new, only this layer is to learn. So the rest is frozen:
 
-So there is a list that registers its members. Python supplies most of the list's methods: a class
-that defines the five methods of MutableSequence inherits the others.
+    net.body.requires_grad_(False)         all parameters in it, however deep
 
-    defined      length, get, set, delete, insert    and append, extend, which return the list
-    inherited    pop, remove, reverse, clear, index, in, +=
+Backward does not compute gradients for them, and does not go back to them either.
 
-The names are the positions, and that is the trap: inserting or deleting a module shifts the names
-of all modules after it. So insert and delete register all members again, in _set_all. (A state
-saved before has the old names, as in PyTorch.)
+zero_grad sets gradients to None. Some code holds references to the gradient tensors, for example to
+send them to another process. For such code there is zero_grad(set_to_none=False), which fills them
+with zeros in place.
 
-Sequential is a list, too. ListContainer holds what both have in common, and Sequential keeps only
-its forward.
+The trap: a frozen parameter keeps the gradient that it has, and an optimizer still uses it. So call
+zero_grad() after freezing. (All names are PyTorch's.)
 
-Changed: Sequential is a ListContainer. New: ListContainer, ModuleList.
-Try: put a tensor into the list. Which step refuses it?
+Changed: Module.zero_grad. New: Module.requires_grad_.
+Try: freeze the whole net, and call backward.
 """
 
 import importlib
-from collections.abc import Iterable, Iterator, MutableSequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tinytorch.core.tensor import tensor
-from tinytorch.nn.members import Members
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.parameter import Parameter
 
 
-def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
-    """Name(...) with what the module shows of itself and, indented, its parts."""
-    extra = module.extra_repr()
-    lines = extra.split("\n") if extra else []
-    if len(lines) == 1 and not parts:
-        return f"{type(module).__name__}({extra})"
-    lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
-    inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
-    return f"{type(module).__name__}({inside})"
+def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
+    """The member with the name `target`. Raises AttributeError where it is missing."""
+    for name, member in named:
+        if name == target:
+            return member
+    raise AttributeError(f"there is no {what} `{target}`")
+
+
+class Members:
+    """What a module consists of: parameters, buffers and other modules, each under its name."""
+
+    def __init__(self):
+        # Into __dict__ directly: __setattr__ below relies on these.
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
+        self._non_persistent = set()  # the buffers that are not to be saved
+
+    def _store_of(self, name: str) -> str | None:
+        """Which of the three dictionaries has a member `name`."""
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in self.__dict__.get(store, ()):
+                return store
+        return None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = store = self._store_of(name)
+        if isinstance(value, Parameter):
+            store = "_parameters"
+        elif isinstance(value, Members) and before != "_parameters":
+            store = "_modules"
+        if store is None:  # anything else, and a plain tensor too, is a plain attribute
+            object.__setattr__(self, name, value)
+            return
+        if store != before:
+            self.__dict__.pop(name, None)
+            self.__dict__.get(before, {}).pop(name, None)
+        self._register(store, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is not a plain attribute: for each weight in each forward.
+        members = self.__dict__
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in members.get(store, ()):
+                return members[store][name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __delattr__(self, name: str) -> None:
+        store = self._store_of(name)
+        if store is None:
+            object.__delattr__(self, name)
+        else:
+            del self.__dict__[store][name]
+
+    def __dir__(self) -> list[str]:
+        members = (*self._parameters, *self._buffers, *self._modules)
+        return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        """Adds a member.
+
+        Raises:
+            AttributeError: before Module.__init__ was called.
+            KeyError: for an invalid or taken name.
+            TypeError: for a value of the wrong type.
+        """
+        kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
+        kind, what = kinds[store], store[1:-1]
+        if store not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
+        # No hasattr(self, name): a subclass may look for it in a part that is not there yet.
+        taken = name in self.__dict__ or hasattr(type(self), name) or self._store_of(name)
+        if taken and name not in self.__dict__[store]:
+            raise KeyError(f"attribute '{name}' already exists")
+        if value is not None and not isinstance(value, kind):
+            wrong = type(value).__name__
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}', which it is not")
+        self.__dict__[store][name] = value
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
+        self._register("_parameters", name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
+
+        With persistent=False the state_dict leaves it out.
+        """
+        self._register("_buffers", name, tensor)
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+
+    def register_module(self, name: str, module: "Members | None") -> None:
+        """Makes `module` the part `name` of this module."""
+        self._register("_modules", name, module)
+
+    add_module = register_module
+
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, "Members"]]:
+        """This module and all its parts, however deep: ("", self), ("encoder", ...),
+        ("encoder.0", ...). A part that is used in two places comes once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, inner, remove_duplicate)
+
+    def _named_members(
+        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen = {None}
+        inside = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in inside if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[store].items():
+                if member not in seen:
+                    yield f"{path}.{name}" if path else name, member
+                    if remove_duplicate:
+                        seen.add(member)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """What an optimizer wants: all parameters of this module and of its parts."""
+        return (param for _, param in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, with their names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and of its parts."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
+        """This module and all its parts, each once."""
+        return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
+
+    def named_children(self) -> Iterator[tuple[str, "Members"]]:
+        """The parts one level below, with their names, each once."""
+        seen = {None}
+        for name, module in self._modules.items():
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator["Members"]:
+        """The parts one level below."""
+        return (module for _, module in self.named_children())
+
+    def get_submodule(self, target: str) -> "Members":
+        """The part with the name "encoder.0"; "" is the module itself."""
+        return look_up(self.named_modules(remove_duplicate=False), target, "module")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with the name "encoder.0.weight"."""
+        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with the name "norm.running_mean"."""
+        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
 
 
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
+
+    # What is done to all of it.
 
     def requires_grad_(self, requires_grad: bool = True) -> "Module":
         """Freezes all parameters (False), or lets them learn again."""
@@ -70,14 +233,11 @@ class Module(Members):
                     state[f"{path}.{name}" if path else name] = member.detach()
         return state
 
-    # Its text.
-
-    def extra_repr(self) -> str:
-        """What a subclass wants to show of itself between the brackets."""
-        return ""
-
     def __repr__(self) -> str:
-        return module_text(self, [(n, repr(module)) for n, module in self._modules.items()])
+        parts = (f"({name}): {module!r}" for name, module in self._modules.items())
+        lines = [text.replace("\n", "\n  ") for text in parts]
+        inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
+        return f"{type(self).__name__}({inside})"
 
     # Its call, and the hooks around it.
 
@@ -91,136 +251,58 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class ListContainer(Module, MutableSequence):
-    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
-
-    The members are registered, as attributes would be; those of a plain Python list are not.
-    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
-    """
-
-    def _set_all(self, members: list) -> None:
-        """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._modules.clear()
-        self.extend(members)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._modules.values()))
-
-    def __getitem__(self, index: Any) -> Any:
-        return list(self)[index]
-
-    def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._modules)[index]
-        self._register("_modules", name, member)
-
-    def __delitem__(self, index: Any) -> None:
-        members = list(self)
-        del members[index]
-        self._set_all(members)
-
-    def insert(self, index: int, member: Any) -> "ListContainer":
-        """Puts a member before the one at `index`."""
-        members = list(self)
-        members.insert(index, member)
-        self._set_all(members)
-        return self
-
-    def append(self, member: Any) -> "ListContainer":
-        """Adds a member at the end. Raises TypeError for what is not a module."""
-        self._register("_modules", str(len(self)), member)
-        return self
-
-    def extend(self, members: Iterable[Any]) -> "ListContainer":
-        """Adds members at the end. Raises TypeError for what cannot be iterated."""
-        for member in list(members):
-            self.append(member)
-        return self
-
-
-class Sequential(ListContainer):
-    """Modules in a row: each gets what the one before it gives.
-
-    Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
-    """
-
-    def __init__(self, *modules: Any):
-        super().__init__()
-        self.extend(modules)
-
-    def forward(self, input: Any) -> Any:
-        for module in self._modules.values():
-            input = module(input)
-        return input
-
-
-class ModuleList(ListContainer):
-    """A list of modules, for a forward that goes through them in its own way."""
-
-    def __init__(self, modules: Iterable[Module] | None = None):
-        super().__init__()
-        self.extend(() if modules is None else modules)
-
-
 if __name__ == "__main__":
-    from tinytorch.nn.parameter import Parameter
-
     # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
+    for name in ("arithmetic", "creation", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.autograd.engine")
 
-    class Scale(Module):
-        """y = factor * x."""
+    class Linear(Module):
+        """y = x w + b."""
 
-        def __init__(self, factor):
+        def __init__(self, weight=0.5):
             super().__init__()
-            self.factor = Parameter(tensor([factor]))
+            self.weight = Parameter(tensor([[weight]]))
+            self.bias = Parameter(tensor([0.0]))
 
         def forward(self, x):
-            return x * self.factor
+            return x @ self.weight + self.bias
 
-        def extra_repr(self):
-            return f"factor={self.factor.item()}"
-
-    class Tanh(Module):
-        def forward(self, x):
-            return x.tanh()
-
-    class Residual(Module):
-        """Each block adds something to what it gets."""
-
-        def __init__(self, kind):
+    class Two(Module):
+        def __init__(self):
             super().__init__()
-            self.blocks = kind([Scale(0.5) for _ in range(3)])
+            self.first = Linear()
+            self.second = Linear(2.0)
 
         def forward(self, x):
-            for block in self.blocks:
-                x = x + block(x).tanh()
-            return x
+            return self.second(self.first(x))
 
-    x = tensor([[0.5]])
-    for kind in (list, ModuleList):
-        net = Residual(kind)
-        print(f"{kind.__name__}: {net(x).item():.4f}, {len(list(net.parameters()))} parameters")
-    # -> list: 1.6020, 0 parameters
-    # -> ModuleList: 1.6020, 3 parameters
+    class Tuned(Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = Two(), Linear(3.0)
 
-    # What a list can do, and the names that follow.
-    blocks = net.blocks
-    blocks.append(Scale(1.0)).insert(0, Tanh())
-    print([f"{name}: {type(part).__name__}" for name, part in blocks.named_children()])
-    # -> ['0: Tanh', '1: Scale', '2: Scale', '3: Scale', '4: Scale']
-    blocks[0] = Scale(9.0)
-    del blocks[1]
-    blocks += [Tanh()]
-    print(blocks.pop(), len(blocks), blocks[-1] in blocks)  # -> Tanh() 4 True
-    blocks.reverse()
-    print([name for name, _ in blocks.named_parameters()], [part.factor.item() for part in blocks])
-    # -> ['0.factor', '1.factor', '2.factor', '3.factor'] [1.0, 0.5, 0.5, 9.0]
+        def forward(self, x):
+            return self.head(self.body(x))
 
-    # A row is a list, too.
-    row = Sequential(Scale(2.0))
-    row.extend([Tanh(), Scale(10.0)])
-    print(f"{row(x).item():.6f}", len(row), len(ModuleList()))  # -> 7.615942 3 0
+    net, x = Tuned(), tensor([[3.0]])
+    net(x).sum().backward()
+
+    # Frozen with a gradient: it stays until zero_grad.
+    net.body.requires_grad_(False)
+    print([name for name, param in net.named_parameters() if param.requires_grad])
+    # -> ['head.weight', 'head.bias']
+    print(net.body.first.weight.grad.item())  # -> 18.0
+    net.zero_grad()
+    print(net.body.first.weight.grad)  # -> None
+
+    # Only the end learns now.
+    net(x).sum().backward()
+    print(net.head.weight.grad.item(), net.body.second.weight.grad)  # -> 3.0 None
+    gradient = net.head.weight.grad
+    net.zero_grad(set_to_none=False)
+    print(net.head.weight.grad is gradient, gradient.item())  # -> True 0.0
+    net.zero_grad()
+    print(net.head.weight.grad)  # -> None
+    net.body.requires_grad_()
+    print(len([param for param in net.parameters() if param.requires_grad]))  # -> 6

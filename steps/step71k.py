@@ -1,36 +1,208 @@
-"""Step 71k: Slicing and printing module lists
+"""Step 71k: Printing a module: extra_repr
 
-net[:2], the first two layers, should be a network. In step 71j it is a plain Python list: it cannot
-be called, and it hides its parameters again. The demo begins with such a list.
+A print should show sizes, not only classes: `Two(Linear(), Linear())` looks the same for any sizes.
+A subclass returns such details from extra_repr; module_text prints them before the parts:
 
-So a slice or a sum of containers is a container of the same class with the same members, not
-copies: training the slice trains the original.
+    Linear(weight=0.5)            details only: on one line
 
-For Sequential the names matter as well. A layer named "bend" should keep its name in a slice. So
-Sequential also accepts an OrderedDict of modules by name, and builds its slices with one. (This is
-PyTorch's rule, too.)
+    Tuned(                        details and parts: one line for each
+      mean=0.5
+      (body): Two(
+        ...
 
-Twelve equal blocks make a long print. ModuleList prints equal neighbours on one line:
+A module may say more than a line. Then its details are indented like its parts.
 
-    (0-11): 12 x Scale(factor=0.5)
+The trap: a subclass that overrides __repr__ itself must indent its parts by hand, or the tree of a
+network that contains it no longer shows its levels. extra_repr leaves that to module_text.
 
-The trap: equal means equal in print. Blocks with different weights and the same text share a line,
-which is what the reader wants here.
+(PyTorch prints in the same way.)
 
-Changed: ListContainer.__getitem__, Sequential.__init__. New: ListContainer.__add__,
-Sequential.__getitem__, ModuleList.__repr__.
-Try: print a Sequential of equal blocks. Why is each block on its own line?
+Changed: Module.__repr__. New: Module.extra_repr, module_text.
+Try: let extra_repr of Linear return two lines.
 """
 
 import importlib
-import operator
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, MutableSequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tinytorch.core.tensor import tensor
-from tinytorch.nn.members import Members
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.parameter import Parameter
+
+
+def look_up(named: Iterable[tuple[str, Any]], target: str, what: str) -> Any:
+    """The member with the name `target`. Raises AttributeError where it is missing."""
+    for name, member in named:
+        if name == target:
+            return member
+    raise AttributeError(f"there is no {what} `{target}`")
+
+
+class Members:
+    """What a module consists of: parameters, buffers and other modules, each under its name."""
+
+    def __init__(self):
+        # Into __dict__ directly: __setattr__ below relies on these.
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={})
+        self._non_persistent = set()  # the buffers that are not to be saved
+
+    def _store_of(self, name: str) -> str | None:
+        """Which of the three dictionaries has a member `name`."""
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in self.__dict__.get(store, ()):
+                return store
+        return None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = store = self._store_of(name)
+        if isinstance(value, Parameter):
+            store = "_parameters"
+        elif isinstance(value, Members) and before != "_parameters":
+            store = "_modules"
+        if store is None:  # anything else, and a plain tensor too, is a plain attribute
+            object.__setattr__(self, name, value)
+            return
+        if store != before:
+            self.__dict__.pop(name, None)
+            self.__dict__.get(before, {}).pop(name, None)
+        self._register(store, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is not a plain attribute: for each weight in each forward.
+        members = self.__dict__
+        for store in ("_parameters", "_modules", "_buffers"):
+            if name in members.get(store, ()):
+                return members[store][name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __delattr__(self, name: str) -> None:
+        store = self._store_of(name)
+        if store is None:
+            object.__delattr__(self, name)
+        else:
+            del self.__dict__[store][name]
+
+    def __dir__(self) -> list[str]:
+        members = (*self._parameters, *self._buffers, *self._modules)
+        return sorted({*super().__dir__(), *(name for name in members if not name[0].isdigit())})
+
+    def _register(self, store: str, name: str, value: Any) -> None:
+        """Adds a member.
+
+        Raises:
+            AttributeError: before Module.__init__ was called.
+            KeyError: for an invalid or taken name.
+            TypeError: for a value of the wrong type.
+        """
+        kinds = {"_parameters": Parameter, "_modules": Members, "_buffers": Tensor}
+        kind, what = kinds[store], store[1:-1]
+        if store not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name or not name:
+            raise KeyError(f"{what} name can't contain \".\" or be empty, got '{name}'")
+        # No hasattr(self, name): a subclass may look for it in a part that is not there yet.
+        taken = name in self.__dict__ or hasattr(type(self), name) or self._store_of(name)
+        if taken and name not in self.__dict__[store]:
+            raise KeyError(f"attribute '{name}' already exists")
+        if value is not None and not isinstance(value, kind):
+            wrong = type(value).__name__
+            raise TypeError(f"cannot assign '{wrong}' as {what} '{name}', which it is not")
+        self.__dict__[store][name] = value
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Makes `param` the parameter `name`. None keeps the name, for an option not chosen."""
+        self._register("_parameters", name, param)
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that belongs to the state, moves along, and is not learned: a running mean.
+
+        With persistent=False the state_dict leaves it out.
+        """
+        self._register("_buffers", name, tensor)
+        (self._non_persistent.discard if persistent else self._non_persistent.add)(name)
+
+    def register_module(self, name: str, module: "Members | None") -> None:
+        """Makes `module` the part `name` of this module."""
+        self._register("_modules", name, module)
+
+    add_module = register_module
+
+    def named_modules(
+        self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, "Members"]]:
+        """This module and all its parts, however deep: ("", self), ("encoder", ...),
+        ("encoder.0", ...). A part that is used in two places comes once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                inner = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, inner, remove_duplicate)
+
+    def _named_members(
+        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        seen = {None}
+        inside = self.named_modules(None, prefix, remove_duplicate)
+        for path, module in inside if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[store].items():
+                if member not in seen:
+                    yield f"{path}.{name}" if path else name, member
+                    if remove_duplicate:
+                        seen.add(member)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """("encoder.0.weight", parameter), ... in the order of registration; tied ones once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """What an optimizer wants: all parameters of this module and of its parts."""
+        return (param for _, param in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, with their names."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers of this module and of its parts."""
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
+
+    def modules(self, remove_duplicate: bool = True) -> Iterator["Members"]:
+        """This module and all its parts, each once."""
+        return (part for _, part in self.named_modules(remove_duplicate=remove_duplicate))
+
+    def named_children(self) -> Iterator[tuple[str, "Members"]]:
+        """The parts one level below, with their names, each once."""
+        seen = {None}
+        for name, module in self._modules.items():
+            if module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator["Members"]:
+        """The parts one level below."""
+        return (module for _, module in self.named_children())
+
+    def get_submodule(self, target: str) -> "Members":
+        """The part with the name "encoder.0"; "" is the module itself."""
+        return look_up(self.named_modules(remove_duplicate=False), target, "module")
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter with the name "encoder.0.weight"."""
+        return look_up(self.named_parameters(remove_duplicate=False), target, "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with the name "norm.running_mean"."""
+        return look_up(self.named_buffers(remove_duplicate=False), target, "buffer")
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -47,6 +219,8 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
+
+    # What is done to all of it.
 
     def requires_grad_(self, requires_grad: bool = True) -> "Module":
         """Freezes all parameters (False), or lets them learn again."""
@@ -95,152 +269,56 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class ListContainer(Module, MutableSequence):
-    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
-
-    The members are registered, as attributes would be; those of a plain Python list are not.
-    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
-    """
-
-    def _set_all(self, members: list) -> None:
-        """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._modules.clear()
-        self.extend(members)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._modules.values()))
-
-    def __getitem__(self, index: Any) -> Any:
-        """The member at `index`; for a slice, a module of the same kind with those members."""
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
-        return list(self)[index]
-
-    def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._modules)[index]
-        self._register("_modules", name, member)
-
-    def __delitem__(self, index: Any) -> None:
-        members = list(self)
-        del members[index]
-        self._set_all(members)
-
-    def __add__(self, others: Iterable[Any]) -> "ListContainer":
-        return type(self)().extend([*self, *others])
-
-    def insert(self, index: int, member: Any) -> "ListContainer":
-        """Puts a member before the one at `index`."""
-        members = list(self)
-        members.insert(index, member)
-        self._set_all(members)
-        return self
-
-    def append(self, member: Any) -> "ListContainer":
-        """Adds a member at the end. Raises TypeError for what is not a module."""
-        self._register("_modules", str(len(self)), member)
-        return self
-
-    def extend(self, members: Iterable[Any]) -> "ListContainer":
-        """Adds members at the end. Raises TypeError for what cannot be iterated."""
-        for member in list(members):
-            self.append(member)
-        return self
-
-
-class Sequential(ListContainer):
-    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
-    OrderedDict of modules by name.
-
-        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
-    """
-
-    def __init__(self, *modules: Any):
-        super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
-            for name, module in modules[0].items():
-                self.register_module(name, module)
-        else:
-            self.extend(modules)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return super().__getitem__(index)
-
-    def forward(self, input: Any) -> Any:
-        for module in self._modules.values():
-            input = module(input)
-        return input
-
-
-class ModuleList(ListContainer):
-    """A list of modules, for a forward that goes through them in its own way."""
-
-    def __init__(self, modules: Iterable[Module] | None = None):
-        super().__init__()
-        self.extend(() if modules is None else modules)
-
-    def __repr__(self) -> str:
-        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
-        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
-            first, *rest = [number for number, _ in equal]
-            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
-            parts.append(several or (str(first), text))
-        return module_text(self, parts)
-
-
 if __name__ == "__main__":
-    from tinytorch.nn.parameter import Parameter
-
     # Importing the modules of the operations brings their methods to Tensor.
-    for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
+    for name in ("arithmetic", "elementwise", "matmul", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.autograd.engine")
 
-    class Scale(Module):
-        """y = factor * x."""
+    class Linear(Module):
+        """y = x w + b."""
 
-        def __init__(self, factor):
+        def __init__(self, weight=0.5):
             super().__init__()
-            self.factor = Parameter(tensor([factor]))
+            self.weight = Parameter(tensor([[weight]]))
+            self.bias = Parameter(tensor([0.0]))
 
         def forward(self, x):
-            return x * self.factor
+            return x @ self.weight + self.bias
 
         def extra_repr(self):
-            return f"factor={self.factor.item()}"
+            return f"weight={self.weight.item()}"
 
-    class Tanh(Module):
+    class Two(Module):
+        def __init__(self):
+            super().__init__()
+            self.first = Linear()
+            self.second = Linear(2.0)
+
         def forward(self, x):
-            return x.tanh()
+            return self.second(self.first(x))
 
-    row, x = Sequential(Scale(2.0), Tanh(), Scale(10.0)), tensor([[0.5]])
-    print("by itself Python gives a", type(list(row)[:2]).__name__)
-    # -> by itself Python gives a list
-    head = row[:2]
-    print(head)
-    # -> Sequential(
-    # ->   (0): Scale(factor=2.0)
-    # ->   (1): Tanh()
+    class Tuned(Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = Two(), Linear(3.0)
+            self.register_buffer("mean", tensor([0.5]))
+
+        def forward(self, x):
+            return self.head(self.body(x - self.mean))
+
+        def extra_repr(self):
+            return f"mean={self.mean.item()}"
+
+    net = Tuned()
+    print(net)
+    # -> Tuned(
+    # ->   mean=0.5
+    # ->   (body): Two(
+    # ->     (first): Linear(weight=0.5)
+    # ->     (second): Linear(weight=2.0)
+    # ->   )
+    # ->   (head): Linear(weight=3.0)
     # -> )
-    print(f"{head(x).item():.6f}", head[0] is row[0])  # -> 0.761594 True
-
-    # Names are kept.
-    named = Sequential(OrderedDict(front=Scale(2.0), bend=Tanh(), back=Scale(10.0)))
-    print([name for name, _ in named[1:].named_children()], f"{named(x).item():.6f}")
-    # -> ['bend', 'back'] 7.615942
-    print(named.bend is named[1], list(named[1:].state_dict()))  # -> True ['back.factor']
-
-    # Lists: slices, sums and prints.
-    blocks = ModuleList(Scale(0.5) for _ in range(12))
-    print(type(blocks[2:4]).__name__, len(blocks[2:4]), len(blocks[:2] + [Tanh()]))
-    # -> ModuleList 2 3
-    blocks[10] = Tanh()
-    print(blocks)
-    # -> ModuleList(
-    # ->   (0-9): 10 x Scale(factor=0.5)
-    # ->   (10): Tanh()
-    # ->   (11): Scale(factor=0.5)
-    # -> )
+    print(net.body.first)  # -> Linear(weight=0.5)
+    print(Module())  # -> Module()

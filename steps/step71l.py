@@ -1,30 +1,25 @@
-"""Step 71l: ModuleDict, and containers for any kind of member
+"""Step 71l: Sequential: modules in a row
 
-A forward that chooses among its parts (one encoder for each language, for example) needs a
-dictionary. A plain dict hides its modules as a plain list does.
+In many networks each layer gets the output of the one before. So far such a network takes a class
+of its own, which lists the layers twice: in __init__, where they get names, and in forward, where
+they are called in order. The demo begins with one.
 
-The solution is that of step 71j: MutableMapping requires five methods (get, set, delete, length,
-iterate) and supplies keys, values, items, pop, update and `in`. One inherited method is wrong here:
-a Mapping compares by content, and so has no hash. Modules compare by identity, and the walks of
-step 71c keep them in sets.
+Sequential needs no class for each network. It registers the modules that it is given under the
+names "0", "1", ..., and its forward is a loop over `_modules`:
 
-Both containers store their members in `_modules`. But a module has three dictionaries (step 71g),
-and a list of parameters or of buffers is useful as well. So the attribute `_store` names the
-dictionary, and the methods use it. The demo makes a list of buffers in two lines; step 71w makes
-the lists of parameters.
+    Sequential(a, b, c)(x)  =  c(b(a(x)))
 
-The trap: a key is a name. So a dot is refused, and so is a key that is an attribute of the module,
-such as "forward" or "training". (PyTorch refuses them, too.)
+A Python dictionary keeps insertion order, so the modules are called in the order of the arguments.
+Everything else is inherited: the names "0.factor" and "2.factor", the print, the state.
 
-Changed: ListContainer is a Container. New: Container, DictContainer, ModuleDict.
-Try: leave out the line with __eq__, and list the parameters of a module that holds a ModuleDict.
+The trap: Sequential passes on one value. A network that needs an input twice, such as x + f(x),
+needs a forward of its own. (PyTorch: torch.nn.Sequential.)
+
+New: Sequential. Moved: Members, to tinytorch/nn/members.py.
+Try: give one Scale twice, in two places. How many parameters are listed, and under which name?
 """
 
 import importlib
-import operator
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
-from itertools import groupby
 from typing import Any
 
 from tinytorch.core.tensor import tensor
@@ -93,141 +88,21 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class Container(Module):
-    """A module that is there for its members, all in one of the three dictionaries."""
+class Sequential(Module):
+    """Modules in a row: each gets what the one before it gives.
 
-    _store = "_modules"
-    _members = property(lambda self: self.__dict__[self._store])
-
-
-class ListContainer(Container, MutableSequence):
-    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
-
-    The members are registered, as attributes would be; those of a plain Python list are not.
-    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
-    """
-
-    def _set_all(self, members: list) -> None:
-        """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._members.clear()
-        self.extend(members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._members.values()))
-
-    def __getitem__(self, index: Any) -> Any:
-        """The member at `index`; for a slice, a module of the same kind with those members."""
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
-        return list(self)[index]
-
-    def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._members)[index]
-        self._register(self._store, name, member)
-
-    def __delitem__(self, index: Any) -> None:
-        members = list(self)
-        del members[index]
-        self._set_all(members)
-
-    def __add__(self, others: Iterable[Any]) -> "ListContainer":
-        return type(self)().extend([*self, *others])
-
-    def insert(self, index: int, member: Any) -> "ListContainer":
-        """Puts a member before the one at `index`."""
-        members = list(self)
-        members.insert(index, member)
-        self._set_all(members)
-        return self
-
-    def append(self, member: Any) -> "ListContainer":
-        """Adds a member at the end. Raises TypeError for what is not a module."""
-        self._register(self._store, str(len(self)), member)
-        return self
-
-    def extend(self, members: Iterable[Any]) -> "ListContainer":
-        """Adds members at the end. Raises TypeError for what cannot be iterated."""
-        for member in list(members):
-            self.append(member)
-        return self
-
-
-class Sequential(ListContainer):
-    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
-    OrderedDict of modules by name.
-
-        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
+    Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
     """
 
     def __init__(self, *modules: Any):
         super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
-            for name, module in modules[0].items():
-                self.register_module(name, module)
-        else:
-            self.extend(modules)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return super().__getitem__(index)
+        for number, module in enumerate(modules):
+            self.register_module(str(number), module)
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
             input = module(input)
         return input
-
-
-class ModuleList(ListContainer):
-    """A list of modules, for a forward that goes through them in its own way."""
-
-    def __init__(self, modules: Iterable[Module] | None = None):
-        super().__init__()
-        self.extend(() if modules is None else modules)
-
-    def __repr__(self) -> str:
-        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
-        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
-            first, *rest = [number for number, _ in equal]
-            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
-            parts.append(several or (str(first), text))
-        return module_text(self, parts)
-
-
-class DictContainer(Container, MutableMapping):
-    """What dictionaries of members have in common: the methods of a dict.
-
-    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
-    """
-
-    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
-    __eq__, __hash__ = object.__eq__, object.__hash__
-
-    def __getitem__(self, key: str) -> Any:
-        return self._members[key]
-
-    def __setitem__(self, key: str, member: Any) -> None:
-        self._register(self._store, key, member)
-
-    def __delitem__(self, key: str) -> None:
-        del self._members[key]
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-
-class ModuleDict(DictContainer):
-    """Modules by name, for a forward that chooses among them."""
-
-    def __init__(self, modules: Any = None):
-        super().__init__()
-        self.update({} if modules is None else modules)
 
 
 if __name__ == "__main__":
@@ -254,39 +129,28 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    class Switch(Module):
-        def __init__(self, kind):
-            super().__init__()
-            self.kinds = kind({"tanh": Tanh(), "twice": Scale(2.0)})
+    class Row(Module):
+        """The three layers, each mentioned twice."""
 
-        def forward(self, x, kind):
-            return self.kinds[kind](x)
+        def __init__(self):
+            super().__init__()
+            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
+
+        def forward(self, x):
+            return self.b(self.bend(self.a(x)))
 
     x = tensor([[0.5]])
-    for kind in (dict, ModuleDict):
-        switch = Switch(kind)
-        print(f"{kind.__name__}: {switch(x, 'tanh').item():.4f}", list(switch.state_dict()))
-    # -> dict: 0.4621 []
-    # -> ModuleDict: 0.4621 ['kinds.twice.factor']
-    kinds = switch.kinds
-    kinds["ten"] = Scale(10.0)
-    del kinds["tanh"]
-    print(list(kinds), len(kinds), kinds.pop("ten"), "ten" in kinds, len(ModuleDict()))
-    # -> ['twice', 'ten'] 2 Scale(factor=10.0) False 0
-    for key in ("a.b", "forward"):
-        try:
-            kinds[key] = Tanh()
-        except KeyError as error:
-            print(error.args[0])
-    # -> module name can't contain "." or be empty, got 'a.b'
-    # -> attribute 'forward' already exists
+    print(f"{Row()(x).item():.6f}")  # -> 7.615942
 
-    # The same list, of buffers: numbers that are kept and not learned.
-    class Tables(ListContainer):
-        _store = "_buffers"
-
-    tables = Tables().append(tensor([1.0])).append(tensor([2.0]))
-    tables[0] = tensor([3.0])
-    print({name: table.item() for name, table in tables.named_buffers()})  # -> {'0': 3.0, '1': 2.0}
-    del tables[0]
-    print({name: table.item() for name, table in tables.state_dict().items()})  # -> {'0': 2.0}
+    row = Sequential(Scale(2.0), Tanh(), Scale(10.0))
+    print(f"{row(x).item():.6f}")  # -> 7.615942
+    print(row)
+    # -> Sequential(
+    # ->   (0): Scale(factor=2.0)
+    # ->   (1): Tanh()
+    # ->   (2): Scale(factor=10.0)
+    # -> )
+    print([name for name, _ in row.named_parameters()], list(row.state_dict()))
+    # -> ['0.factor', '2.factor'] ['0.factor', '2.factor']
+    a, bend, b = row.children()
+    print(f"{b(bend(a(x))).item():.6f}")  # -> 7.615942

@@ -1,29 +1,28 @@
-"""Step 71m: Training and evaluation mode
+"""Step 71m: ModuleList: a list of modules
 
-Some layers do one thing in training and another when the network is used. Dropout (step 72g) drops
-numbers only in training; the Scale of the demo counts the rows that it is trained with. A switch in
-each layer is not enough: a network may have fifty such layers, anywhere in the tree. The demo
-begins with one that was forgotten.
+A residual network has, say, twelve equal blocks, and its forward computes x + block(x) for each, so
+Sequential does not fit. It is tedious to write the blocks as attributes block1 ... block12, and a
+Python list hides them (step 71a): the demo counts 0 parameters.
 
-So each module has an attribute `training`, and train() sets it in the module and all its parts.
-eval() is train(False). Both return the module, so that `net.eval()(x)` works.
+So there is a list that registers its members. Python supplies most of the list's methods: a class
+that defines the five methods of MutableSequence inherits the others.
 
-apply(fn) is the general form: it calls a function of yours with each part, the inner ones first. It
-is the usual way to give all layers of one kind new initial values.
+    defined      length, get, set, delete, insert    and append, extend, which return the list
+    inherited    pop, remove, reverse, clear, index, in, +=
 
-The trap: train() calls the train() of each part, because a subclass may override it, for example to
-keep a frozen part in evaluation mode. A loop over modules() would bypass the override. And eval()
-does not switch off gradients; no_grad() does that. (Names are PyTorch's.)
+The names are the positions, and that is the trap: inserting or deleting a module shifts the names
+of all modules after it. So insert and delete register all members again, in _set_all. (A state
+saved before has the old names, as in PyTorch.)
 
-New: Module.__init__, apply, train, eval.
-Try: write train as a loop over self.modules(). Which promise of the demo breaks?
+Sequential is a list, too. ListContainer holds what both have in common, and Sequential keeps only
+its forward.
+
+Changed: Sequential is a ListContainer. New: ListContainer, ModuleList.
+Try: put a tensor into the list. Which step refuses it?
 """
 
 import importlib
-import operator
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any
 
 from tinytorch.core.tensor import tensor
@@ -44,34 +43,6 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
-
-    training: bool
-
-    def __init__(self):
-        super().__init__()
-        self.training = True
-
-    # What is done to all of it.
-
-    def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module last."""
-        for module in self.children():
-            module.apply(fn)
-        fn(self)
-        return self
-
-    def train(self, mode: bool = True) -> "Module":
-        """Tells this module and its parts that they are in training: Dropout drops only then."""
-        if not isinstance(mode, bool):
-            raise ValueError("training mode is expected to be boolean")
-        self.training = mode
-        for module in self.children():  # each is asked: a part may have a train of its own
-            module.train(mode)
-        return self
-
-    def eval(self) -> "Module":
-        """The opposite of train(): the network is used, not trained."""
-        return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Module":
         """Freezes all parameters (False), or lets them learn again."""
@@ -120,14 +91,7 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class Container(Module):
-    """A module that is there for its members, all in one of the three dictionaries."""
-
-    _store = "_modules"
-    _members = property(lambda self: self.__dict__[self._store])
-
-
-class ListContainer(Container, MutableSequence):
+class ListContainer(Module, MutableSequence):
     """What lists of members have in common: the names "0", "1", ... and the methods of a list.
 
     The members are registered, as attributes would be; those of a plain Python list are not.
@@ -136,32 +100,26 @@ class ListContainer(Container, MutableSequence):
 
     def _set_all(self, members: list) -> None:
         """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._members.clear()
+        self._modules.clear()
         self.extend(members)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._modules)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._members.values()))
+        return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
-        """The member at `index`; for a slice, a module of the same kind with those members."""
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
         return list(self)[index]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._members)[index]
-        self._register(self._store, name, member)
+        name = list(self._modules)[index]
+        self._register("_modules", name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
         del members[index]
         self._set_all(members)
-
-    def __add__(self, others: Iterable[Any]) -> "ListContainer":
-        return type(self)().extend([*self, *others])
 
     def insert(self, index: int, member: Any) -> "ListContainer":
         """Puts a member before the one at `index`."""
@@ -172,7 +130,7 @@ class ListContainer(Container, MutableSequence):
 
     def append(self, member: Any) -> "ListContainer":
         """Adds a member at the end. Raises TypeError for what is not a module."""
-        self._register(self._store, str(len(self)), member)
+        self._register("_modules", str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "ListContainer":
@@ -183,24 +141,14 @@ class ListContainer(Container, MutableSequence):
 
 
 class Sequential(ListContainer):
-    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
-    OrderedDict of modules by name.
+    """Modules in a row: each gets what the one before it gives.
 
-        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
+    Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
     """
 
     def __init__(self, *modules: Any):
         super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
-            for name, module in modules[0].items():
-                self.register_module(name, module)
-        else:
-            self.extend(modules)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return super().__getitem__(index)
+        self.extend(modules)
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
@@ -215,47 +163,6 @@ class ModuleList(ListContainer):
         super().__init__()
         self.extend(() if modules is None else modules)
 
-    def __repr__(self) -> str:
-        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
-        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
-            first, *rest = [number for number, _ in equal]
-            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
-            parts.append(several or (str(first), text))
-        return module_text(self, parts)
-
-
-class DictContainer(Container, MutableMapping):
-    """What dictionaries of members have in common: the methods of a dict.
-
-    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
-    """
-
-    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
-    __eq__, __hash__ = object.__eq__, object.__hash__
-
-    def __getitem__(self, key: str) -> Any:
-        return self._members[key]
-
-    def __setitem__(self, key: str, member: Any) -> None:
-        self._register(self._store, key, member)
-
-    def __delitem__(self, key: str) -> None:
-        del self._members[key]
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-
-class ModuleDict(DictContainer):
-    """Modules by name, for a forward that chooses among them."""
-
-    def __init__(self, modules: Any = None):
-        super().__init__()
-        self.update({} if modules is None else modules)
-
 
 if __name__ == "__main__":
     from tinytorch.nn.parameter import Parameter
@@ -265,16 +172,13 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen in training."""
+        """y = factor * x."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
-            self.register_buffer("seen", tensor(0))
 
         def forward(self, x):
-            if self.training:
-                self.seen = self.seen + len(x)
             return x * self.factor
 
         def extra_repr(self):
@@ -284,35 +188,39 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    net, x = Sequential(Scale(2.0), Sequential(Tanh(), Scale(3.0))), tensor([[1.0], [2.0], [3.0]])
-    net(x)
-    net[0].training = False  # by hand, and the other one is forgotten
-    net(x)
-    print("seen", net[0].seen.item(), "and", net[1][1].seen.item(), "rows in training")
-    # -> seen 3 and 6 rows in training
-    net.eval()(x)
-    print("each part knows:", net.training, net[1][1].training, net[1][1].seen.item())
-    # -> each part knows: False False 6
-    print("and again:", net.train()[1][1].training)  # -> and again: True
-    try:
-        net.train("yes")
-    except ValueError as error:
-        print(error)
-    # -> training mode is expected to be boolean
+    class Residual(Module):
+        """Each block adds something to what it gets."""
 
-    # A part that is never trained.
-    class Frozen(Scale):
-        def train(self, mode=True):
-            return super().train(False)
+        def __init__(self, kind):
+            super().__init__()
+            self.blocks = kind([Scale(0.5) for _ in range(3)])
 
-    net.append(Frozen(1.0)).train()
-    print([part.training for part in net])  # -> [True, True, False]
+        def forward(self, x):
+            for block in self.blocks:
+                x = x + block(x).tanh()
+            return x
 
-    # Everything with one call.
-    def start(part):
-        print(type(part).__name__, end=" ")
-        if isinstance(part, Scale):
-            part.factor.data.fill_(5.0)
+    x = tensor([[0.5]])
+    for kind in (list, ModuleList):
+        net = Residual(kind)
+        print(f"{kind.__name__}: {net(x).item():.4f}, {len(list(net.parameters()))} parameters")
+    # -> list: 1.6020, 0 parameters
+    # -> ModuleList: 1.6020, 3 parameters
 
-    print(net.apply(start)[1][1].factor.item())
-    # -> Scale Tanh Scale Sequential Frozen Sequential 5.0
+    # What a list can do, and the names that follow.
+    blocks = net.blocks
+    blocks.append(Scale(1.0)).insert(0, Tanh())
+    print([f"{name}: {type(part).__name__}" for name, part in blocks.named_children()])
+    # -> ['0: Tanh', '1: Scale', '2: Scale', '3: Scale', '4: Scale']
+    blocks[0] = Scale(9.0)
+    del blocks[1]
+    blocks += [Tanh()]
+    print(blocks.pop(), len(blocks), blocks[-1] in blocks)  # -> Tanh() 4 True
+    blocks.reverse()
+    print([name for name, _ in blocks.named_parameters()], [part.factor.item() for part in blocks])
+    # -> ['0.factor', '1.factor', '2.factor', '3.factor'] [1.0, 0.5, 0.5, 9.0]
+
+    # A row is a list, too.
+    row = Sequential(Scale(2.0))
+    row.extend([Tanh(), Scale(10.0)])
+    print(f"{row(x).item():.6f}", len(row), len(ModuleList()))  # -> 7.615942 3 0

@@ -1,36 +1,35 @@
-"""Step 71n: Module.to: another dtype or device
+"""Step 71n: Slicing and printing module lists
 
-To compute in float64, or on a GPU, each parameter, gradient and buffer has to be converted. The
-obvious way replaces each Parameter by a converted one, and the demo shows what happens: an
-optimizer that was created before goes on updating the old parameters, and the network no longer
-learns.
+net[:2], the first two layers, should be a network. In step 71m it is a plain Python list: it cannot
+be called, and it hides its parameters again. The demo begins with such a list.
 
-So the Parameter objects stay, and get new data: `param.data = fn(param.data)`. An optimizer, or
-another layer that shares the parameter, sees the change. _apply does that for a module and its
-parts, and `to` is _apply with Tensor.to:
+So a slice or a sum of containers is a container of the same class with the same members, not
+copies: training the slice trains the original.
 
-    x.to(device)      gives a new tensor        x = x.to(device)
-    net.to(device)    changes net itself        net.to(device)
+For Sequential the names matter as well. A layer named "bend" should keep its name in a slice. So
+Sequential also accepts an OrderedDict of modules by name, and builds its slices with one. (This is
+PyTorch's rule, too.)
 
-That difference is the trap: `x.to(device)` without an assignment has no effect.
+Twelve equal blocks make a long print. ModuleList prints equal neighbours on one line:
 
-Registered buffers move along. An attribute `self.seen = tensor(0)` would stay behind, and on a GPU
-the next addition would fail. (PyTorch does the same, and `_apply` has the same name.)
+    (0-11): 12 x Scale(factor=0.5)
 
-New: Module._apply, to.
-Try: in Scale make `seen` a plain attribute. Which lines of the demo change?
+The trap: equal means equal in print. Blocks with different weights and the same text share a line,
+which is what the reader wants here.
+
+Changed: ListContainer.__getitem__, Sequential.__init__. New: ListContainer.__add__,
+Sequential.__getitem__, ModuleList.__repr__.
+Try: print a Sequential of equal blocks. Why is each block on its own line?
 """
 
 import importlib
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from collections.abc import Iterable, Iterator, MutableSequence
 from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import float64
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import tensor
 from tinytorch.nn.members import Members
 
 
@@ -49,34 +48,6 @@ class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
 
-    training: bool
-
-    def __init__(self):
-        super().__init__()
-        self.training = True
-
-    # What is done to all of it.
-
-    def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module last."""
-        for module in self.children():
-            module.apply(fn)
-        fn(self)
-        return self
-
-    def train(self, mode: bool = True) -> "Module":
-        """Tells this module and its parts that they are in training: Dropout drops only then."""
-        if not isinstance(mode, bool):
-            raise ValueError("training mode is expected to be boolean")
-        self.training = mode
-        for module in self.children():  # each is asked: a part may have a train of its own
-            module.train(mode)
-        return self
-
-    def eval(self) -> "Module":
-        """The opposite of train(): the network is used, not trained."""
-        return self.train(False)
-
     def requires_grad_(self, requires_grad: bool = True) -> "Module":
         """Freezes all parameters (False), or lets them learn again."""
         for param in self.parameters():
@@ -90,27 +61,6 @@ class Module(Members):
                 param.grad = None
             elif param.grad is not None:
                 param.grad.detach_().zero_()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Module":
-        """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
-        objects, so that an optimizer that has them goes on working."""
-        for module in self.children() if recurse else ():
-            module._apply(fn)
-        with no_grad():
-            for param in self.parameters(recurse=False):
-                param.data = fn(param.data)
-                if param.grad is not None:
-                    param.grad = fn(param.grad.detach())
-            for name, buffer in self._buffers.items():
-                self._buffers[name] = None if buffer is None else fn(buffer)
-        return self
-
-    def to(self, *args: Any, **kwargs: Any) -> "Module":
-        """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
-
-        Unlike Tensor.to it changes the module itself.
-        """
-        return self._apply(lambda t: t.to(*args, **kwargs))
 
     # Its state, as names and values.
 
@@ -145,14 +95,7 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
-class Container(Module):
-    """A module that is there for its members, all in one of the three dictionaries."""
-
-    _store = "_modules"
-    _members = property(lambda self: self.__dict__[self._store])
-
-
-class ListContainer(Container, MutableSequence):
+class ListContainer(Module, MutableSequence):
     """What lists of members have in common: the names "0", "1", ... and the methods of a list.
 
     The members are registered, as attributes would be; those of a plain Python list are not.
@@ -161,14 +104,14 @@ class ListContainer(Container, MutableSequence):
 
     def _set_all(self, members: list) -> None:
         """Replaces all members by these, under the names 0, 1, 2, ..."""
-        self._members.clear()
+        self._modules.clear()
         self.extend(members)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._modules)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._members.values()))
+        return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
         """The member at `index`; for a slice, a module of the same kind with those members."""
@@ -177,8 +120,8 @@ class ListContainer(Container, MutableSequence):
         return list(self)[index]
 
     def __setitem__(self, index: int, member: Any) -> None:
-        name = list(self._members)[index]
-        self._register(self._store, name, member)
+        name = list(self._modules)[index]
+        self._register("_modules", name, member)
 
     def __delitem__(self, index: Any) -> None:
         members = list(self)
@@ -197,7 +140,7 @@ class ListContainer(Container, MutableSequence):
 
     def append(self, member: Any) -> "ListContainer":
         """Adds a member at the end. Raises TypeError for what is not a module."""
-        self._register(self._store, str(len(self)), member)
+        self._register("_modules", str(len(self)), member)
         return self
 
     def extend(self, members: Iterable[Any]) -> "ListContainer":
@@ -249,60 +192,21 @@ class ModuleList(ListContainer):
         return module_text(self, parts)
 
 
-class DictContainer(Container, MutableMapping):
-    """What dictionaries of members have in common: the methods of a dict.
-
-    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
-    """
-
-    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
-    __eq__, __hash__ = object.__eq__, object.__hash__
-
-    def __getitem__(self, key: str) -> Any:
-        return self._members[key]
-
-    def __setitem__(self, key: str, member: Any) -> None:
-        self._register(self._store, key, member)
-
-    def __delitem__(self, key: str) -> None:
-        del self._members[key]
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-
-class ModuleDict(DictContainer):
-    """Modules by name, for a forward that chooses among them."""
-
-    def __init__(self, modules: Any = None):
-        super().__init__()
-        self.update({} if modules is None else modules)
-
-
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float64
-    from tinytorch.cuda.backend import is_available
     from tinytorch.nn.parameter import Parameter
 
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.autograd.engine")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen in training."""
+        """y = factor * x."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
-            self.register_buffer("seen", tensor(0))
 
         def forward(self, x):
-            if self.training:
-                self.seen = self.seen + len(x)
             return x * self.factor
 
         def extra_repr(self):
@@ -312,44 +216,31 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    def sgd(params, size):
-        with no_grad():
-            for param in params:
-                param -= size * param.grad
+    row, x = Sequential(Scale(2.0), Tanh(), Scale(10.0)), tensor([[0.5]])
+    print("by itself Python gives a", type(list(row)[:2]).__name__)
+    # -> by itself Python gives a list
+    head = row[:2]
+    print(head)
+    # -> Sequential(
+    # ->   (0): Scale(factor=2.0)
+    # ->   (1): Tanh()
+    # -> )
+    print(f"{head(x).item():.6f}", head[0] is row[0])  # -> 0.761594 True
 
-    # New parameters for old ones: the optimizer holds the old ones.
-    net, x = Sequential(Scale(2.0), Tanh(), Scale(3.0)), tensor([[1.0], [2.0]])
-    params = list(net.parameters())
-    net(x).sum().backward()
-    for part in (net[0], net[2]):
-        part.factor = Parameter(part.factor.data.to(float64))
-    sgd(params, 0.1)
-    print(
-        "replaced:", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
-    )
-    # -> replaced: 3.0000 and the optimizer's 2.8037
+    # Names are kept.
+    named = Sequential(OrderedDict(front=Scale(2.0), bend=Tanh(), back=Scale(10.0)))
+    print([name for name, _ in named[1:].named_children()], f"{named(x).item():.6f}")
+    # -> ['bend', 'back'] 7.615942
+    print(named.bend is named[1], list(named[1:].state_dict()))  # -> True ['back.factor']
 
-    # The same objects with other data. Gradients go along.
-    net = Sequential(Scale(2.0), Tanh(), Scale(3.0))
-    params = list(net.parameters())
-    net(x).sum().backward()
-    net.to(float64)
-    sgd(params, 0.1)
-    print(
-        "moved:   ", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
-    )
-    # -> moved:    2.8037 and the optimizer's 2.8037
-    print(
-        params[1] is net[2].factor, params[1].dtype, params[1].grad.dtype, net(x.to(float64)).dtype
-    )
-    # -> True tinytorch.float64 tinytorch.float64 tinytorch.float64
-    net.register_buffer("mask", None)
-
-    # A training program has these two lines at its top.
-    device = "cuda" if is_available() else "cpu"
-    net, x = net.to(device), x.to(float64).to(device)
-    print("no GPU here: it stays on the CPU" if device == "cpu" else "it is on the GPU")  # -> ...
-    print(all(p.device == x.device for p in net.parameters()), net(x).device == x.device)
-    # -> True True
-    # What is wrong still: a counter became a number of floating point, too.
-    print(net[0].seen)  # -> tensor(6., dtype=tinytorch.float64)
+    # Lists: slices, sums and prints.
+    blocks = ModuleList(Scale(0.5) for _ in range(12))
+    print(type(blocks[2:4]).__name__, len(blocks[2:4]), len(blocks[:2] + [Tanh()]))
+    # -> ModuleList 2 3
+    blocks[10] = Tanh()
+    print(blocks)
+    # -> ModuleList(
+    # ->   (0-9): 10 x Scale(factor=0.5)
+    # ->   (10): Tanh()
+    # ->   (11): Scale(factor=0.5)
+    # -> )

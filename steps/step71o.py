@@ -1,38 +1,34 @@
-"""Step 71o: Module.to keeps integers; float(), half(), cuda()
+"""Step 71o: ModuleDict, and containers for any kind of member
 
-Step 71n ended with a fault: net.to(float64) converted an integer counter, too. In float16 the count
-becomes wrong: 2,049 is not a float16 number, so it becomes 2,048, and adding 1 no longer changes
-it. The demo shows the conversion.
+A forward that chooses among its parts (one encoder for each language, for example) needs a
+dictionary. A plain dict hides its modules as a plain list does.
 
-So `to` converts floating-point members only to a floating-point type, and moves the others to the
-device. An integer type is refused: weights cannot be integers.
+The solution is that of step 71m: MutableMapping requires five methods (get, set, delete, length,
+iterate) and supplies keys, values, items, pop, update and `in`. One inherited method is wrong here:
+a Mapping compares by content, and so has no hash. Modules compare by identity, and the walks of
+step 71c keep them in sets.
 
-    to(float16)       converts floating-point members; integers keep their type
-    type(float16)     converts all members, integers too
-    to_empty(device)  allocates memory of the same sizes, uninitialised, to be filled from a file
+Both containers store their members in `_modules`. But a module has three dictionaries (step 71g),
+and a list of parameters or of buffers is useful as well. So the attribute `_store` names the
+dictionary, and the methods use it. The demo makes a list of buffers in two lines; step 71z makes
+the lists of parameters.
 
-float(), half(), double() and the others differ only in one word, so the function `converter` makes
-these methods.
+The trap: a key is a name. So a dot is refused, and so is a key that is an attribute of the module,
+such as "forward" or "training". (PyTorch refuses them, too.)
 
-The trap: in the class body, after `float = converter(float32)`, the name float is the method.
-Annotations below it cannot use Python's float. (All names are PyTorch's.)
-
-Changed: Module.to. New: converter, to_empty, type, float, double, half, bfloat16, cpu, cuda.
-Try: net.half() and then net.float(). Are the factors what they were?
+Changed: ListContainer is a Container. New: Container, DictContainer, ModuleDict.
+Try: leave out the line with __eq__, and list the parameters of a module that holds a ModuleDict.
 """
 
 import importlib
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSequence
 from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import tensor
 from tinytorch.nn.members import Members
-from tinytorch.ops.creation import empty_like
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -46,42 +42,9 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
     return f"{type(module).__name__}({inside})"
 
 
-def converter(to: DType | str) -> Callable[["Module"], "Module"]:
-    """The method that brings a module to a type or a device, such as module.double()."""
-    return lambda self: self.to(to)
-
-
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
-
-    training: bool
-
-    def __init__(self):
-        super().__init__()
-        self.training = True
-
-    # What is done to all of it.
-
-    def apply(self, fn: Callable[["Module"], None]) -> "Module":
-        """Calls fn with each part, the inner ones first, and with this module last."""
-        for module in self.children():
-            module.apply(fn)
-        fn(self)
-        return self
-
-    def train(self, mode: bool = True) -> "Module":
-        """Tells this module and its parts that they are in training: Dropout drops only then."""
-        if not isinstance(mode, bool):
-            raise ValueError("training mode is expected to be boolean")
-        self.training = mode
-        for module in self.children():  # each is asked: a part may have a train of its own
-            module.train(mode)
-        return self
-
-    def eval(self) -> "Module":
-        """The opposite of train(): the network is used, not trained."""
-        return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> "Module":
         """Freezes all parameters (False), or lets them learn again."""
@@ -96,53 +59,6 @@ class Module(Members):
                 param.grad = None
             elif param.grad is not None:
                 param.grad.detach_().zero_()
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Module":
-        """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
-        objects, so that an optimizer that has them goes on working."""
-        for module in self.children() if recurse else ():
-            module._apply(fn)
-        with no_grad():
-            for param in self.parameters(recurse=False):
-                param.data = fn(param.data)
-                if param.grad is not None:
-                    param.grad = fn(param.grad.detach())
-            for name, buffer in self._buffers.items():
-                self._buffers[name] = None if buffer is None else fn(buffer)
-        return self
-
-    def to(self, *args: Any, **kwargs: Any) -> "Module":
-        """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
-
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type.
-        Raises:
-            TypeError: for a type that is not a float type.
-        """
-
-        def convert(t: Tensor) -> Tensor:
-            moved = t.to(*args, **kwargs)
-            if t.is_floating_point() and not moved.is_floating_point():
-                raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
-            return moved if t.is_floating_point() else t.to(moved.device)
-
-        return self._apply(convert)
-
-    def to_empty(self, *, device: Any, recurse: bool = True) -> "Module":
-        """Moves the module to a device; what its members were is lost."""
-        return self._apply(lambda t: empty_like(t, device=device), recurse)
-
-    def type(self, dst_type: Any) -> "Module":
-        """Makes all members of one type, integers too."""
-        return self._apply(lambda t: t.type(dst_type))
-
-    float = converter(float32)
-    double = converter(float64)
-    half = converter(float16)
-    bfloat16 = converter(bfloat16)
-    cpu = converter("cpu")
-
-    def cuda(self, device: Any = None) -> "Module":
-        return self.to("cuda" if device is None else device)
 
     # Its state, as names and values.
 
@@ -315,25 +231,20 @@ class ModuleDict(DictContainer):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import int64
     from tinytorch.nn.parameter import Parameter
 
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen in training."""
+        """y = factor * x."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
-            self.register_buffer("seen", tensor(0))
 
         def forward(self, x):
-            if self.training:
-                self.seen = self.seen + len(x)
             return x * self.factor
 
         def extra_repr(self):
@@ -343,31 +254,39 @@ if __name__ == "__main__":
         def forward(self, x):
             return x.tanh()
 
-    net, x = Sequential(Scale(2.0), Tanh(), Scale(0.1)), tensor([[1.0], [2.0]])
-    net[0].seen = tensor(2049)
-    print("converted as well:", net[0].seen.to(float16).long().item())  # -> converted as well: 2048
-    net.half()
-    print(net[0].factor.dtype, net[0].seen.dtype, net[0].seen.item())
-    # -> tinytorch.float16 tinytorch.int64 2049
-    print(net.double()(x.double()).dtype, net.float()(x).dtype)
-    # -> tinytorch.float64 tinytorch.float32
-    try:
-        net.to(int64)
-    except TypeError as error:
-        print(error)
-    # -> Module.to only accepts floating point, not tinytorch.int64
-    print(net.cpu()[0].factor.device)  # -> cpu
-    try:
-        net.type(float16)  # asks each tensor for its own type(), which step 81x adds
-    except AttributeError as error:
-        print(error)
-    # -> 'Tensor' object has no attribute 'type'
+    class Switch(Module):
+        def __init__(self, kind):
+            super().__init__()
+            self.kinds = kind({"tanh": Tanh(), "twice": Scale(2.0)})
 
-    # The sizes alone, and the GPU.
-    net.to_empty(device="cpu")
-    print(net[0].factor.shape)  # -> tinytorch.Size([1])
-    try:
-        found = net.cuda()[0].factor.device
-    except (RuntimeError, AssertionError):
-        found = "no GPU"
-    print("cuda() finds", found)  # -> cuda() finds ...
+        def forward(self, x, kind):
+            return self.kinds[kind](x)
+
+    x = tensor([[0.5]])
+    for kind in (dict, ModuleDict):
+        switch = Switch(kind)
+        print(f"{kind.__name__}: {switch(x, 'tanh').item():.4f}", list(switch.state_dict()))
+    # -> dict: 0.4621 []
+    # -> ModuleDict: 0.4621 ['kinds.twice.factor']
+    kinds = switch.kinds
+    kinds["ten"] = Scale(10.0)
+    del kinds["tanh"]
+    print(list(kinds), len(kinds), kinds.pop("ten"), "ten" in kinds, len(ModuleDict()))
+    # -> ['twice', 'ten'] 2 Scale(factor=10.0) False 0
+    for key in ("a.b", "forward"):
+        try:
+            kinds[key] = Tanh()
+        except KeyError as error:
+            print(error.args[0])
+    # -> module name can't contain "." or be empty, got 'a.b'
+    # -> attribute 'forward' already exists
+
+    # The same list, of buffers: numbers that are kept and not learned.
+    class Tables(ListContainer):
+        _store = "_buffers"
+
+    tables = Tables().append(tensor([1.0])).append(tensor([2.0]))
+    tables[0] = tensor([3.0])
+    print({name: table.item() for name, table in tables.named_buffers()})  # -> {'0': 3.0, '1': 2.0}
+    del tables[0]
+    print({name: table.item() for name, table in tables.state_dict().items()})  # -> {'0': 2.0}

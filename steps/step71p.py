@@ -1,42 +1,33 @@
-"""Step 71p: load_state_dict: restoring a state
+"""Step 71p: Training and evaluation mode
 
-state_dict() returns the state of a network (step 71g). Now we load it: into the same network after
-an experiment, or into a new one in another process. Two obvious ways fail, and the demo shows both.
-Assigning a tensor to the name of a parameter is refused. Assigning a new Parameter works, but an
-optimizer that was created before goes on updating the old one.
+Some layers do one thing in training and another when the network is used. Dropout (step 72h) drops
+numbers only in training; the Scale of the demo counts the rows that it is trained with. A switch in
+each layer is not enough: a network may have fifty such layers, anywhere in the tree. The demo
+begins with one that was forgotten.
 
-The solution is that of step 71n: the objects stay, and their content changes. load_state_dict walks
-through the tree with the names of state_dict, and copies
+So each module has an attribute `training`, and train() sets it in the module and all its parts.
+eval() is train(False). Both return the module, so that `net.eval()(x)` works.
 
-    state[name]  ->  the memory of the parameter or buffer with that name
+apply(fn) is the general form: it calls a function of yours with each part, the inner ones first. It
+is the usual way to give all layers of one kind new initial values.
 
-It needs no_grad, because a parameter must not be written in place while history is recorded. The
-value is converted to the type and device of the member: a network on the GPU stays there.
+The trap: train() calls the train() of each part, because a subclass may override it, for example to
+keep a frozen part in evaluation mode. A loop over modules() would bypass the override. And eval()
+does not switch off gradients; no_grad() does that. (Names are PyTorch's.)
 
-Both directions now use the same list, _own_state. This also fixes a fault: a name that was once a
-non-persistent buffer was left out of the state even after it became a parameter.
-
-The trap of step 71g again: a state without clone() is the network's own memory, and loading it
-changes nothing.
-
-Changed: Module.state_dict. New: _own_state, load_state_dict. Moved: the containers, to
-tinytorch/nn/container.py.
-Try: keep `state` instead of a clone, and see which promise breaks.
+New: Module.__init__, apply, train, eval.
+Try: write train as a loop over self.modules(). Which promise of the demo breaks?
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.inplace import assign
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import tensor
 from tinytorch.nn.members import Members
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import empty_like
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -48,11 +39,6 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
     lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
     inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
     return f"{type(module).__name__}({inside})"
-
-
-def converter(to: DType | str) -> Callable[["Module"], "Module"]:
-    """The method that brings a module to a type or a device, such as module.double()."""
-    return lambda self: self.to(to)
 
 
 class Module(Members):
@@ -101,79 +87,17 @@ class Module(Members):
             elif param.grad is not None:
                 param.grad.detach_().zero_()
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Module":
-        """Replaces the data of each parameter, gradient and buffer. The parameters stay the same
-        objects, so that an optimizer that has them goes on working."""
-        for module in self.children() if recurse else ():
-            module._apply(fn)
-        with no_grad():
-            for param in self.parameters(recurse=False):
-                param.data = fn(param.data)
-                if param.grad is not None:
-                    param.grad = fn(param.grad.detach())
-            for name, buffer in self._buffers.items():
-                self._buffers[name] = None if buffer is None else fn(buffer)
-        return self
-
-    def to(self, *args: Any, **kwargs: Any) -> "Module":
-        """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
-
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type.
-        Raises:
-            TypeError: for a type that is not a float type.
-        """
-
-        def convert(t: Tensor) -> Tensor:
-            moved = t.to(*args, **kwargs)
-            if t.is_floating_point() and not moved.is_floating_point():
-                raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
-            return moved if t.is_floating_point() else t.to(moved.device)
-
-        return self._apply(convert)
-
-    def to_empty(self, *, device: Any, recurse: bool = True) -> "Module":
-        """Moves the module to a device; what its members were is lost."""
-        return self._apply(lambda t: empty_like(t, device=device), recurse)
-
-    def type(self, dst_type: Any) -> "Module":
-        """Makes all members of one type, integers too."""
-        return self._apply(lambda t: t.type(dst_type))
-
-    float = converter(float32)
-    double = converter(float64)
-    half = converter(float16)
-    bfloat16 = converter(bfloat16)
-    cpu = converter("cpu")
-
-    def cuda(self, device: Any = None) -> "Module":
-        return self.to("cuda" if device is None else device)
-
     # Its state, as names and values.
-
-    def _own_state(self) -> Iterator[tuple[dict, str]]:
-        """(parameters or buffers, name there) of all that the module itself is to keep."""
-        left_out = self._non_persistent - self._parameters.keys()
-        for members in (self._parameters, self._buffers):
-            for name, member in members.items():
-                if member is not None and name not in left_out:
-                    yield members, name
 
     def state_dict(self) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
         that is to stay as it is has to be cloned."""
         state = {}
         for path, module in self.named_modules(remove_duplicate=False):
-            for members, name in module._own_state():
-                state[f"{path}.{name}" if path else name] = members[name].detach()
+            for name, member in (module._parameters | module._buffers).items():
+                if member is not None and name not in module._non_persistent:
+                    state[f"{path}.{name}" if path else name] = member.detach()
         return state
-
-    def load_state_dict(self, state_dict: Mapping) -> None:
-        """Copies the values of a state_dict into the parameters and buffers with the same names."""
-        for path, module in self.named_modules(remove_duplicate=False):
-            for members, name in module._own_state():
-                member, value = members[name], state_dict[f"{path}.{name}" if path else name]
-                with no_grad():
-                    assign(member, value.to(device=member.device, dtype=member.dtype))
 
     # Its text.
 
@@ -196,67 +120,199 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
+class Container(Module):
+    """A module that is there for its members, all in one of the three dictionaries."""
+
+    _store = "_modules"
+    _members = property(lambda self: self.__dict__[self._store])
+
+
+class ListContainer(Container, MutableSequence):
+    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
+
+    The members are registered, as attributes would be; those of a plain Python list are not.
+    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
+    """
+
+    def _set_all(self, members: list) -> None:
+        """Replaces all members by these, under the names 0, 1, 2, ..."""
+        self._members.clear()
+        self.extend(members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._members.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        """The member at `index`; for a slice, a module of the same kind with those members."""
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return list(self)[index]
+
+    def __setitem__(self, index: int, member: Any) -> None:
+        name = list(self._members)[index]
+        self._register(self._store, name, member)
+
+    def __delitem__(self, index: Any) -> None:
+        members = list(self)
+        del members[index]
+        self._set_all(members)
+
+    def __add__(self, others: Iterable[Any]) -> "ListContainer":
+        return type(self)().extend([*self, *others])
+
+    def insert(self, index: int, member: Any) -> "ListContainer":
+        """Puts a member before the one at `index`."""
+        members = list(self)
+        members.insert(index, member)
+        self._set_all(members)
+        return self
+
+    def append(self, member: Any) -> "ListContainer":
+        """Adds a member at the end. Raises TypeError for what is not a module."""
+        self._register(self._store, str(len(self)), member)
+        return self
+
+    def extend(self, members: Iterable[Any]) -> "ListContainer":
+        """Adds members at the end. Raises TypeError for what cannot be iterated."""
+        for member in list(members):
+            self.append(member)
+        return self
+
+
+class Sequential(ListContainer):
+    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
+    OrderedDict of modules by name.
+
+        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
+    """
+
+    def __init__(self, *modules: Any):
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
+            for name, module in modules[0].items():
+                self.register_module(name, module)
+        else:
+            self.extend(modules)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return super().__getitem__(index)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+
+class ModuleList(ListContainer):
+    """A list of modules, for a forward that goes through them in its own way."""
+
+    def __init__(self, modules: Iterable[Module] | None = None):
+        super().__init__()
+        self.extend(() if modules is None else modules)
+
+    def __repr__(self) -> str:
+        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
+        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
+            first, *rest = [number for number, _ in equal]
+            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
+            parts.append(several or (str(first), text))
+        return module_text(self, parts)
+
+
+class DictContainer(Container, MutableMapping):
+    """What dictionaries of members have in common: the methods of a dict.
+
+    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
+    """
+
+    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return self._members[key]
+
+    def __setitem__(self, key: str, member: Any) -> None:
+        self._register(self._store, key, member)
+
+    def __delitem__(self, key: str) -> None:
+        del self._members[key]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+
+class ModuleDict(DictContainer):
+    """Modules by name, for a forward that chooses among them."""
+
+    def __init__(self, modules: Any = None):
+        super().__init__()
+        self.update({} if modules is None else modules)
+
+
 if __name__ == "__main__":
+    from tinytorch.nn.parameter import Parameter
+
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen."""
+        """y = factor * x, and counts the rows that it has seen in training."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
             self.register_buffer("seen", tensor(0))
-            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
-            self.seen, self.scratch = self.seen + len(x), x
+            if self.training:
+                self.seen = self.seen + len(x)
             return x * self.factor
+
+        def extra_repr(self):
+            return f"factor={self.factor.item()}"
 
     class Tanh(Module):
         def forward(self, x):
             return x.tanh()
 
-    class Net(Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
-
-        def forward(self, x):
-            return self.b(self.bend(self.a(x)))
-
-    net, x = Net(), tensor([[0.5]])
+    net, x = Sequential(Scale(2.0), Sequential(Tanh(), Scale(3.0))), tensor([[1.0], [2.0], [3.0]])
     net(x)
-    state = {name: value.clone() for name, value in net.state_dict().items()}
-    print({name: value.tolist() for name, value in state.items()})
-    # -> {'a.factor': [2.0], 'a.seen': 1, 'b.factor': [10.0], 'b.seen': 1}
-    held = net.a.factor  # as an optimizer would
-    held.data.fill_(7.0)
+    net[0].training = False  # by hand, and the other one is forgotten
     net(x)
-
+    print("seen", net[0].seen.item(), "and", net[1][1].seen.item(), "rows in training")
+    # -> seen 3 and 6 rows in training
+    net.eval()(x)
+    print("each part knows:", net.training, net[1][1].training, net[1][1].seen.item())
+    # -> each part knows: False False 6
+    print("and again:", net.train()[1][1].training)  # -> and again: True
     try:
-        net.a.factor = state["a.factor"]
-    except TypeError as error:
+        net.train("yes")
+    except ValueError as error:
         print(error)
-    # -> cannot assign 'Tensor' as parameter 'factor', which it is not
-    net.a.factor = Parameter(state["a.factor"].clone())
-    print("a new object:", net.a.factor.item(), "and the optimizer's", held.item())
-    # -> a new object: 2.0 and the optimizer's 7.0
+    # -> training mode is expected to be boolean
 
-    net.a.factor = held
-    net.load_state_dict(state)
-    print("the same object:", net.a.factor.item(), net.a.factor is held, net.a.seen.item())
-    # -> the same object: 2.0 True 1
+    # A part that is never trained.
+    class Frozen(Scale):
+        def train(self, mode=True):
+            return super().train(False)
 
-    # Another network, of another type, takes the numbers and keeps its type.
-    other = Net().double()
-    other.load_state_dict(state)
-    print(other.a.factor.dtype, f"{other(x.double()).item():.4f} = {net(x).item():.4f}")
-    # -> tinytorch.float64 7.6159 = 7.6159
+    net.append(Frozen(1.0)).train()
+    print([part.training for part in net])  # -> [True, True, False]
 
-    # Once a buffer that was left out, now a parameter: it is kept.
-    net.bend.register_buffer("slope", tensor([1.0]), persistent=False)
-    print("bend.slope" in net.state_dict())  # -> False
-    net.bend.slope = Parameter(tensor([1.0]))
-    print("bend.slope" in net.state_dict())  # -> True
+    # Everything with one call.
+    def start(part):
+        print(type(part).__name__, end=" ")
+        if isinstance(part, Scale):
+            part.factor.data.fill_(5.0)
+
+    print(net.apply(start)[1][1].factor.item())
+    # -> Scale Tanh Scale Sequential Frozen Sequential 5.0

@@ -1,40 +1,37 @@
-"""Step 71q: load_state_dict: reporting all mismatches
+"""Step 71q: Module.to: another dtype or device
 
-A state from another program rarely fits at the first attempt: a layer has another name, a size has
-changed. load_state_dict of step 71p stops with a KeyError at the first missing name. It ignores
-names that the network does not have. And for a value of another shape the error does not name the
-parameter. The demo begins with these three cases.
+To compute in float64, or on a GPU, each parameter, gradient and buffer has to be converted. The
+obvious way replaces each Parameter by a converted one, and the demo shows what happens: an
+optimizer that was created before goes on updating the old parameters, and the network no longer
+learns.
 
-So the walk raises nothing. It collects the faults, and at the end one error lists them all:
+So the Parameter objects stay, and get new data: `param.data = fn(param.data)`. An optimizer, or
+another layer that shares the parameter, sees the change. _apply does that for a module and its
+parts, and `to` is _apply with Tensor.to:
 
-    missing       the network has the name, the state does not
-    unexpected    the state has the name, the network does not
-    mismatch      both have it, with different shapes; or the value is not a tensor
+    x.to(device)      gives a new tensor        x = x.to(device)
+    net.to(device)    changes net itself        net.to(device)
 
-With strict=False missing and unexpected names are not errors; they are returned. So a network with
-a new last layer can load all the others. Shapes that differ are always an error.
+That difference is the trap: `x.to(device)` without an assignment has no effect.
 
-The trap: the values that fit are loaded even if the call raises an error. (PyTorch does the same,
-with the same messages.)
+Registered buffers move along. An attribute `self.seen = tensor(0)` would stay behind, and on a GPU
+the next addition would fail. (PyTorch does the same, and `_apply` has the same name.)
 
-Changed: Module.load_state_dict. New: load_member, _IncompatibleKeys.
-Try: change the order of the two words in `for keys, word in ...`, and look at the message.
+New: Module._apply, to.
+Try: in Scale make `seen` a plain attribute. Which lines of the demo change?
 """
 
 import importlib
-from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.state import state
+from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import empty_like
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -46,34 +43,6 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
     lines += [f"({name}): " + text.replace("\n", "\n  ") for name, text in parts]
     inside = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
     return f"{type(module).__name__}({inside})"
-
-
-def converter(to: DType | str) -> Callable[["Module"], "Module"]:
-    """The method that brings a module to a type or a device, such as module.double()."""
-    return lambda self: self.to(to)
-
-
-class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """The result of load_state_dict: names without a value, and values without a name."""
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return super().__repr__()
-
-
-def load_member(key: str, members: dict, name: str, state: Mapping) -> list[str]:
-    """Copies state[key] into a parameter or buffer. What is wrong, if something is, is the
-    answer."""
-    member, value = members[name], state[key]
-    if not isinstance(value, Tensor):
-        return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
-    if value.shape != member.shape:
-        found = f"copying a param with shape {value.shape} from checkpoint"
-        return [f"size mismatch for {key}: {found}, the shape in current model is {member.shape}."]
-    with no_grad():
-        assign(member, value.to(device=member.device, dtype=member.dtype))
-    return []
 
 
 class Module(Members):
@@ -139,79 +108,21 @@ class Module(Members):
     def to(self, *args: Any, **kwargs: Any) -> "Module":
         """Moves the module to a device, or to a float type, with the arguments of Tensor.to.
 
-        Unlike Tensor.to it changes the module itself. Integer buffers keep their type.
-        Raises:
-            TypeError: for a type that is not a float type.
+        Unlike Tensor.to it changes the module itself.
         """
-
-        def convert(t: Tensor) -> Tensor:
-            moved = t.to(*args, **kwargs)
-            if t.is_floating_point() and not moved.is_floating_point():
-                raise TypeError(f"Module.to only accepts floating point, not {moved.dtype!r}")
-            return moved if t.is_floating_point() else t.to(moved.device)
-
-        return self._apply(convert)
-
-    def to_empty(self, *, device: Any, recurse: bool = True) -> "Module":
-        """Moves the module to a device; what its members were is lost."""
-        return self._apply(lambda t: empty_like(t, device=device), recurse)
-
-    def type(self, dst_type: Any) -> "Module":
-        """Makes all members of one type, integers too."""
-        return self._apply(lambda t: t.type(dst_type))
-
-    float = converter(float32)
-    double = converter(float64)
-    half = converter(float16)
-    bfloat16 = converter(bfloat16)
-    cpu = converter("cpu")
-
-    def cuda(self, device: Any = None) -> "Module":
-        return self.to("cuda" if device is None else device)
+        return self._apply(lambda t: t.to(*args, **kwargs))
 
     # Its state, as names and values.
-
-    def _own_state(self) -> Iterator[tuple[dict, str]]:
-        """(parameters or buffers, name there) of all that the module itself is to keep."""
-        left_out = self._non_persistent - self._parameters.keys()
-        for members in (self._parameters, self._buffers):
-            for name, member in members.items():
-                if member is not None and name not in left_out:
-                    yield members, name
 
     def state_dict(self) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
         that is to stay as it is has to be cloned."""
         state = {}
         for path, module in self.named_modules(remove_duplicate=False):
-            for members, name in module._own_state():
-                state[f"{path}.{name}" if path else name] = members[name].detach()
+            for name, member in (module._parameters | module._buffers).items():
+                if member is not None and name not in module._non_persistent:
+                    state[f"{path}.{name}" if path else name] = member.detach()
         return state
-
-    def load_state_dict(self, state_dict: Mapping, strict=True) -> _IncompatibleKeys:
-        """Copies the values of a state_dict into the parameters and buffers with the same names.
-
-        RuntimeError that lists all missing and unexpected names (not with strict=False) and all
-        shapes that differ.
-        """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        missing, unexpected, errors = [], list(state_dict), []
-        for path, module in self.named_modules(remove_duplicate=False):
-            for members, name in module._own_state():
-                if (key := f"{path}.{name}" if path else name) in state_dict:
-                    errors += load_member(key, members, name, state_dict)
-                    unexpected.remove(key)
-                else:
-                    missing.append(key)
-        for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
-            if strict and keys:
-                listed = ", ".join(f'"{key}"' for key in keys)
-                errors.insert(0, f"{word} key(s) in state_dict: {listed}. ")
-        if errors:
-            start = f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
-            raise RuntimeError(start + "\n\t".join(errors))
-        return _IncompatibleKeys(missing, unexpected)
 
     # Its text.
 
@@ -234,76 +145,211 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
+class Container(Module):
+    """A module that is there for its members, all in one of the three dictionaries."""
+
+    _store = "_modules"
+    _members = property(lambda self: self.__dict__[self._store])
+
+
+class ListContainer(Container, MutableSequence):
+    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
+
+    The members are registered, as attributes would be; those of a plain Python list are not.
+    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
+    """
+
+    def _set_all(self, members: list) -> None:
+        """Replaces all members by these, under the names 0, 1, 2, ..."""
+        self._members.clear()
+        self.extend(members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._members.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        """The member at `index`; for a slice, a module of the same kind with those members."""
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return list(self)[index]
+
+    def __setitem__(self, index: int, member: Any) -> None:
+        name = list(self._members)[index]
+        self._register(self._store, name, member)
+
+    def __delitem__(self, index: Any) -> None:
+        members = list(self)
+        del members[index]
+        self._set_all(members)
+
+    def __add__(self, others: Iterable[Any]) -> "ListContainer":
+        return type(self)().extend([*self, *others])
+
+    def insert(self, index: int, member: Any) -> "ListContainer":
+        """Puts a member before the one at `index`."""
+        members = list(self)
+        members.insert(index, member)
+        self._set_all(members)
+        return self
+
+    def append(self, member: Any) -> "ListContainer":
+        """Adds a member at the end. Raises TypeError for what is not a module."""
+        self._register(self._store, str(len(self)), member)
+        return self
+
+    def extend(self, members: Iterable[Any]) -> "ListContainer":
+        """Adds members at the end. Raises TypeError for what cannot be iterated."""
+        for member in list(members):
+            self.append(member)
+        return self
+
+
+class Sequential(ListContainer):
+    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
+    OrderedDict of modules by name.
+
+        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
+    """
+
+    def __init__(self, *modules: Any):
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
+            for name, module in modules[0].items():
+                self.register_module(name, module)
+        else:
+            self.extend(modules)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return super().__getitem__(index)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+
+class ModuleList(ListContainer):
+    """A list of modules, for a forward that goes through them in its own way."""
+
+    def __init__(self, modules: Iterable[Module] | None = None):
+        super().__init__()
+        self.extend(() if modules is None else modules)
+
+    def __repr__(self) -> str:
+        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
+        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
+            first, *rest = [number for number, _ in equal]
+            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
+            parts.append(several or (str(first), text))
+        return module_text(self, parts)
+
+
+class DictContainer(Container, MutableMapping):
+    """What dictionaries of members have in common: the methods of a dict.
+
+    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
+    """
+
+    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return self._members[key]
+
+    def __setitem__(self, key: str, member: Any) -> None:
+        self._register(self._store, key, member)
+
+    def __delitem__(self, key: str) -> None:
+        del self._members[key]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+
+class ModuleDict(DictContainer):
+    """Modules by name, for a forward that chooses among them."""
+
+    def __init__(self, modules: Any = None):
+        super().__init__()
+        self.update({} if modules is None else modules)
+
+
 if __name__ == "__main__":
+    from tinytorch.core.dtype import float64
+    from tinytorch.cuda.backend import is_available
+    from tinytorch.nn.parameter import Parameter
+
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.autograd.engine")
 
     class Scale(Module):
-        """y = factor * x."""
+        """y = factor * x, and counts the rows that it has seen in training."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
+            self.register_buffer("seen", tensor(0))
 
         def forward(self, x):
+            if self.training:
+                self.seen = self.seen + len(x)
             return x * self.factor
+
+        def extra_repr(self):
+            return f"factor={self.factor.item()}"
 
     class Tanh(Module):
         def forward(self, x):
             return x.tanh()
 
-    class Net(Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
+    def sgd(params, size):
+        with no_grad():
+            for param in params:
+                param -= size * param.grad
 
-        def forward(self, x):
-            return self.b(self.bend(self.a(x)))
+    # New parameters for old ones: the optimizer holds the old ones.
+    net, x = Sequential(Scale(2.0), Tanh(), Scale(3.0)), tensor([[1.0], [2.0]])
+    params = list(net.parameters())
+    net(x).sum().backward()
+    for part in (net[0], net[2]):
+        part.factor = Parameter(part.factor.data.to(float64))
+    sgd(params, 0.1)
+    print(
+        "replaced:", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
+    )
+    # -> replaced: 3.0000 and the optimizer's 2.8037
 
-    class Wide(Net):
-        def __init__(self):
-            super().__init__()
-            self.a.factor = Parameter(tensor([1.0, 2.0, 3.0]))
+    # The same objects with other data. Gradients go along.
+    net = Sequential(Scale(2.0), Tanh(), Scale(3.0))
+    params = list(net.parameters())
+    net(x).sum().backward()
+    net.to(float64)
+    sgd(params, 0.1)
+    print(
+        "moved:   ", f"{net[2].factor.item():.4f}", "and the optimizer's", f"{params[1].item():.4f}"
+    )
+    # -> moved:    2.8037 and the optimizer's 2.8037
+    print(
+        params[1] is net[2].factor, params[1].dtype, params[1].grad.dtype, net(x.to(float64)).dtype
+    )
+    # -> True tinytorch.float64 tinytorch.float64 tinytorch.float64
+    net.register_buffer("mask", None)
 
-    # The walk of step 71p, by hand: a name that is missing, one too many, and another shape.
-    def copied(net, state):
-        for name, param in net.named_parameters():
-            with no_grad():
-                assign(param, state[name])
-        return "no complaint"
-
-    state = Net().state_dict()
-    for net, tried in ((Net(), {}), (Net(), state | {"c": 0}), (Wide(), state)):
-        try:
-            answer = copied(net, tried)
-        except (KeyError, RuntimeError) as error:
-            answer = f"{type(error).__name__}: {error}"
-        print(answer)
-    # -> KeyError: 'a.factor'
-    # -> no complaint
-    # -> RuntimeError: output with shape [3] doesn't match the broadcast shape [1]
-
-    net = Net()
-    print(net.load_state_dict(state))  # -> <All keys matched successfully>
-    state["c.factor"] = state.pop("a.factor")
-    print(net.load_state_dict(state, strict=False))
-    # -> _IncompatibleKeys(missing_keys=['a.factor'], unexpected_keys=['c.factor'])
-    state["b.factor"] = tensor([1.0, 2.0])
-    try:
-        net.load_state_dict(state)
-    except RuntimeError as error:
-        print(error)
-    # -> Error(s) in loading state_dict for Net:
-    # ->     Missing key(s) in state_dict: "a.factor".
-    # ->     Unexpected key(s) in state_dict: "c.factor".
-    # ->     size mismatch for b.factor: copying a param with shape tinytorch.Size([2]) from ...
-    for wrong in ([1.0], {"a.factor": 1.0, "b.factor": tensor([5.0])}):
-        try:
-            net.load_state_dict(wrong)
-        except (TypeError, RuntimeError) as error:
-            print(str(error).splitlines()[-1].strip())
-    # -> Expected state_dict to be dict-like, got <class 'list'>.
-    # -> While copying the parameter named "a.factor", expected Tensor, got <class 'float'>
-    print("what fits is loaded all the same:", net.b.factor.item())
-    # -> what fits is loaded all the same: 5.0
+    # A training program has these two lines at its top.
+    device = "cuda" if is_available() else "cpu"
+    net, x = net.to(device), x.to(float64).to(device)
+    print("no GPU here: it stays on the CPU" if device == "cpu" else "it is on the GPU")  # -> ...
+    print(all(p.device == x.device for p in net.parameters()), net(x).device == x.device)
+    # -> True True
+    # What is wrong still: a counter became a number of floating point, too.
+    print(net[0].seen)  # -> tensor(6., dtype=tinytorch.float64)

@@ -1,42 +1,37 @@
-"""Step 71r: State dicts: customizing one module
+"""Step 71r: Module.to keeps integers; float(), half(), cuda()
 
-state_dict and load_state_dict of step 71q treat all modules alike. But a module may need its own
-rules. Its parameter had another name last year, and old files still use that name. Or it has to
-save something that is not a tensor, such as a vocabulary.
+Step 71q ended with a fault: net.to(float64) converted an integer counter, too. In float16 the count
+becomes wrong: 2,049 is not a float16 number, so it becomes 2,048, and adding 1 no longer changes
+it. The demo shows the conversion.
 
-So both directions call a method of each module, which a subclass can extend:
+So `to` converts floating-point members only to a floating-point type, and moves the others to the
+device. An integer type is refused: weights cannot be integers.
 
-    state_dict(destination, prefix)     calls _save_to_state_dict, then state_dict of the parts
-    load_state_dict                     calls _load_from_state_dict of each module
+    to(float16)       converts floating-point members; integers keep their type
+    type(float16)     converts all members, integers too
+    to_empty(device)  allocates memory of the same sizes, uninitialised, to be filled from a file
 
-The prefix is the path so far, "body.first."; the keys of the module begin with it. All calls add to
-the same destination and to the same lists of faults. OrderedDict(state_dict) makes a copy, because
-a module may rename keys in it; the caller's state does not change.
+float(), half(), double() and the others differ only in one word, so the function `converter` makes
+these methods.
 
-Two options are new. keep_vars=True returns the parameters themselves. assign=True replaces the
-members by the tensors of the state instead of copying, so the type comes from the file. The trap:
-an optimizer that was created before holds the old ones.
+The trap: in the class body, after `float = converter(float32)`, the name float is the method.
+Annotations below it cannot use Python's float. (All names are PyTorch's.)
 
-(The names with an underscore and the seven arguments are PyTorch's, because programs override these
-methods.)
-
-Changed: state_dict, load_state_dict, load_member. New: _save_to_state_dict, _load_from_state_dict.
-Try: in Renamed leave out super()'s call, and read the message.
+Changed: Module.to. New: converter, to_empty, type, float, double, half, bfloat16, cpu, cuda.
+Try: net.half() and then net.float(). Are the factors what they were?
 """
 
 import importlib
-from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from itertools import groupby
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
 
 
@@ -54,35 +49,6 @@ def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
 def converter(to: DType | str) -> Callable[["Module"], "Module"]:
     """The method that brings a module to a type or a device, such as module.double()."""
     return lambda self: self.to(to)
-
-
-class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """The result of load_state_dict: names without a value, and values without a name."""
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return super().__repr__()
-
-
-def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool) -> list[str]:
-    """Copies state[key] into a parameter or buffer, or puts it there `itself`. What is wrong, if
-    something is, is the answer."""
-    member, value = members[name], state[key]
-    if not isinstance(value, Tensor):
-        return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
-    if value.shape != member.shape:
-        found = f"copying a param with shape {value.shape} from checkpoint"
-        return [f"size mismatch for {key}: {found}, the shape in current model is {member.shape}."]
-    if itself:
-        if isinstance(member, Parameter):
-            value = value if isinstance(value, Parameter) else Parameter(value, False)
-            value.requires_grad_(member.requires_grad)
-        members[name] = value
-        return []
-    with no_grad():
-        assign(member, value.to(device=member.device, dtype=member.dtype))
-    return []
 
 
 class Module(Members):
@@ -180,65 +146,15 @@ class Module(Members):
 
     # Its state, as names and values.
 
-    def _own_state(self) -> Iterator[tuple[dict, str]]:
-        """(parameters or buffers, name there) of all that the module itself is to keep."""
-        left_out = self._non_persistent - self._parameters.keys()
-        for members in (self._parameters, self._buffers):
-            for name, member in members.items():
-                if member is not None and name not in left_out:
-                    yield members, name
-
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
-        """What the module itself adds to a state_dict."""
-        for members, name in self._own_state():
-            destination[prefix + name] = members[name] if keep_vars else members[name].detach()
-
-    def state_dict(self, destination=None, prefix: str = "", keep_vars: bool = False) -> dict:
+    def state_dict(self) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned. With keep_vars they are the parameters."""
-        state = OrderedDict() if destination is None else destination
-        self._save_to_state_dict(state, prefix, keep_vars)
-        for name, module in self._modules.items():  # each is asked: a part may add to its state
-            if module is not None:
-                module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        return state
-
-    def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ) -> None:
-        """Takes what belongs to the module itself, the names that begin with `prefix` and have no
-        further point, and adds to the lists what is wrong. A subclass may rename keys before."""
-        own = {name: members for members, name in self._own_state()}
-        for name, members in own.items():
-            if (key := prefix + name) in state_dict:
-                error_msgs += load_member(key, members, name, state_dict, local_metadata["assign"])
-            elif strict:
-                missing_keys.append(key)
-        for key in state_dict if strict else ():
-            first, *more = key.removeprefix(prefix).split(".")
-            if key.startswith(prefix) and first not in (self._modules if more else own):
-                unexpected_keys.append(key)
-
-    def load_state_dict(self, state_dict: Mapping, strict=True, assign=False) -> _IncompatibleKeys:
-        """Copies the values of a state_dict into the parameters and buffers with the same names.
-
-        With assign=True the tensors themselves take their place. RuntimeError that lists all
-        missing and unexpected names (not with strict=False) and all shapes that differ.
-        """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
+        that is to stay as it is has to be cloned."""
+        state = {}
         for path, module in self.named_modules(remove_duplicate=False):
-            arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
-            module._load_from_state_dict(*arguments, errors)
-        for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
-            if strict and keys:
-                listed = ", ".join(f'"{key}"' for key in keys)
-                errors.insert(0, f"{word} key(s) in state_dict: {listed}. ")
-        if errors:
-            start = f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
-            raise RuntimeError(start + "\n\t".join(errors))
-        return _IncompatibleKeys(missing, unexpected)
+            for name, member in (module._parameters | module._buffers).items():
+                if member is not None and name not in module._non_persistent:
+                    state[f"{path}.{name}" if path else name] = member.detach()
+        return state
 
     # Its text.
 
@@ -261,78 +177,197 @@ class Module(Members):
         return self.forward(*args, **kwargs)
 
 
+class Container(Module):
+    """A module that is there for its members, all in one of the three dictionaries."""
+
+    _store = "_modules"
+    _members = property(lambda self: self.__dict__[self._store])
+
+
+class ListContainer(Container, MutableSequence):
+    """What lists of members have in common: the names "0", "1", ... and the methods of a list.
+
+    The members are registered, as attributes would be; those of a plain Python list are not.
+    Python's MutableSequence adds what follows from the methods here: pop, remove, reverse, +=.
+    """
+
+    def _set_all(self, members: list) -> None:
+        """Replaces all members by these, under the names 0, 1, 2, ..."""
+        self._members.clear()
+        self.extend(members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._members.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        """The member at `index`; for a slice, a module of the same kind with those members."""
+        if isinstance(index, slice):
+            return type(self)(list(self)[index])
+        return list(self)[index]
+
+    def __setitem__(self, index: int, member: Any) -> None:
+        name = list(self._members)[index]
+        self._register(self._store, name, member)
+
+    def __delitem__(self, index: Any) -> None:
+        members = list(self)
+        del members[index]
+        self._set_all(members)
+
+    def __add__(self, others: Iterable[Any]) -> "ListContainer":
+        return type(self)().extend([*self, *others])
+
+    def insert(self, index: int, member: Any) -> "ListContainer":
+        """Puts a member before the one at `index`."""
+        members = list(self)
+        members.insert(index, member)
+        self._set_all(members)
+        return self
+
+    def append(self, member: Any) -> "ListContainer":
+        """Adds a member at the end. Raises TypeError for what is not a module."""
+        self._register(self._store, str(len(self)), member)
+        return self
+
+    def extend(self, members: Iterable[Any]) -> "ListContainer":
+        """Adds members at the end. Raises TypeError for what cannot be iterated."""
+        for member in list(members):
+            self.append(member)
+        return self
+
+
+class Sequential(ListContainer):
+    """Modules in a row: each gets what the one before it gives. The arguments are modules, or one
+    OrderedDict of modules by name.
+
+        Sequential(Linear(784, 128), ReLU(), Linear(128, 10))
+    """
+
+    def __init__(self, *modules: Any):
+        super().__init__()
+        if len(modules) == 1 and isinstance(modules[0], OrderedDict):
+            for name, module in modules[0].items():
+                self.register_module(name, module)
+        else:
+            self.extend(modules)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return super().__getitem__(index)
+
+    def forward(self, input: Any) -> Any:
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+
+class ModuleList(ListContainer):
+    """A list of modules, for a forward that goes through them in its own way."""
+
+    def __init__(self, modules: Iterable[Module] | None = None):
+        super().__init__()
+        self.extend(() if modules is None else modules)
+
+    def __repr__(self) -> str:
+        parts = []  # equal neighbours share a line: (0-2): 3 x Linear(...)
+        for text, equal in groupby(enumerate(map(repr, self)), key=operator.itemgetter(1)):
+            first, *rest = [number for number, _ in equal]
+            several = (f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest else None
+            parts.append(several or (str(first), text))
+        return module_text(self, parts)
+
+
+class DictContainer(Container, MutableMapping):
+    """What dictionaries of members have in common: the methods of a dict.
+
+    Python's MutableMapping adds what follows from the methods here: keys, items, pop, update.
+    """
+
+    # A Mapping compares by content and so cannot be a key; a module is told apart by its identity.
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __getitem__(self, key: str) -> Any:
+        return self._members[key]
+
+    def __setitem__(self, key: str, member: Any) -> None:
+        self._register(self._store, key, member)
+
+    def __delitem__(self, key: str) -> None:
+        del self._members[key]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+
+class ModuleDict(DictContainer):
+    """Modules by name, for a forward that chooses among them."""
+
+    def __init__(self, modules: Any = None):
+        super().__init__()
+        self.update({} if modules is None else modules)
+
+
 if __name__ == "__main__":
+    from tinytorch.core.dtype import int64
+    from tinytorch.nn.parameter import Parameter
+
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
+    importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
-        """y = factor * x, and counts the rows that it has seen."""
+        """y = factor * x, and counts the rows that it has seen in training."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
             self.register_buffer("seen", tensor(0))
-            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
-            self.seen, self.scratch = self.seen + len(x), x
+            if self.training:
+                self.seen = self.seen + len(x)
             return x * self.factor
+
+        def extra_repr(self):
+            return f"factor={self.factor.item()}"
 
     class Tanh(Module):
         def forward(self, x):
             return x.tanh()
 
-    class Net(Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
-
-        def forward(self, x):
-            return self.b(self.bend(self.a(x)))
-
-    class Renamed(Scale):
-        """A Scale whose factor was called weight, and which keeps a word as well."""
-
-        word = "new"
-
-        def _save_to_state_dict(self, destination, prefix, keep_vars):
-            super()._save_to_state_dict(destination, prefix, keep_vars)
-            destination[prefix + "word"] = self.word
-
-        def _load_from_state_dict(self, state_dict, prefix, *others):
-            if prefix + "weight" in state_dict:
-                state_dict[prefix + "factor"] = state_dict.pop(prefix + "weight")
-            self.word = state_dict.pop(prefix + "word", self.word)
-            super()._load_from_state_dict(state_dict, prefix, *others)
-
-    net = Net()
-    net.a = Renamed(2.0)
-    state = net.state_dict()
-    print(list(state), state["a.word"])
-    # -> ['a.factor', 'a.seen', 'a.word', 'b.factor', 'b.seen'] new
-    old = {
-        "a.weight": tensor([5.0]),
-        "a.word": "old",
-        "a.seen": tensor(3),
-        "b.factor": tensor([6.0]),
-    }
-    print(net.load_state_dict(old, strict=False), net.a.factor.item(), net.a.word)
-    # -> _IncompatibleKeys(missing_keys=['b.seen'], unexpected_keys=[]) 5.0 old
-    print("the caller's is as it was:", list(old)[0])  # -> the caller's is as it was: a.weight
-    old["c.factor"] = old["a.more"] = tensor([1.0])
+    net, x = Sequential(Scale(2.0), Tanh(), Scale(0.1)), tensor([[1.0], [2.0]])
+    net[0].seen = tensor(2049)
+    print("converted as well:", net[0].seen.to(float16).long().item())  # -> converted as well: 2048
+    net.half()
+    print(net[0].factor.dtype, net[0].seen.dtype, net[0].seen.item())
+    # -> tinytorch.float16 tinytorch.int64 2049
+    print(net.double()(x.double()).dtype, net.float()(x).dtype)
+    # -> tinytorch.float64 tinytorch.float32
     try:
-        net.load_state_dict(old)
-    except RuntimeError as error:
+        net.to(int64)
+    except TypeError as error:
         print(error)
-    # -> Error(s) in loading state_dict for Net:
-    # ->     Missing key(s) in state_dict: "b.seen".
-    # ->     Unexpected key(s) in state_dict: "c.factor", "a.more".
+    # -> Module.to only accepts floating point, not tinytorch.int64
+    print(net.cpu()[0].factor.device)  # -> cpu
+    try:
+        net.type(float16)  # asks each tensor for its own type(), which step 81x adds
+    except AttributeError as error:
+        print(error)
+    # -> 'Tensor' object has no attribute 'type'
 
-    # The parameters themselves; and tensors that take their place.
-    print(net.state_dict(keep_vars=True)["b.factor"] is net.b.factor)  # -> True
-    halves = {name: value.half() for name, value in net.b.state_dict().items()}
-    held = net.b.factor
-    net.b.load_state_dict(halves, assign=True)
-    print(net.b.factor.dtype, type(net.b.factor).__name__, net.b.factor is held)
-    # -> tinytorch.float16 Parameter False
+    # The sizes alone, and the GPU.
+    net.to_empty(device="cpu")
+    print(net[0].factor.shape)  # -> tinytorch.Size([1])
+    try:
+        found = net.cuda()[0].factor.device
+    except (RuntimeError, AssertionError):
+        found = "no GPU"
+    print("cuda() finds", found)  # -> cuda() finds ...

@@ -1,46 +1,42 @@
-"""Step 71s: Forward hooks: looking into a network
+"""Step 71s: load_state_dict: restoring a state
 
-A network returns a wrong result. Which of its parts is to blame? We want to see the input and the
-output of each part, without a print in every forward, and without changing code written by others.
+state_dict() returns the state of a network (step 71h). Now we load it: into the same network after
+an experiment, or into a new one in another process. Two obvious ways fail, and the demo shows both.
+Assigning a tensor to the name of a parameter is refused. Assigning a new Parameter works, but an
+optimizer that was created before goes on updating the old one.
 
-That is why we call the module and not its forward. A hook is a function of yours that the call
-runs before or after forward:
+The solution is that of step 71q: the objects stay, and their content changes. load_state_dict walks
+through the tree with the names of state_dict, and copies
 
-    register_forward_pre_hook    hook(module, args)            before forward; may replace args
-    register_forward_hook        hook(module, args, output)    after it; may replace output
+    state[name]  ->  the memory of the parameter or buffer with that name
 
-The value that a hook returns replaces the args or the output; None changes nothing. Registering
-returns a handle (step 51e): handle.remove() removes the hook, and so does the end of a `with`.
+It needs no_grad, because a parameter must not be written in place while history is recorded. The
+value is converted to the type and device of the member: a network on the GPU stays there.
 
-Most modules have no hooks. So __call__ checks for them first, and the slower path is a method of
-its own.
+Both directions now use the same list, _own_state. This also fixes a fault: a name that was once a
+non-persistent buffer was left out of the state even after it became a parameter.
 
-The traps: net.forward(x) calls no hooks. And the loops run over a copy of the list, because a hook
-may remove itself while it runs. (Names and arguments are PyTorch's.)
+The trap of step 71h again: a state without clone() is the network's own memory, and loading it
+changes nothing.
 
-Changed: Module.__init__, __call__. New: make_tuple, _call_with_hooks, register_forward_pre_hook,
-register_forward_hook.
-Try: a hook that returns nothing but changes args[0] in place. What does the caller see?
+Changed: Module.state_dict. New: _own_state, load_state_dict. Moved: the containers, to
+tinytorch/nn/container.py.
+Try: keep `state` instead of a clone, and see which promise breaks.
 """
 
 import importlib
-from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
-
-
-def make_tuple(value: Any) -> tuple:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -59,35 +55,6 @@ def converter(to: DType | str) -> Callable[["Module"], "Module"]:
     return lambda self: self.to(to)
 
 
-class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):
-    """The result of load_state_dict: names without a value, and values without a name."""
-
-    def __repr__(self) -> str:
-        if not self.missing_keys and not self.unexpected_keys:
-            return "<All keys matched successfully>"
-        return super().__repr__()
-
-
-def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool) -> list[str]:
-    """Copies state[key] into a parameter or buffer, or puts it there `itself`. What is wrong, if
-    something is, is the answer."""
-    member, value = members[name], state[key]
-    if not isinstance(value, Tensor):
-        return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
-    if value.shape != member.shape:
-        found = f"copying a param with shape {value.shape} from checkpoint"
-        return [f"size mismatch for {key}: {found}, the shape in current model is {member.shape}."]
-    if itself:
-        if isinstance(member, Parameter):
-            value = value if isinstance(value, Parameter) else Parameter(value, False)
-            value.requires_grad_(member.requires_grad)
-        members[name] = value
-        return []
-    with no_grad():
-        assign(member, value.to(device=member.device, dtype=member.dtype))
-    return []
-
-
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
     `super().__init__()`, and says in `forward` what it computes."""
@@ -97,8 +64,6 @@ class Module(Members):
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward".split():
-            self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
 
@@ -193,57 +158,22 @@ class Module(Members):
                 if member is not None and name not in left_out:
                     yield members, name
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
-        """What the module itself adds to a state_dict."""
-        for members, name in self._own_state():
-            destination[prefix + name] = members[name] if keep_vars else members[name].detach()
-
-    def state_dict(self, destination=None, prefix: str = "", keep_vars: bool = False) -> dict:
+    def state_dict(self) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned. With keep_vars they are the parameters."""
-        state = OrderedDict() if destination is None else destination
-        self._save_to_state_dict(state, prefix, keep_vars)
-        for name, module in self._modules.items():  # each is asked: a part may add to its state
-            if module is not None:
-                module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        that is to stay as it is has to be cloned."""
+        state = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            for members, name in module._own_state():
+                state[f"{path}.{name}" if path else name] = members[name].detach()
         return state
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ) -> None:
-        """Takes what belongs to the module itself, the names that begin with `prefix` and have no
-        further point, and adds to the lists what is wrong. A subclass may rename keys before."""
-        own = {name: members for members, name in self._own_state()}
-        for name, members in own.items():
-            if (key := prefix + name) in state_dict:
-                error_msgs += load_member(key, members, name, state_dict, local_metadata["assign"])
-            elif strict:
-                missing_keys.append(key)
-        for key in state_dict if strict else ():
-            first, *more = key.removeprefix(prefix).split(".")
-            if key.startswith(prefix) and first not in (self._modules if more else own):
-                unexpected_keys.append(key)
-
-    def load_state_dict(self, state_dict: Mapping, strict=True, assign=False) -> _IncompatibleKeys:
-        """Copies the values of a state_dict into the parameters and buffers with the same names.
-
-        With assign=True the tensors themselves take their place. RuntimeError that lists all
-        missing and unexpected names (not with strict=False) and all shapes that differ.
-        """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
+    def load_state_dict(self, state_dict: Mapping) -> None:
+        """Copies the values of a state_dict into the parameters and buffers with the same names."""
         for path, module in self.named_modules(remove_duplicate=False):
-            arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
-            module._load_from_state_dict(*arguments, errors)
-        for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
-            if strict and keys:
-                listed = ", ".join(f'"{key}"' for key in keys)
-                errors.insert(0, f"{word} key(s) in state_dict: {listed}. ")
-        if errors:
-            start = f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
-            raise RuntimeError(start + "\n\t".join(errors))
-        return _IncompatibleKeys(missing, unexpected)
+            for members, name in module._own_state():
+                member, value = members[name], state_dict[f"{path}.{name}" if path else name]
+                with no_grad():
+                    assign(member, value.to(device=member.device, dtype=member.dtype))
 
     # Its text.
 
@@ -263,29 +193,7 @@ class Module(Members):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks:
-            return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
-
-    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args)
-            if answer is not None:
-                args = make_tuple(answer)
-        output = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            answer = hook(self, args, output)
-            output = output if answer is None else answer
-        return output
-
-    def register_forward_pre_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, args) before each forward; what it returns takes the place of
-        args."""
-        return self._forward_pre_hooks.add(hook)
-
-    def register_forward_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, args, output) after each forward; what it returns is the output."""
-        return self._forward_hooks.add(hook)
 
 
 if __name__ == "__main__":
@@ -294,13 +202,16 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")
 
     class Scale(Module):
-        """y = factor * x."""
+        """y = factor * x, and counts the rows that it has seen."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
+            self.register_buffer("seen", tensor(0))
+            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
+            self.seen, self.scratch = self.seen + len(x), x
             return x * self.factor
 
     class Tanh(Module):
@@ -316,37 +227,36 @@ if __name__ == "__main__":
             return self.b(self.bend(self.a(x)))
 
     net, x = Net(), tensor([[0.5]])
-
-    # What every part gets and gives.
-    def shapes(module, args, output):
-        name = type(module).__name__
-        print(f"{name}: {list(args[0].shape)} -> {list(output.shape)}, {output.item():.4f}")
-
-    handles = [part.register_forward_hook(shapes) for part in net.children()]
     net(x)
-    # -> Scale: [1, 1] -> [1, 1], 1.0000
-    # -> Tanh: [1, 1] -> [1, 1], 0.7616
-    # -> Scale: [1, 1] -> [1, 1], 7.6159
-    for handle in handles:
-        handle.remove()
-    net(x)  # no hook, no output
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    print({name: value.tolist() for name, value in state.items()})
+    # -> {'a.factor': [2.0], 'a.seen': 1, 'b.factor': [10.0], 'b.seen': 1}
+    held = net.a.factor  # as an optimizer would
+    held.data.fill_(7.0)
+    net(x)
 
-    # Replacing: the input of the whole, the output of a part.
-    with net.register_forward_pre_hook(lambda module, args: args[0] * 0):
-        print("the input replaced:", net(x).item())
-    # -> the input replaced: 0.0
-    with net.bend.register_forward_hook(lambda module, args, output: output * 0 + 1):
-        print("the output of Tanh replaced:", net(x).item())
-    # -> the output of Tanh replaced: 10.0
-    with net.register_forward_hook(lambda module, args, output: output * 0):
-        print(f"called: {net(x).item()}, its forward called: {net.forward(x).item():.4f}")
-    # -> called: 0.0, its forward called: 7.6159
+    try:
+        net.a.factor = state["a.factor"]
+    except TypeError as error:
+        print(error)
+    # -> cannot assign 'Tensor' as parameter 'factor', which it is not
+    net.a.factor = Parameter(state["a.factor"].clone())
+    print("a new object:", net.a.factor.item(), "and the optimizer's", held.item())
+    # -> a new object: 2.0 and the optimizer's 7.0
 
-    # Once, then it removes itself.
-    def once(module, args):
-        print("once")
-        handle.remove()
+    net.a.factor = held
+    net.load_state_dict(state)
+    print("the same object:", net.a.factor.item(), net.a.factor is held, net.a.seen.item())
+    # -> the same object: 2.0 True 1
 
-    handle = net.register_forward_pre_hook(once)
-    net(x)  # -> once
-    print(f"{net(x).item():.4f}")  # -> 7.6159
+    # Another network, of another type, takes the numbers and keeps its type.
+    other = Net().double()
+    other.load_state_dict(state)
+    print(other.a.factor.dtype, f"{other(x.double()).item():.4f} = {net(x).item():.4f}")
+    # -> tinytorch.float64 7.6159 = 7.6159
+
+    # Once a buffer that was left out, now a parameter: it is kept.
+    net.bend.register_buffer("slope", tensor([1.0]), persistent=False)
+    print("bend.slope" in net.state_dict())  # -> False
+    net.bend.slope = Parameter(tensor([1.0]))
+    print("bend.slope" in net.state_dict())  # -> True

@@ -1,54 +1,40 @@
-"""Step 71t: Forward hooks with keyword arguments; load hooks
+"""Step 71t: load_state_dict: reporting all mismatches
 
-Step 71s lacks three things. A hook cannot run before a hook that was registered earlier. A module
-that is called with keyword arguments, f(x, mask=m), passes only x to its hooks: the demo begins
-with that. And renaming the keys of an older file takes a subclass, such as Renamed of step 71r; a
-hook could do it from outside.
+A state from another program rarely fits at the first attempt: a layer has another name, a size has
+changed. load_state_dict of step 71s stops with a KeyError at the first missing name. It ignores
+names that the network does not have. And for a value of another shape the error does not name the
+parameter. The demo begins with these three cases.
 
-    prepend=True          the hook runs before those already registered
-    with_kwargs=True      hook(module, args, kwargs), and it may return both
-    register_load_state_dict_pre_hook     hook(module, state_dict, prefix, ...) before each load
+So the walk raises nothing. It collects the faults, and at the end one error lists them all:
 
-A dictionary keeps insertion order, and cannot insert a key in front. But a key that is removed and
-added again comes last. So add_hook adds the new hook and then moves all the others behind it.
+    missing       the network has the name, the state does not
+    unexpected    the state has the name, the network does not
+    mismatch      both have it, with different shapes; or the value is not a tensor
 
-with_kwargs belongs to the hook, so the dictionary holds pairs (hook, with_kwargs).
+With strict=False missing and unexpected names are not errors; they are returned. So a network with
+a new last layer can load all the others. Shapes that differ are always an error.
 
-The trap: the load hook gets the whole state. The keys of its module begin with `prefix`. (PyTorch
-has an older form with an underscore, which does not pass the module.)
+The trap: the values that fit are loaded even if the call raises an error. (PyTorch does the same,
+with the same messages.)
 
-Changed: _call_with_hooks, the two register methods, load_state_dict. New: add_hook,
-register_load_state_dict_pre_hook.
-Try: register three hooks with prepend=True. In which order do they run?
+Changed: Module.load_state_dict. New: load_member, _IncompatibleKeys.
+Try: change the order of the two words in `for keys, word in ...`, and look at the message.
 """
 
 import importlib
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
-
-
-def make_tuple(value: Any) -> tuple:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def add_hook(hooks: Hooks, hook: Any, prepend: bool) -> RemovableHandle:
-    """Registers a hook after those that are there, or before them (prepend)."""
-    others = list(hooks) if prepend else []
-    handle = hooks.add(hook)
-    for key in others:  # a dict has an order: what is taken out and put back comes last
-        hooks[key] = hooks.pop(key)
-    return handle
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -76,21 +62,15 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
         return super().__repr__()
 
 
-def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool) -> list[str]:
-    """Copies state[key] into a parameter or buffer, or puts it there `itself`. What is wrong, if
-    something is, is the answer."""
+def load_member(key: str, members: dict, name: str, state: Mapping) -> list[str]:
+    """Copies state[key] into a parameter or buffer. What is wrong, if something is, is the
+    answer."""
     member, value = members[name], state[key]
     if not isinstance(value, Tensor):
         return [f'While copying the parameter named "{key}", expected Tensor, got {type(value)}']
     if value.shape != member.shape:
         found = f"copying a param with shape {value.shape} from checkpoint"
         return [f"size mismatch for {key}: {found}, the shape in current model is {member.shape}."]
-    if itself:
-        if isinstance(member, Parameter):
-            value = value if isinstance(value, Parameter) else Parameter(value, False)
-            value.requires_grad_(member.requires_grad)
-        members[name] = value
-        return []
     with no_grad():
         assign(member, value.to(device=member.device, dtype=member.dtype))
     return []
@@ -105,8 +85,6 @@ class Module(Members):
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward load_state_dict_pre".split():
-            self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
 
@@ -201,51 +179,31 @@ class Module(Members):
                 if member is not None and name not in left_out:
                     yield members, name
 
-    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
-        """What the module itself adds to a state_dict."""
-        for members, name in self._own_state():
-            destination[prefix + name] = members[name] if keep_vars else members[name].detach()
-
-    def state_dict(self, destination=None, prefix: str = "", keep_vars: bool = False) -> dict:
+    def state_dict(self) -> dict:
         """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned. With keep_vars they are the parameters."""
-        state = OrderedDict() if destination is None else destination
-        self._save_to_state_dict(state, prefix, keep_vars)
-        for name, module in self._modules.items():  # each is asked: a part may add to its state
-            if module is not None:
-                module.state_dict(destination=state, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        that is to stay as it is has to be cloned."""
+        state = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            for members, name in module._own_state():
+                state[f"{path}.{name}" if path else name] = members[name].detach()
         return state
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ) -> None:
-        """Takes what belongs to the module itself, the names that begin with `prefix` and have no
-        further point, and adds to the lists what is wrong. A subclass may rename keys before."""
-        own = {name: members for members, name in self._own_state()}
-        for name, members in own.items():
-            if (key := prefix + name) in state_dict:
-                error_msgs += load_member(key, members, name, state_dict, local_metadata["assign"])
-            elif strict:
-                missing_keys.append(key)
-        for key in state_dict if strict else ():
-            first, *more = key.removeprefix(prefix).split(".")
-            if key.startswith(prefix) and first not in (self._modules if more else own):
-                unexpected_keys.append(key)
-
-    def load_state_dict(self, state_dict: Mapping, strict=True, assign=False) -> _IncompatibleKeys:
+    def load_state_dict(self, state_dict: Mapping, strict=True) -> _IncompatibleKeys:
         """Copies the values of a state_dict into the parameters and buffers with the same names.
 
-        With assign=True the tensors themselves take their place. RuntimeError that lists all
-        missing and unexpected names (not with strict=False) and all shapes that differ.
+        RuntimeError that lists all missing and unexpected names (not with strict=False) and all
+        shapes that differ.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
+        missing, unexpected, errors = [], list(state_dict), []
         for path, module in self.named_modules(remove_duplicate=False):
-            arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
-            for hook in list(module._load_state_dict_pre_hooks.values()):
-                hook(module, *arguments, errors)
-            module._load_from_state_dict(*arguments, errors)
+            for members, name in module._own_state():
+                if (key := f"{path}.{name}" if path else name) in state_dict:
+                    errors += load_member(key, members, name, state_dict)
+                    unexpected.remove(key)
+                else:
+                    missing.append(key)
         for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
             if strict and keys:
                 listed = ", ".join(f'"{key}"' for key in keys)
@@ -273,44 +231,7 @@ class Module(Members):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks:
-            return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
-
-    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
-        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
-            if answer is not None:
-                args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
-        output = self.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self._forward_hooks.values()):
-            answer = hook(self, args, *([kwargs] if with_kwargs else []), output)
-            output = output if answer is None else answer
-        return output
-
-    def register_forward_pre_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args) before each forward; what it returns takes the place of args.
-
-        With kwargs it is hook(module, args, kwargs), and may return both. A hook that is prepended
-        comes before those that are there.
-        """
-        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
-
-    def register_forward_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args, output) after each forward; what it returns is the output.
-
-        With kwargs it is hook(module, args, kwargs, output).
-        """
-        return add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
-
-    def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
-        the keys of an older file their new names."""
-        return add_hook(self._load_state_dict_pre_hooks, hook, False)
-
-    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> Any:
-        given = hook if with_module else lambda module, *arguments: hook(*arguments)
-        return self.register_load_state_dict_pre_hook(given)
 
 
 if __name__ == "__main__":
@@ -340,36 +261,49 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.b(self.bend(self.a(x)))
 
-    class Masked(Module):
-        def forward(self, x, mask=1.0):
-            return x * mask
+    class Wide(Net):
+        def __init__(self):
+            super().__init__()
+            self.a.factor = Parameter(tensor([1.0, 2.0, 3.0]))
 
-    # Keyword arguments, hidden and shown.
-    masked, x = Masked(), tensor([[0.5]])
-    masked.register_forward_pre_hook(lambda module, args: print("sees", len(args)))
-    masked(x, mask=3.0)  # -> sees 1
+    # The walk of step 71s, by hand: a name that is missing, one too many, and another shape.
+    def copied(net, state):
+        for name, param in net.named_parameters():
+            with no_grad():
+                assign(param, state[name])
+        return "no complaint"
 
-    def doubled(module, args, kwargs):
-        print("sees", len(args), "and", kwargs)
-        return args, {"mask": kwargs["mask"] * 2}
+    state = Net().state_dict()
+    for net, tried in ((Net(), {}), (Net(), state | {"c": 0}), (Wide(), state)):
+        try:
+            answer = copied(net, tried)
+        except (KeyError, RuntimeError) as error:
+            answer = f"{type(error).__name__}: {error}"
+        print(answer)
+    # -> KeyError: 'a.factor'
+    # -> no complaint
+    # -> RuntimeError: output with shape [3] doesn't match the broadcast shape [1]
 
-    masked.register_forward_pre_hook(doubled, prepend=True, with_kwargs=True)
-    masked.register_forward_hook(
-        lambda module, args, kwargs, output: print("after", kwargs), with_kwargs=True
-    )
-    print(masked(x, mask=3.0).item())
-    # -> sees 1 and {'mask': 3.0}
-    # -> sees 1
-    # -> after {'mask': 6.0}
-    # -> 3.0
-
-    # An older file had another name for Scale's factor.
-    def rename(module, state_dict, prefix, *others):
-        state_dict[prefix + "factor"] = state_dict.pop(prefix + "weight")
-
-    net, old = Net(), {"a.weight": tensor([5.0]), "b.factor": tensor([6.0])}
-    with net.a.register_load_state_dict_pre_hook(rename):
-        print(net.load_state_dict(old), net.a.factor.item())
-    # -> <All keys matched successfully> 5.0
-    handle = net.b._register_load_state_dict_pre_hook(lambda state_dict, prefix, *_: print(prefix))
-    net.load_state_dict(net.state_dict())  # -> b.
+    net = Net()
+    print(net.load_state_dict(state))  # -> <All keys matched successfully>
+    state["c.factor"] = state.pop("a.factor")
+    print(net.load_state_dict(state, strict=False))
+    # -> _IncompatibleKeys(missing_keys=['a.factor'], unexpected_keys=['c.factor'])
+    state["b.factor"] = tensor([1.0, 2.0])
+    try:
+        net.load_state_dict(state)
+    except RuntimeError as error:
+        print(error)
+    # -> Error(s) in loading state_dict for Net:
+    # ->     Missing key(s) in state_dict: "a.factor".
+    # ->     Unexpected key(s) in state_dict: "c.factor".
+    # ->     size mismatch for b.factor: copying a param with shape tinytorch.Size([2]) from ...
+    for wrong in ([1.0], {"a.factor": 1.0, "b.factor": tensor([5.0])}):
+        try:
+            net.load_state_dict(wrong)
+        except (TypeError, RuntimeError) as error:
+            print(str(error).splitlines()[-1].strip())
+    # -> Expected state_dict to be dict-like, got <class 'list'>.
+    # -> While copying the parameter named "a.factor", expected Tensor, got <class 'float'>
+    print("what fits is loaded all the same:", net.b.factor.item())
+    # -> what fits is loaded all the same: 5.0

@@ -1,27 +1,27 @@
-"""Step 71u: Backward hooks: gradients of the outputs
+"""Step 71u: State dicts: customizing one module
 
-Which part of a deep network makes the gradient vanish? A hook should see the gradient that arrives
-at a module. But backward runs after the call has ended, and it does not know modules: it walks
-through the nodes of the graph.
+state_dict and load_state_dict of step 71t treat all modules alike. But a module may need its own
+rules. Its parameter had another name last year, and old files still use that name. Or it has to
+save something that is not a tensor, such as a vocabulary.
 
-So the module puts a node of its own into the graph, a Gate. In forward it returns its tensors
-unchanged. In backward it gets all gradients of the outputs at once, and calls `watch` with them:
+So both directions call a method of each module, which a subclass can extend:
 
-    x ── nodes of forward ── Gate ── y              watch(gradients of y) -> gradients that go on
+    state_dict(destination, prefix)     calls _save_to_state_dict, then state_dict of the parts
+    load_state_dict                     calls _load_from_state_dict of each module
 
-register_full_backward_pre_hook(hook) calls hook(module, grad_output) there: "pre", because the
-backward of the module has not begun. The gradients that the hook returns replace the others.
+The prefix is the path so far, "body.first."; the keys of the module begin with it. All calls add to
+the same destination and to the same lists of faults. OrderedDict(state_dict) makes a copy, because
+a module may rename keys in it; the caller's state does not change.
 
-A hook on a tensor (step 51e) sees one gradient. The gate sees those of all outputs of a call, and
-None for an output that got none, so materialize_grads is off. Outputs that are not tensors, or
-require no gradient, do not pass the gate: `places` are the positions of those that do, among n
-values. takes_tensors: hooks get Tensors, not arrays. plain = False: there may be several gradients.
+Two options are new. keep_vars=True returns the parameters themselves. assign=True replaces the
+members by the tensors of the state instead of copying, so the type comes from the file. The trap:
+an optimizer that was created before holds the old ones.
 
-The trap: a hook must return as many gradients as it got. Under no_grad there is no gate.
+(The names with an underscore and the seven arguments are PyTorch's, because programs override these
+methods.)
 
-Changed: Module.__init__, __call__, _call_with_hooks. New: Gate, through_gate, Gates,
-register_full_backward_pre_hook.
-Try: return half of the gradient in each module of a row. What reaches the first one?
+Changed: state_dict, load_state_dict, load_member. New: _save_to_state_dict, _load_from_state_dict.
+Try: in Renamed leave out super()'s call, and read the message.
 """
 
 import importlib
@@ -30,82 +30,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
-
-
-class Gate(Function):
-    """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
-    their `places` among n values, and answers with those that go on."""
-
-    takes_tensors = True
-    plain = False
-    materialize_grads = False
-
-    def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
-        ctx.watch, ctx.places, ctx.n = watch, places, n
-        return arrays if len(arrays) > 1 else arrays[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        given = dict(zip(ctx.places, grads, strict=True))
-        answer = ctx.watch(tuple(given.get(place) for place in range(ctx.n)))
-        return (None, None, None, *(answer[place] for place in ctx.places))
-
-
-def make_tuple(value: Any) -> tuple:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
-    """The values; those that require a gradient have passed a gate."""
-    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
-    if not places:
-        return values
-    passed = Gate.apply(watch, places, len(values), *(values[i] for i in places))
-    passed = iter(make_tuple(passed))
-    return tuple(next(passed) if i in places else x for i, x in enumerate(values))
-
-
-class Gates:
-    """The gate behind one call of a module that has backward hooks."""
-
-    def __init__(self, module: Any):
-        self.module = module
-
-    def leave(self, output: Any) -> Any:
-        """The output, behind the gate."""
-        passed = through_gate(make_tuple(output), self.at_outputs)
-        make = getattr(type(output), "_make", tuple)  # a named tuple stays one
-        return make(passed) if isinstance(output, tuple) else passed[0]
-
-    def at_outputs(self, grads: tuple) -> tuple:
-        return self.ask(self.module._backward_pre_hooks, grads)
-
-    def ask(self, hooks: Hooks, grads: tuple) -> tuple:
-        """The gradients, or what the hooks make of them. Raises RuntimeError for a wrong number."""
-        for hook in list(hooks.values()):
-            answer = hook(self.module, grads)
-            before, grads = len(grads), grads if answer is None else make_tuple(answer)
-            if len(grads) != before:
-                raise RuntimeError(f"a hook returned {len(grads)} gradients, not {before}")
-        return grads
-
-
-def add_hook(hooks: Hooks, hook: Any, prepend: bool) -> RemovableHandle:
-    """Registers a hook after those that are there, or before them (prepend)."""
-    others = list(hooks) if prepend else []
-    handle = hooks.add(hook)
-    for key in others:  # a dict has an order: what is taken out and put back comes last
-        hooks[key] = hooks.pop(key)
-    return handle
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -155,27 +87,13 @@ def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool
 
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
-    `super().__init__()`, and says in `forward` what it computes:
-
-        class Scale(Module):
-            def __init__(self):
-                super().__init__()
-                self.factor = Parameter(tensor(1.0))
-
-            def forward(self, x):
-                return x * self.factor
-
-    Call the module, not its forward: the hooks are in between. Attributes that are Parameters or
-    Modules are registered; `parameters()` finds them, however deep. A plain tensor is not.
-    """
+    `super().__init__()`, and says in `forward` what it computes."""
 
     training: bool
 
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward backward_pre load_state_dict_pre".split():
-            self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
 
@@ -312,8 +230,6 @@ class Module(Members):
         state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
         for path, module in self.named_modules(remove_duplicate=False):
             arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
-            for hook in list(module._load_state_dict_pre_hooks.values()):
-                hook(module, *arguments, errors)
             module._load_from_state_dict(*arguments, errors)
         for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
             if strict and keys:
@@ -342,67 +258,25 @@ class Module(Members):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        watched = self._backward_pre_hooks
-        if self._forward_hooks or self._forward_pre_hooks or watched:
-            return self._call_with_hooks(args, kwargs, watched)
         return self.forward(*args, **kwargs)
-
-    def _call_with_hooks(self, args: tuple, kwargs: dict, watched: Any) -> Any:
-        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
-            if answer is not None:
-                args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
-        gates = Gates(self) if watched and state.grad_enabled else None
-        output = self.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self._forward_hooks.values()):
-            answer = hook(self, args, *([kwargs] if with_kwargs else []), output)
-            output = output if answer is None else answer
-        return output if gates is None else gates.leave(output)
-
-    def register_forward_pre_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args) before each forward; what it returns takes the place of args.
-
-        With kwargs it is hook(module, args, kwargs), and may return both. A hook that is prepended
-        comes before those that are there.
-        """
-        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
-
-    def register_forward_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args, output) after each forward; what it returns is the output.
-
-        With kwargs it is hook(module, args, kwargs, output).
-        """
-        return add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
-
-    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> Any:
-        """Calls hook(module, grad_output) when the gradients of the outputs are known; what it
-        returns takes their place."""
-        return add_hook(self._backward_pre_hooks, hook, prepend)
-
-    def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
-        the keys of an older file their new names."""
-        return add_hook(self._load_state_dict_pre_hooks, hook, False)
-
-    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> Any:
-        given = hook if with_module else lambda module, *arguments: hook(*arguments)
-        return self.register_load_state_dict_pre_hook(given)
 
 
 if __name__ == "__main__":
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
-        """y = factor * x."""
+        """y = factor * x, and counts the rows that it has seen."""
 
         def __init__(self, factor):
             super().__init__()
             self.factor = Parameter(tensor([factor]))
+            self.register_buffer("seen", tensor(0))
+            self.register_buffer("scratch", None, persistent=False)
 
         def forward(self, x):
+            self.seen, self.scratch = self.seen + len(x), x
             return x * self.factor
 
     class Tanh(Module):
@@ -417,45 +291,48 @@ if __name__ == "__main__":
         def forward(self, x):
             return self.b(self.bend(self.a(x)))
 
-    net, x = Net(), tensor([[0.5]])
+    class Renamed(Scale):
+        """A Scale whose factor was called weight, and which keeps a word as well."""
 
-    def arrives(module, grads):
-        print(f"{type(module).__name__}: {grads[0].item():.4f}")
+        word = "new"
 
-    handles = [part.register_full_backward_pre_hook(arrives) for part in net.children()]
-    y = net(x)
-    print(type(y.grad_fn).__name__)  # -> Gate
-    y.backward()
-    # -> Scale: 1.0000
-    # -> Tanh: 10.0000
-    # -> Scale: 4.1997
-    print(f"{net.a.factor.grad.item():.4f}")  # -> 2.0999
-    for handle in handles:
-        handle.remove()
+        def _save_to_state_dict(self, destination, prefix, keep_vars):
+            super()._save_to_state_dict(destination, prefix, keep_vars)
+            destination[prefix + "word"] = self.word
 
-    # Twice the gradient, and no line of Tanh is changed.
-    net.zero_grad()
-    with net.bend.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 2,)):
-        net(x).backward()
-        with no_grad():
-            print(net(x).grad_fn)
-    # -> None
-    print(f"{net.a.factor.grad.item():.4f}")  # -> 4.1997
+        def _load_from_state_dict(self, state_dict, prefix, *others):
+            if prefix + "weight" in state_dict:
+                state_dict[prefix + "factor"] = state_dict.pop(prefix + "weight")
+            self.word = state_dict.pop(prefix + "word", self.word)
+            super()._load_from_state_dict(state_dict, prefix, *others)
 
-    # Several outputs: one of them is not used, one is not a tensor.
-    class Several(Scale):
-        def forward(self, x):
-            return x * self.factor, self.factor + 1, "text"
+    net = Net()
+    net.a = Renamed(2.0)
+    state = net.state_dict()
+    print(list(state), state["a.word"])
+    # -> ['a.factor', 'a.seen', 'a.word', 'b.factor', 'b.seen'] new
+    old = {
+        "a.weight": tensor([5.0]),
+        "a.word": "old",
+        "a.seen": tensor(3),
+        "b.factor": tensor([6.0]),
+    }
+    print(net.load_state_dict(old, strict=False), net.a.factor.item(), net.a.word)
+    # -> _IncompatibleKeys(missing_keys=['b.seen'], unexpected_keys=[]) 5.0 old
+    print("the caller's is as it was:", list(old)[0])  # -> the caller's is as it was: a.weight
+    old["c.factor"] = old["a.more"] = tensor([1.0])
+    try:
+        net.load_state_dict(old)
+    except RuntimeError as error:
+        print(error)
+    # -> Error(s) in loading state_dict for Net:
+    # ->     Missing key(s) in state_dict: "b.seen".
+    # ->     Unexpected key(s) in state_dict: "c.factor", "a.more".
 
-    several = Several(3.0)
-    several.register_full_backward_pre_hook(lambda module, grads: print(grads))
-    several(x)[0].sum().backward()  # -> (tensor([[1.]]), None, None)
-    several.factor.requires_grad_(False)
-    print(several(x)[0].grad_fn)  # no gate: nothing needs a gradient  # -> None
-
-    with net.register_full_backward_pre_hook(lambda module, grads: grads * 2):
-        try:
-            net(x).backward()
-        except RuntimeError as error:
-            print(error)
-    # -> a hook returned 2 gradients, not 1
+    # The parameters themselves; and tensors that take their place.
+    print(net.state_dict(keep_vars=True)["b.factor"] is net.b.factor)  # -> True
+    halves = {name: value.half() for name, value in net.b.state_dict().items()}
+    held = net.b.factor
+    net.b.load_state_dict(halves, assign=True)
+    print(net.b.factor.dtype, type(net.b.factor).__name__, net.b.factor is held)
+    # -> tinytorch.float16 Parameter False

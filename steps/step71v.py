@@ -1,28 +1,26 @@
-"""Step 71v: Backward hooks: gradients of the inputs
+"""Step 71v: Forward hooks: looking into a network
 
-The gate of step 71u sees the gradient that arrives at a module. To find the part that makes a
-gradient vanish, we also need the gradient that leaves it, side by side. The demo begins with a pre
-hook on the module in front. It shows the same number, but in general we do not know which module is
-in front.
+A network returns a wrong result. Which of its parts is to blame? We want to see the input and the
+output of each part, without a print in every forward, and without changing code written by others.
 
-So there is a second gate, at the inputs. In backward it comes last:
+That is why we call the module and not its forward. A hook is a function of yours that the call
+runs before or after forward:
 
-    x ── Gate ── nodes of forward ── Gate ── y
-         │ at_inputs                 │ at_outputs
-         hook(module, grad_input, grad_output)
+    register_forward_pre_hook    hook(module, args)            before forward; may replace args
+    register_forward_hook        hook(module, args, output)    after it; may replace output
 
-A full backward hook gets both at once. So at_outputs pushes the gradients of the outputs onto a
-stack, because backward may run several times for one call, and at_inputs pops them.
+The value that a hook returns replaces the args or the output; None changes nothing. Registering
+returns a handle (step 51e): handle.remove() removes the hook, and so does the end of a `with`.
 
-The trap is the first layer. Its input is data, which requires no gradient, so there is no gate at
-the inputs. Then at_outputs calls the hooks at once, with None for each input. A hook that returns a
-gradient there is refused, because no input takes it.
+Most modules have no hooks. So __call__ checks for them first, and the slower path is a method of
+its own.
 
-(PyTorch has the four hooks under these names. An older register_backward_hook saw only the last
-node of a forward, which is why this one is called "full".)
+The traps: net.forward(x) calls no hooks. And the loops run over a copy of the list, because a hook
+may remove itself while it runs. (Names and arguments are PyTorch's.)
 
-Changed: Gates, Module.__call__. New: Gates.enter, at_inputs, register_full_backward_hook.
-Try: give the network x with requires_grad_(). What does the hook of the first layer see now?
+Changed: Module.__init__, __call__. New: make_tuple, _call_with_hooks, register_forward_pre_hook,
+register_forward_hook.
+Try: a hook that returns nothing but changes args[0] in place. What does the caller see?
 """
 
 import importlib
@@ -31,99 +29,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks, RemovableHandle
+from tinytorch.autograd.hooks import Hooks
 from tinytorch.autograd.inplace import assign
 from tinytorch.autograd.modes import no_grad
-from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import DType, bfloat16, float16, float32, float64
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.members import Members
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty_like
 
 
-class Gate(Function):
-    """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
-    their `places` among n values, and answers with those that go on."""
-
-    takes_tensors = True
-    plain = False
-    materialize_grads = False
-
-    def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
-        ctx.watch, ctx.places, ctx.n = watch, places, n
-        return arrays if len(arrays) > 1 else arrays[0]
-
-    def backward(ctx, *grads: Any) -> tuple:
-        given = dict(zip(ctx.places, grads, strict=True))
-        answer = ctx.watch(tuple(given.get(place) for place in range(ctx.n)))
-        return (None, None, None, *(answer[place] for place in ctx.places))
-
-
 def make_tuple(value: Any) -> tuple:
     return value if isinstance(value, tuple) else (value,)
-
-
-def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
-    """The values; those that require a gradient have passed a gate."""
-    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
-    if not places:
-        return values
-    passed = Gate.apply(watch, places, len(values), *(values[i] for i in places))
-    passed = iter(make_tuple(passed))
-    return tuple(next(passed) if i in places else x for i, x in enumerate(values))
-
-
-class Gates:
-    """The two gates around one call of a module that has backward hooks."""
-
-    def __init__(self, module: Any):
-        # What arrived at the outputs waits until the gradients of the inputs are known.
-        self.module, self.arrived = module, []
-
-    def enter(self, args: tuple) -> tuple:
-        """The inputs, behind the first gate."""
-        passed = through_gate(args, self.at_inputs)
-        self.closed = len(args) if passed is args else None  # no input requires a gradient
-        return passed
-
-    def leave(self, output: Any) -> Any:
-        """The output, behind the second gate."""
-        passed = through_gate(make_tuple(output), self.at_outputs)
-        make = getattr(type(output), "_make", tuple)  # a named tuple stays one
-        return make(passed) if isinstance(output, tuple) else passed[0]
-
-    def at_outputs(self, grads: tuple) -> tuple:
-        grads = self.ask(self.module._backward_pre_hooks, grads)
-        self.arrived.append(grads)
-        if self.closed is not None:  # nothing will arrive there, and nothing can go on
-            if any(grad is not None for grad in self.at_inputs((None,) * self.closed)):
-                raise RuntimeError("no input requires a gradient: the hook has to return None")
-        return grads
-
-    def at_inputs(self, grads: tuple) -> tuple:
-        # Nothing arrives if the output is neither a tensor nor a tuple: as in PyTorch, no hooks.
-        arrived = [self.arrived.pop()] if self.arrived else []
-        return self.ask(self.module._backward_hooks if arrived else {}, grads, *arrived)
-
-    def ask(self, hooks: Hooks, grads: tuple, *more: tuple) -> tuple:
-        """The gradients, or what the hooks make of them. Raises RuntimeError for a wrong number."""
-        for hook in list(hooks.values()):
-            answer = hook(self.module, grads, *more)
-            before, grads = len(grads), grads if answer is None else make_tuple(answer)
-            if len(grads) != before:
-                raise RuntimeError(f"a hook returned {len(grads)} gradients, not {before}")
-        return grads
-
-
-def add_hook(hooks: Hooks, hook: Any, prepend: bool) -> RemovableHandle:
-    """Registers a hook after those that are there, or before them (prepend)."""
-    others = list(hooks) if prepend else []
-    handle = hooks.add(hook)
-    for key in others:  # a dict has an order: what is taken out and put back comes last
-        hooks[key] = hooks.pop(key)
-    return handle
 
 
 def module_text(module: "Module", parts: list[tuple[str, str]]) -> str:
@@ -173,26 +90,14 @@ def load_member(key: str, members: dict, name: str, state: Mapping, itself: bool
 
 class Module(Members):
     """A part of a network. A subclass makes its parameters and parts in `__init__`, after
-    `super().__init__()`, and says in `forward` what it computes:
-
-        class Scale(Module):
-            def __init__(self):
-                super().__init__()
-                self.factor = Parameter(tensor(1.0))
-
-            def forward(self, x):
-                return x * self.factor
-
-    Call the module, not its forward: the hooks are in between. Attributes that are Parameters or
-    Modules are registered; `parameters()` finds them, however deep. A plain tensor is not.
-    """
+    `super().__init__()`, and says in `forward` what it computes."""
 
     training: bool
 
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward backward_pre backward load_state_dict_pre".split():
+        for name in "forward_pre forward".split():
             self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
@@ -330,8 +235,6 @@ class Module(Members):
         state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
         for path, module in self.named_modules(remove_duplicate=False):
             arguments = state, path and f"{path}.", {"assign": assign}, True, missing, unexpected
-            for hook in list(module._load_state_dict_pre_hooks.values()):
-                hook(module, *arguments, errors)
             module._load_from_state_dict(*arguments, errors)
         for keys, word in ((unexpected, "Unexpected"), (missing, "Missing")):
             if strict and keys:
@@ -360,67 +263,35 @@ class Module(Members):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        watched = self._backward_hooks or self._backward_pre_hooks
-        if self._forward_hooks or self._forward_pre_hooks or watched:
-            return self._call_with_hooks(args, kwargs, watched)
+        if self._forward_hooks or self._forward_pre_hooks:
+            return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple, kwargs: dict, watched: Any) -> Any:
-        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
-            answer = hook(self, args, kwargs) if with_kwargs else hook(self, args)
+    def _call_with_hooks(self, args: tuple, kwargs: dict) -> Any:
+        for hook in list(self._forward_pre_hooks.values()):
+            answer = hook(self, args)
             if answer is not None:
-                args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
-        gates = Gates(self) if watched and state.grad_enabled else None
-        args = args if gates is None else gates.enter(args)
+                args = make_tuple(answer)
         output = self.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self._forward_hooks.values()):
-            answer = hook(self, args, *([kwargs] if with_kwargs else []), output)
+        for hook in list(self._forward_hooks.values()):
+            answer = hook(self, args, output)
             output = output if answer is None else answer
-        return output if gates is None else gates.leave(output)
+        return output
 
-    def register_forward_pre_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args) before each forward; what it returns takes the place of args.
+    def register_forward_pre_hook(self, hook: Callable) -> Any:
+        """Calls hook(module, args) before each forward; what it returns takes the place of
+        args."""
+        return self._forward_pre_hooks.add(hook)
 
-        With kwargs it is hook(module, args, kwargs), and may return both. A hook that is prepended
-        comes before those that are there.
-        """
-        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
-
-    def register_forward_hook(self, hook: Callable, *, prepend=False, with_kwargs=False) -> Any:
-        """Calls hook(module, args, output) after each forward; what it returns is the output.
-
-        With kwargs it is hook(module, args, kwargs, output).
-        """
-        return add_hook(self._forward_hooks, (hook, with_kwargs), prepend)
-
-    def register_full_backward_pre_hook(self, hook: Callable, prepend: bool = False) -> Any:
-        """Calls hook(module, grad_output) when the gradients of the outputs are known; what it
-        returns takes their place."""
-        return add_hook(self._backward_pre_hooks, hook, prepend)
-
-    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> Any:
-        """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
-
-        Both are tuples, with None where there is no gradient; what the hook returns takes the
-        place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
-        """
-        return add_hook(self._backward_hooks, hook, prepend)
-
-    def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
-        """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
-        the keys of an older file their new names."""
-        return add_hook(self._load_state_dict_pre_hooks, hook, False)
-
-    def _register_load_state_dict_pre_hook(self, hook: Callable, with_module: bool = False) -> Any:
-        given = hook if with_module else lambda module, *arguments: hook(*arguments)
-        return self.register_load_state_dict_pre_hook(given)
+    def register_forward_hook(self, hook: Callable) -> Any:
+        """Calls hook(module, args, output) after each forward; what it returns is the output."""
+        return self._forward_hooks.add(hook)
 
 
 if __name__ == "__main__":
     # Importing the modules of the operations brings their methods to Tensor.
     for name in ("arithmetic", "comparison", "creation", "elementwise", "reduction"):
         importlib.import_module(f"tinytorch.ops.{name}")
-    importlib.import_module("tinytorch.core.printing")
 
     class Scale(Module):
         """y = factor * x."""
@@ -445,36 +316,37 @@ if __name__ == "__main__":
             return self.b(self.bend(self.a(x)))
 
     net, x = Net(), tensor([[0.5]])
-    with net.a.register_full_backward_pre_hook(
-        lambda module, grads: print("a", f"{grads[0].item():.4f}")
-    ):
-        net(x).backward()
-    # -> a 4.1997
 
-    def gradients(module, grad_input, grad_output):
-        entered = None if grad_input[0] is None else round(grad_input[0].item(), 4)
-        print(f"{type(module).__name__}: {grad_output[0].item():.4f} in, {entered} out")
+    # What every part gets and gives.
+    def shapes(module, args, output):
+        name = type(module).__name__
+        print(f"{name}: {list(args[0].shape)} -> {list(output.shape)}, {output.item():.4f}")
 
-    net.zero_grad()
-    handles = [part.register_full_backward_hook(gradients) for part in net.children()]
-    net(x).backward()
-    # -> Scale: 1.0000 in, 10.0 out
-    # -> Tanh: 10.0000 in, 4.1997 out
-    # -> Scale: 4.1997 in, None out
+    handles = [part.register_forward_hook(shapes) for part in net.children()]
+    net(x)
+    # -> Scale: [1, 1] -> [1, 1], 1.0000
+    # -> Tanh: [1, 1] -> [1, 1], 0.7616
+    # -> Scale: [1, 1] -> [1, 1], 7.6159
     for handle in handles:
         handle.remove()
+    net(x)  # no hook, no output
 
-    # Replacing what leaves: all that lies before gets twice as much.
-    before = net.a.factor.grad.item()
-    net.zero_grad()
-    with net.bend.register_full_backward_hook(lambda module, out, arrived: (out[0] * 2,)):
-        net(x).backward()
-    print(f"{before:.4f} {net.a.factor.grad.item():.4f}")  # -> 2.0999 4.1997
+    # Replacing: the input of the whole, the output of a part.
+    with net.register_forward_pre_hook(lambda module, args: args[0] * 0):
+        print("the input replaced:", net(x).item())
+    # -> the input replaced: 0.0
+    with net.bend.register_forward_hook(lambda module, args, output: output * 0 + 1):
+        print("the output of Tanh replaced:", net(x).item())
+    # -> the output of Tanh replaced: 10.0
+    with net.register_forward_hook(lambda module, args, output: output * 0):
+        print(f"called: {net(x).item()}, its forward called: {net.forward(x).item():.4f}")
+    # -> called: 0.0, its forward called: 7.6159
 
-    # At the first layer no input takes a gradient.
-    with net.a.register_full_backward_hook(lambda module, out, arrived: arrived):
-        try:
-            net(x).backward()
-        except RuntimeError as error:
-            print(error)
-    # -> no input requires a gradient: the hook has to return None
+    # Once, then it removes itself.
+    def once(module, args):
+        print("once")
+        handle.remove()
+
+    handle = net.register_forward_pre_hook(once)
+    net(x)  # -> once
+    print(f"{net(x).item():.4f}")  # -> 7.6159

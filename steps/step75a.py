@@ -11,7 +11,7 @@ it has n v times the variance of one input. So
     v = 1 / n        keeps the signal as it is, through any number of layers
 
 New functions fill a tensor in place: normal_, uniform_, constant_, zeros_ and ones_. In place,
-because the parameter must stay the same object (step 71n); under no_grad, because a leaf that
+because the parameter must stay the same object (step 71q); under no_grad, because a leaf that
 requires a gradient refuses the write otherwise. normal_ and uniform_ take a generator, for random
 numbers that do not depend on others.
 

@@ -1,6 +1,6 @@
 """Step 76l: Optimizer.state_dict: stopping and resuming
 
-A machine crashes in the third night of a training. The weights were saved (state_dict, step 71g),
+A machine crashes in the third night of a training. The weights were saved (state_dict, step 71h),
 so load them, make a new optimizer, and go on. But the optimizer's state is gone: with momentum, the
 velocity of each weight is zero again. In the demo, ten steps and ten more are not twenty steps.
 

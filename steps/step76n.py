@@ -2,7 +2,7 @@
 
 A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
 step. A tool saves the epoch with the optimizer's state. None of them should change the optimizer or
-the loop. So an optimizer has hooks, as tensors (step 51e) and modules (step 71s) have: functions
+the loop. So an optimizer has hooks, as tensors (step 51e) and modules (step 71v) have: functions
 that it calls before and after a step, a state_dict and a load_state_dict.
 
     optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)

@@ -1,8 +1,9 @@
 """Step 77a: Adagrad and RMSprop: a rate for each element
 
-SGD has one rate for all. But a weight behind a rare word gets a gradient in one batch out of a
-hundred, and one behind a frequent word in every batch. With a rate that suits the second, the first
-learns almost nothing. In the demo, two weights should both become 1; the rare one arrives at 0.19.
+SGD has one rate for all weights. But a weight behind a rare word gets a gradient in one batch out
+of a hundred, and one behind a frequent word in every batch. With a rate that suits the second, the
+first learns almost nothing. In the demo, two weights should both become 1; the rare one arrives at
+0.19.
 
 So divide each element's step by the size of its own gradients so far. For the size, take the root
 of the sum of their squares:
@@ -13,7 +14,7 @@ Each element now moves by lr at its first step, whether its gradient is 100 or 0
 is no longer that of the gradient. eps avoids 0 / 0.
 
 But s only grows. After n equal gradients it is n g^2, so the steps shrink like 1 / sqrt(n),
-forever. RMSprop forgets what is old: s becomes a running mean of the squares.
+forever. RMSprop forgets old gradients: s becomes a running mean of the squares.
 
     RMSprop   s = alpha * s + (1 - alpha) * g^2
 

@@ -18,8 +18,8 @@ flat array before, and back after the formula. It costs little: a copy is one ca
 The state does not have to be copied. It lives in the block all the time, and the tensors in
 optimizer.state are views of their part of it (step 66b). So state_dict notices nothing.
 
-`chunks` is a generator that yields once. What stands before the yield gathers, the caller computes,
-and what stands after it puts the numbers back.
+`chunks` is a generator that yields once. The code before the yield gathers, the caller computes,
+and the code after it puts the numbers back.
 
 The trap: array[...] = part goes past the tensor, so nothing counts the write. A saved value would
 not notice that it has been overwritten (step 49b), and a gradient would silently be wrong. So

@@ -1,4 +1,4 @@
-"""Step 77d: An optimizer whose rule sees flat arrays
+"""Step 77d: Optimizers on flat arrays: FlatOptimizer
 
 FlatParameters (step 77c) is a tool, and no optimizer uses it yet. SGD.update still has its loop
 over tensors; to write the gathering into each rule would repeat it.
@@ -13,9 +13,8 @@ and FlatOptimizer.update does the rest. It also adds the weight decay, which is 
 The formula gets arrays, not tensors: no graph, no dispatch, and no_grad does not matter. It writes
 in place, for p and v are views of the flat memory.
 
-What lies in one array has one dtype and is on one device. So the parameters are sorted first: what
-is alike goes together. Options may be tensors (a rate that a program writes into); arrays want
-numbers, so `as_number` makes them.
+One array has one dtype and one device. So the parameters are sorted by these first. Options may be
+tensors (a rate that a program writes into); arrays need numbers, so `as_number` converts them.
 
 The trap: `v = momentum * v + g` makes a new array. The formula would be right for this step, and
 the state would still be zero in the next one.

@@ -1,4 +1,4 @@
-"""Step 77e: What is prepared is kept for the next step
+"""Step 77e: Keeping the flat memory between steps
 
 The optimizer of step 77d makes its FlatParameters anew in each step: 200 views, 200 wrapped
 tensors, and a block into which the state of the last step is copied. The demo measures it:
@@ -13,12 +13,12 @@ for each group. The difficulty is "as a rule". A program may do all of this betw
 - change an option, so that another state is needed (momentum was 0)
 
 Each would go unnoticed: the optimizer would go on writing into memory that nothing reads. So each
-step asks whether everything is still as it was. The question is cheap, since it does not look at
-numbers: `is`, for each array and tensor. What is not the same is prepared anew, from the tensors in
-the state.
+step checks whether everything is still as it was. The check is cheap, since it does not look at
+numbers: it compares each array and tensor by `is`. Groups that have changed are prepared again,
+from the tensors in the state.
 
 The trap: == on lists of tensors compares elements. `same` compares identity, and map runs the loop
-in C. (__setstate__, which runs after loading and copying, forgets all that was kept: a copy has
+in C. (__setstate__, which runs after loading and copying, drops all that was kept: a copy has
 other parameters.)
 
 Changed: FlatParameters, FlatOptimizer. New: FlatParameters.intact, same.

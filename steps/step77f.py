@@ -1,7 +1,7 @@
-"""Step 77f: Pieces that fit the cache
+"""Step 77f: Chunks that fit the cache
 
-Side by side is right for 200 parameters of 100 elements. For three of a million it is not: the demo
-measures it against the same formula in pieces. There are two reasons.
+Packing is right for 200 parameters of 100 elements. For three parameters of a million elements it
+is not: the demo measures it against the same formula in chunks. There are two reasons.
 
 A long array does not fit into the cache near the core. momentum * v goes through all of v, and when
 the next operation, v += g, begins, the first elements of v have long been thrown out; they come
@@ -10,8 +10,8 @@ chunks so small (32,768 elements, 128 KB) that a chunk stays in the cache while 
 runs over it.
 
 And copying a million numbers there and back costs more than the calls that it saves. A large
-parameter is already a flat array, where it lies. So only small ones are packed, and a large one is
-written in place, through a view: reshape(-1) of an array whose elements lie in order does not copy.
+parameter is already a flat array. So only small ones are packed, and a large one is written in
+place, through a view: reshape(-1) of an array whose elements lie in order does not copy.
 
     up to 8192 elements    packed: copied side by side, and back
     larger                 written where it is, in chunks
@@ -24,7 +24,7 @@ would copy: the step would be written into the copy, and lost. Such a one is pac
 size.
 
 Changed: FlatParameters, FlatOptimizer.flat_parameters. New: few_elements, chunk_slices.
-Try: backends["cpu"].chunk_elements = 10. Now the calls take far longer than the memory ever did.
+Try: backends["cpu"].chunk_elements = 10. The calls now take far longer than the memory did before.
 """
 
 import importlib

@@ -1,6 +1,6 @@
-"""Step 77g: A count of steps, and the rest of SGD
+"""Step 77g: Counting steps; dampening and maximize
 
-Some formulas know how many steps there were: Adam does, and so does SGD's option dampening,
+Some formulas depend on the number of steps: Adam's does, and so does SGD's option dampening,
 
     v = momentum * v + (1 - dampening) * g         but v = g at the first step
 
@@ -9,9 +9,9 @@ it counts itself, once for all: `steps` has one float for each parameter, and th
 the state are views of it. fill writes all of them in one call.
 
 But do all parameters have the same count? Not if a layer was frozen for a while, or a group was
-added later. So the count is one more property by which the parameters are sorted: what goes
-together has the same dtype, device, and number of steps. And each step asks whether the counts are
-still the ones that were written, since a program might have loaded others.
+added later. So the count is one more property by which the parameters are sorted: parameters
+that are packed together have the same dtype, device, and number of steps. And each step checks that
+the counts are still those that were written, since a program might have loaded others.
 
 SGD has no "step" in PyTorch's state. There, no buffer means the first step. So a state with a
 momentum_buffer counts as one step, and one without it as none.

@@ -1,4 +1,4 @@
-"""Step 77h: Adam in memory that is there already
+"""Step 77h: Adam without temporary arrays
 
 The Adam of step 77b computes on tensors. Its formula on flat arrays would be short,
 
@@ -6,10 +6,10 @@ The Adam of step 77b computes on tensors. Its formula on flat arrays would be sh
     v = beta2 * v + (1 - beta2) * g * g                    4
     p -= lr * (m / c1) / ((v / c2) ** 0.5 + eps)           6
 
-but Adam is the optimizer that most trainings use, and each new array costs: memory has to be found,
-and it is not in the cache. In place, m *= beta1 makes none. For what cannot be computed in place,
-there is `scratch`: one array of the length of a chunk, made once, and handed to the formula with
-its state. NumPy's functions write there with out=. 13 new arrays become none.
+but Adam is the optimizer that most trainings use, and each new array costs time: memory has to be
+found, and it is not in the cache. m *= beta1 works in place and makes no array. Where that is not
+possible, there is `scratch`: one array of the length of a chunk, made once, and passed to the
+formula with its state. NumPy's functions write there with out=. 13 new arrays become none.
 
 Another saving is the correction of the start. m / c1 and v / c2 change two arrays in each step. But
 the c are numbers, and can be moved to other numbers. With r = sqrt(c2):

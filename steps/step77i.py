@@ -1,4 +1,4 @@
-"""Step 77i: AdamW: the decay does not belong to the gradient
+"""Step 77i: AdamW: decoupled weight decay
 
 Weight decay (step 76i) adds weight_decay * p to the gradient, so that each step takes the share lr
 * weight_decay from each weight. With Adam it does not. What is added to g is divided by sqrt(v),
@@ -6,10 +6,10 @@ like g itself:
 
     p = p - lr * (m of g + weight_decay * p) / sqrt(v of g + weight_decay * p)
 
-A weight with large gradients has a large v, and is hardly pulled. One with small gradients is
-pulled by up to lr, however small weight_decay is. So the decay depends on what it should not depend
-on. In the demo, two weights of 10 with decay 0.1 and rate 0.1, after 100 steps: the one with
-gradients of 1000 is at 9.8, the one with gradients of 0.01 at 2.2.
+A weight with large gradients has a large v, and hardly decays. One with small gradients moves by up
+to lr, however small weight_decay is. So the decay depends on the gradients, and it should not. In
+the demo, two weights of 10 with decay 0.1 and rate 0.1, after 100 steps: the one with gradients of
+1000 is at 9.8, the one with gradients of 0.01 at 2.2.
 
 The share should be taken directly, apart from the gradient, before the step:
 

@@ -1,6 +1,6 @@
 """Step 77j: Adagrad and RMSprop on flat chunks
 
-These two still have the loops over tensors of step 77a. They miss what all others have by now:
+Adagrad and RMSprop still have the loops over tensors of step 77a. They lack what the others have:
 weight decay, maximize, a rate that is a tensor, and the speed of the flat memory (steps 77c to
 77f).
 
@@ -14,8 +14,8 @@ s = s + g * g becomes s += g * g, and the first step needs no special case, for 
 state begins with zeros. Both have "step" among their names. Nothing here needs it, but the
 state_dict of PyTorch's contains it; a state that is loaded there must have it.
 
-These formulas are not written in scratch memory as Adam's: they are used less, and are read more
-easily like this. A chunk fits into the cache, so that the new arrays cost little.
+Unlike Adam's, these formulas do not use scratch memory: they are used less, and are easier to read
+like this. A chunk fits into the cache, so the new arrays cost little.
 
 The trap: (1 - alpha) * g * g takes two passes over the array, g * g * (1 - alpha) too, but in
 float16 they differ: g * g overflows from 256 on, while with the small factor first it does not.

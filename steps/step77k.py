@@ -1,10 +1,10 @@
-"""Step 77k: Adadelta: steps that find their own size
+"""Step 77k: Adadelta: step sizes from past steps
 
 All rules so far need a rate, and a wrong one spoils the run. Look at the units. If the loss is in
 euros and p in metres, the gradient is in euros per metre; SGD adds that to metres, and its rate has
 to make up for it. g / sqrt(s) has no unit at all, so Adam's rate has to be in metres.
 
-Adadelta takes the metres from its own past. Beside s, the running mean of the squares of the
+Adadelta takes the metres from its own past steps. Beside s, the running mean of the squares of the
 gradients, it keeps a, the same mean of the squares of its steps:
 
     s = rho * s + (1 - rho) * g^2

@@ -1,10 +1,9 @@
-"""Step 77n: L-BFGS: several steps for each call, and when to stop
+"""Step 77n: L-BFGS: several steps per call, and stopping criteria
 
-In the race of step 77m the loop called step() until the loss was small enough, and somebody had to
-write that loop. L-BFGS does not work with batches anyway: its y is the difference of two gradients,
-and if they come from different batches, most of it is noise. So it is used on all of the data, and
-a call of step() may as well take many steps. The closure is there for that: it is called again for
-each.
+In the race of step 77m the program called step() in a loop, until the loss was small enough. L-BFGS
+does not work with batches anyway: its y is the difference of two gradients, and if they come from
+different batches, most of it is noise. So it is used on all of the data, and one call of step() may
+as well take many steps. The closure makes this possible: it is called again for each.
 
 When is it enough? PyTorch has five reasons, and any of them ends the call:
 

@@ -4,9 +4,9 @@ Newton's step leads to the minimum of a parabola. Where the loss is not one, it 
 and what L-BFGS knows of the curvature may be wrong. In Rosenbrock's valley (step 25) one of the
 steps of length 1 makes the loss 300 times larger than it was at the start.
 
-So try a length t, look, and try another one, along the line x + t d. Which t is good enough? That
-the loss is lower is too weak a condition: steps that win less and less each time may never arrive.
-Armijo (1966) asks for a fixed part of what the slope promises:
+So try a length t, compare the losses, and try another one, along the line x + t d. Which t is good
+enough? A lower loss is too weak a condition: steps that win less and less each time may never
+arrive. Armijo (1966) asks for a fixed part of what the slope promises:
 
     loss(t) <= loss(0) + 0.0001 t slope(0)
 

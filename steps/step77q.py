@@ -1,4 +1,4 @@
-"""Step 77q: L-BFGS: the next try from a cubic
+"""Step 77q: L-BFGS: cubic interpolation
 
 Halving an interval uses one bit of what the last two tries have told: which half. But of each of
 them the loss and the slope are known. Those are four numbers, and they determine a cubic, a

@@ -1,4 +1,4 @@
-"""Step 78a: The rate changes on the way
+"""Step 78a: Learning rate schedules: LambdaLR
 
 With a large learning rate, a training is fast but never arrives: near the minimum it jumps from
 side to side. With a small one it arrives, but takes forever. The noise of batches makes it worse:
@@ -6,8 +6,8 @@ at a constant rate SGD stays in a cloud around the minimum, and the larger the r
 cloud. In the demo, 200 noisy steps end 0.4 away from the minimum with a large rate, and 2 away with
 a small one. From large to small, they end 0.05 away.
 
-So the rate should be a function of the epoch. An optimizer reads group["lr"] anew in each step
-(step 76b), so all that a scheduler has to do is write there:
+So the rate should be a function of the epoch. An optimizer reads group["lr"] in each step (step
+76b), so a scheduler only has to write there:
 
     scheduler = LambdaLR(optimizer, lambda epoch: 0.9**epoch)
     for epoch in ...:

@@ -1,8 +1,8 @@
 """Step 78b: Factors that multiply: StepLR, MultiStepLR, ExponentialLR
 
-A LambdaLR computes each rate from the first one, and writes over what is there. Two of them on one
-optimizer cancel each other: the second wins, and what the first has set is lost. And if the program
-halves a rate by hand in epoch 5, epoch 6 knows nothing of it.
+A LambdaLR computes each rate from the first one, and overwrites the present one. With two of them
+on one optimizer only the second counts. And if the program halves a rate by hand in epoch 5, epoch
+6 ignores it.
 
 Most schedules are better told by the change from epoch to epoch:
 

@@ -1,4 +1,4 @@
-"""Step 78c: The first rate stays known
+"""Step 78c: Schedules: the initial rate, and a function for each group
 
 LambdaLR needs the first rate, and takes the one that it finds. If another schedule has already
 changed it, this is the wrong one: with the rate at 0.25, LambdaLR begins from 0.25. The optimizer

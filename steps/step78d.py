@@ -1,4 +1,4 @@
-"""Step 78d: First the optimizer, then the scheduler
+"""Step 78d: Schedules: a warning about the order of the steps
 
 A scheduler sets the rate of epoch 0 when it is made. A loop that calls scheduler.step() before the
 first optimizer.step() moves on to the rate of epoch 1, and the first one is never used. PyTorch
@@ -6,12 +6,11 @@ itself expected this order until version 1.1 (2019), and old programs are still 
 warm-up or a list of milestones, all epochs are off by one. No error, and a result that is a little
 worse.
 
-It cannot be repaired from here, but it can be noticed: at its second step (the constructor makes
-the first), the scheduler asks whether the optimizer has made a step yet. To know that, it registers
-a hook after the optimizer's step (step 76n), once for each optimizer, which writes down that there
-was one.
+The scheduler cannot repair this, but it can notice it: at its second step (the constructor makes
+the first), it checks whether the optimizer has made a step yet. For this it registers a hook after
+the optimizer's step (step 76n), once for each optimizer, which notes that there was one.
 
-The trap: such a question must be asked once, and not in each epoch. A training that begins with
+The trap: this must be checked once, and not in each epoch. A training that begins with
 some epochs in which nothing is moved gets one warning, not a hundred. (`stacklevel=2` lets the
 warning name the line of the program that called step.)
 

@@ -1,15 +1,16 @@
-"""Step 78e: A schedule that goes on
+"""Step 78e: Schedules: saving and resuming
 
 A training that continues in another process needs the model's state_dict, the optimizer's, and the
 place in the schedule. Without it the count begins at 0 again: the rate, which the optimizer has
 saved as 0.01, goes on from there, and falls for a second time at the old milestones.
 
 All that a scheduler knows is in its attributes, so its state_dict is a copy of them, without the
-optimizer, which is saved by itself. LambdaLR has something that cannot be saved, its functions. But
-an object with __call__ may stand for a function, and its attributes can: so they are.
+optimizer, which is saved by itself. The functions of a LambdaLR cannot be saved. But an object with
+__call__ may stand for a function; then its attributes are saved.
 
-Older programs go on in another way: they saved only the number of the epoch, and say it, as
-last_epoch=4. The rate is in the optimizer then, and initial_lr must be, too. If not, it is refused.
+Older programs resume in another way: they saved only the number of the epoch, and pass it, as
+last_epoch=4. The rate is in the optimizer then, and initial_lr must be there, too. Otherwise the
+scheduler raises a KeyError.
 
 The trap: with last_epoch=4, the constructor makes the step to epoch 5. ExponentialLR would multiply
 the saved rate, which already belongs to epoch 5, once more. `_is_initial` says that this is the

@@ -1,4 +1,4 @@
-"""Step 78f: Rates that are tensors
+"""Step 78f: Schedules: rates that are tensors
 
 A rate may be a tensor (step 76k). Programs use this to have several optimizers with one rate, or to
 let other code read the present rate from a place that stays. A scheduler that writes group["lr"] =

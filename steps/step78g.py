@@ -1,19 +1,19 @@
-"""Step 78g: get_lr is not for asking
+"""Step 78g: Schedules: get_last_lr instead of get_lr
 
-scheduler.get_lr() looks like the question for the present rate. It is not: it computes what the
-next rate should be, and for a factor (step 78b) this depends on the rate that is there. A program
-that asks in an epoch in which the rate fell gets 0.1 times the present rate, which no step has used
-or will use:
+scheduler.get_lr() looks as if it returned the present rate. It does not: it computes what the next
+rate should be, and for a factor (step 78b) this depends on the present one. A program that calls it
+in an epoch in which the rate fell gets 0.1 times the present rate, which no step has used or will
+use:
 
     lr is 0.1, set by step in epoch 2
     scheduler.get_lr()   ->   0.01          0.1 * gamma, since epoch 2 is an epoch that multiplies
     scheduler.get_last_lr()   ->   0.1      what was set
 
-get_last_lr is the question. But older programs call get_lr, so it has to go on working. It gets a
-warning, unless step calls it: a flag is set while step is running.
+get_last_lr is the right method. But older programs call get_lr, so it has to go on working. It
+gives a warning, unless step calls it: a flag is set while step is running.
 
-The trap: get_lr may raise an error, a program may catch it and go on. Then the flag has to be off
-again, so that `finally` takes it down.
+The trap: get_lr may raise an error, and a program may catch it and go on. The flag has to be off
+then, so `finally` clears it.
 
 Old programs also write subclasses of _LRScheduler, the former name of LRScheduler.
 

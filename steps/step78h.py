@@ -1,8 +1,9 @@
-"""Step 78h: Half a cosine
+"""Step 78h: Cosine annealing
 
-Which way from large to small? With ExponentialLR the rate is halved again and again from the start,
-and most of the training runs at small rates. StepLR falls down a stair, and at each edge the loss
-jumps. In the demo all three go from 0.4 to 0.4 / 150 in 200 steps, and a cosine ends closest.
+How should the rate get from large to small? With ExponentialLR the rate is halved again and again
+from the start, and most of the training runs at small rates. StepLR falls down a stair, and at each
+edge the loss jumps. In the demo all three go from 0.4 to 0.4 / 150 in 200 steps, and a cosine ends
+closest.
 
 Half a wave of the cosine has proved itself again and again: large for long, small for long, and no
 corner between.

@@ -1,11 +1,11 @@
-"""Step 78i: A wave that goes on from the present rate
+"""Step 78i: Cosine annealing from the present rate
 
 The cosine of step 78h computes each rate from the first one, as LambdaLR does. So it has LambdaLR's
 fault (step 78b): it writes over what others have set. Together with another schedule on the same
 optimizer, only one of them counts.
 
-Written as a change from epoch to epoch, it goes on from what is there. The distance from the lowest
-rate is multiplied by the wave's growth:
+Written as a change from epoch to epoch, it goes on from the present rate. The distance from the
+lowest rate is multiplied by the wave's growth:
 
     lr - eta_min  =  (lr of the last epoch - eta_min) * wave(e) / wave(e - 1)
 

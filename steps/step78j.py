@@ -1,9 +1,9 @@
-"""Step 78j: Warm-up: a rate that rises first
+"""Step 78j: Warm-up: LinearLR
 
 The schedules so far only fall. But a large rate does the most harm in the first steps: the weights
-are random, Adam's v has seen one gradient, and what ten steps break may take hundreds to mend, or
-is never mended. Some large networks do not train at all without a warm-up: some steps in which the
-rate rises from almost nothing to its value.
+are random, Adam's v has seen one gradient, and the damage of ten steps may take hundreds to mend,
+or is never mended. Some large networks do not train at all without a warm-up: some steps in which
+the rate rises from almost nothing to its value.
 
     lr(e) = lr0 * (start + (end - start) * e / total)      for e up to total, then it stays
 

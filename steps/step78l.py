@@ -1,12 +1,12 @@
-"""Step 78l: What SequentialLR refuses, and what it saves
+"""Step 78l: SequentialLR: checks and state
 
 SequentialLR (step 78k) fails late when it is put together wrongly. With one milestone too few, the
 last scheduler never runs; with one too many, an IndexError comes hours later, at that milestone. A
 scheduler of another optimizer turns the rates of a network that is not trained. All of this is
-known in the constructor, so it is said there.
+known in the constructor, so the constructor raises the errors.
 
-A scheduler whose step wants the loss (ReduceLROnPlateau, step 78p) cannot be one of the parts
-either: SequentialLR.step has no loss to give. A scheduler says so itself, by `wants_metrics`.
+A scheduler whose step takes the loss (ReduceLROnPlateau, step 78p) cannot be one of the parts
+either: SequentialLR.step has no loss to pass on. Such a scheduler has `wants_metrics` set.
 
 Saving: its attributes (step 78e) contain the schedulers, each of which holds the optimizer. A
 state_dict must not have objects in it, so it contains the state_dicts of the parts. Loading gives

@@ -1,4 +1,4 @@
-"""Step 78m: One cycle: the whole training as one hill
+"""Step 78m: OneCycleLR: one rise and one fall
 
 A warm-up avoids harm. OneCycleLR goes further: it makes one hill of the whole training, up to a
 rate far higher than the training could bear for long. In a large step, narrow valleys are jumped

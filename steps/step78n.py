@@ -1,4 +1,4 @@
-"""Step 78n: Momentum goes the other way
+"""Step 78n: OneCycleLR: momentum
 
 On the top of the hill of step 78m, the steps are large, and momentum multiplies them: with 0.9, a
 step in the same direction is ten times as long (step 76h). A ball on a steep slope should roll

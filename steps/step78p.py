@@ -1,19 +1,19 @@
-"""Step 78p: An eye on the loss: ReduceLROnPlateau
+"""Step 78p: ReduceLROnPlateau: a rate that follows the loss
 
-All schedules so far know the way before the training begins. If the loss stands still after epoch
+All schedules so far are fixed before the training begins. If the loss stands still after epoch
 20, MultiStepLR waits until epoch 50 nevertheless; if it is still falling fast there, it is slowed
 down.
 
-ReduceLROnPlateau knows nothing in advance, and looks. Once an epoch it gets the loss, and if that
-has not been below the best one for more than `patience` epochs, the rate is multiplied by `factor`:
+ReduceLROnPlateau decides during the training. Once an epoch it gets the loss. If the loss has not
+been below the best one for more than `patience` epochs, the rate is multiplied by `factor`:
 
     loss    3  2  2.1  2.1  1.9  2  2  2       patience=2: two bad epochs are forgiven
     bad     0  0  1    2    0    1  2  3  ->  the rate times 0.1, and bad is 0 again
 
 patience is there because the loss is noisy. Without it, every second epoch would be a plateau.
 
-So its step takes a number, or a tensor, and it has no get_lr: it overrides step, and needs of
-LRScheduler only what writes the rates. It cannot be part of a SequentialLR (step 78k).
+So its step takes a number, or a tensor, and it has no get_lr: it overrides step, and uses only
+the part of LRScheduler that writes the rates. It cannot be part of a SequentialLR (step 78k).
 
 The trap: which loss? The one of the training goes on falling while that of the validation set
 already rises, and hides what should be seen. Give it the validation loss.

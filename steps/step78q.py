@@ -1,4 +1,4 @@
-"""Step 78q: Better, but by how much?
+"""Step 78q: ReduceLROnPlateau: thresholds, and max or min
 
 Near the end a loss falls forever: 0.50000, 0.49999, 0.49998. Each epoch is a new best one, and the
 rate of step 78p never falls. An improvement should count only if it is worth the epoch:

@@ -1,16 +1,16 @@
-"""Step 78r: After a change, and at the bottom
+"""Step 78r: ReduceLROnPlateau: cooldown and smallest rate
 
 ReduceLROnPlateau (step 78q) is too quick twice. Right after a change of the rate, the loss needs
 some epochs to answer; with patience=1, the rate falls again before the first cut could have any
-effect. And it never ends: after 20 plateaus the rate is 1e-20, and the training stands still
-without an end.
+effect. And it never stops: after 20 plateaus the rate is 1e-20, and the training stands
+still.
 
     cooldown   so many epochs after a change do not count as bad ones
     min_lr     the rate does not go below this: one for all groups, or a list with one for each
     eps        a change smaller than this is not made
 
 At the bottom max(rate * factor, min_lr) would "change" the rate to what it is, and begin a cooldown
-each time. eps asks whether it is worth it.
+each time. eps prevents that.
 
 The trap: a group that is added later (step 76b) has no entry in min_lrs. So a single min_lr is kept
 as it was given, and spread over all groups that there are when it is needed. A list that does not

@@ -1,4 +1,4 @@
-"""Step 79a: How many threads a product takes
+"""Step 79a: Threads of a matrix product
 
 Train a small network while the machine is busy with other work, and it may take thirty times as
 long. The reason is the product of matrices. NumPy leaves it to a BLAS library, which starts one
@@ -8,10 +8,10 @@ several threads gain little at best. It is the same where several processes mult
 same time, such as those of step 80b: eight processes of eight threads, on eight cores, are far
 slower than eight of one.
 
-Which BLAS library it is differs from one NumPy to another, and NumPy has no function for its
-threads. threadpoolctl is a small package that finds the library and asks it. It is optional:
-without it the two functions here raise an error that names it. What always works is an environment
-variable, which the library reads when it is loaded:
+NumPy can be built with several BLAS libraries, and has no function for their threads. threadpoolctl
+is a small package that finds the library and calls it. It is optional: without it the two functions
+here raise an error that names it. An environment variable always works; the library reads it when
+it is loaded:
 
     OPENBLAS_NUM_THREADS=1 python train.py
 

@@ -1,4 +1,4 @@
-"""Step 79b: An item, by its number
+"""Step 79b: Dataset: an item by its index
 
 So far the loops have held all data in one tensor and cut it up by hand. A million pictures of 64 x
 64 pixels are 15 GiB of float32, more than many computers have, and real data is a folder of files.
@@ -7,16 +7,16 @@ own:
 
     Dataset       what is item number i, and how many are there?      (this step)
     collate       how do 64 items become one batch?                   (step 79c)
-    Sampler       in which order do the numbers come?                 (step 79i)
+    Sampler       in which order do the numbers come?                 (step 79j)
 
-A Dataset has two methods, __getitem__ and __len__. An item is made when it is asked for: read from
-a file, cropped, or, as in the demo, drawn. What an item consists of is up to the dataset; (input,
-target) is usual. TensorDataset is the simplest: all is in memory, and item i is row i of each
-tensor.
+A Dataset has two methods, __getitem__ and __len__. An item is made when a program asks for it: read
+from a file, cropped, or, as in the demo, drawn. The dataset decides what an item consists of;
+(input, target) is usual. TensorDataset is the simplest: all data is in memory, and item i is row i
+of each tensor.
 
-Nothing else is asked for, so a list is a dataset too. The trap: for Python, what has __getitem__
-can be looped over. It asks for the items 0, 1, 2, ... until there is an IndexError. A tensor raises
-one behind its end. A dataset that computes its items may not, and a loop over it never ends.
+Nothing else is needed, so a list is a dataset too. The trap: Python can loop over any object that
+has __getitem__. It asks for the items 0, 1, 2, ... until there is an IndexError. A tensor raises
+one past its end. A dataset that computes its items may not, and a loop over it never ends.
 
 (torch.utils.data.Dataset and TensorDataset are the same.)
 

@@ -1,4 +1,4 @@
-"""Step 79c: A batch of items
+"""Step 79c: Collating: items become a batch
 
 A dataset gives one item after the other. A network that takes one picture at a time needs a product
 of matrices for each: for 64 pictures, the demo's layer takes many times as long as with one product
@@ -13,8 +13,8 @@ Items are the rows of this table, and the network wants its columns. In Python t
 becomes a tensor, and a column of tuples is a table again: the function calls itself. This is called
 collating.
 
-What does not fit is refused: two images of different sizes do not make a batch, and None is not a
-number. Such items need a function of your own (step 79q).
+Items that do not fit are refused: two images of different sizes do not make a batch, and None is
+not a number. Such items need a function of your own (step 79r).
 
 The trap: a float of Python has 64 bits, and becomes float64, as in PyTorch. A target that is
 compared with the output of a float32 network should be np.float32 or a tensor (step 79e).

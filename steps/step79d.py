@@ -1,4 +1,4 @@
-"""Step 79d: Items with names, and texts
+"""Step 79d: Collating dicts, named tuples and strings
 
 An item of more than two parts is better a dict or a named tuple: item["label"] says more than
 item[3]. But step 79c returns a plain list for a named tuple, and refuses a dict. And with
@@ -10,9 +10,9 @@ texts it does not end: a text is a sequence of texts of one letter, and the firs
     tuple, list    a list of batches
     text           a list of texts: there are no tensors of texts
 
-So the result should be of the kind of the item, and `rebuilt` makes one: type(item)(parts). The
-trap: some classes take something else. A defaultdict wants its default first. A copy of the item
-has it already, so what can be changed is copied, and its values are replaced. A range cannot hold
+So the result should be of the same class as the item, and `rebuilt` makes one: type(item)(parts).
+The trap: some classes take other arguments. A defaultdict takes its default first. A copy of the
+item has it already, so a mutable item is copied, and its values are replaced. A range cannot hold
 batches at all, and becomes a list.
 
 A plain tuple becomes a list too. This is a habit of PyTorch, which programs rely on.

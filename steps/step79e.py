@@ -1,22 +1,21 @@
-"""Step 79e: Items of NumPy arrays
+"""Step 79e: Collating NumPy arrays
 
 Most programs read files into NumPy arrays: np.load, a decoder of pictures, a column of a table. And
-a number out of an array is a NumPy number, np.float32(0.5), which keeps its type. Step 79d refuses
-both.
+a number taken from an array is a NumPy number, np.float32(0.5), which keeps its type. Step 79d
+refuses both.
 
 Such items become tensors. Arrays of one shape and type are put together by NumPy in one go; arrays
 that differ are made into tensors first, and `stack` finds the common type, or says what is wrong
 with the shapes.
 
-What decides is the kind of the array's type. Texts (S, U) and objects (O) are arrays in NumPy too,
-and there are no tensors of them.
+The kind of the array's type decides. NumPy also has arrays of texts (S, U) and of objects (O), and
+there are no tensors of those.
 
 Sometimes items should stay single, and only the arrays in them become tensors: `default_convert`.
-It goes down into containers as default_collate does. `walk` is that way down, with a function for
-what is found at its ends. (Step 79u sends a different function down the same way.)
+It goes down into containers as default_collate does. `walk` does this, and calls a function for
+each value that is not a container. (Step 79v calls another function in the same way.)
 
-The trap: np.float64 is a subclass of Python's float. So the question whether something is NumPy's
-comes first.
+The trap: np.float64 is a subclass of Python's float. So NumPy's types have to be tested first.
 
 (torch.utils.data.default_convert is the same.)
 

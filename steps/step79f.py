@@ -1,4 +1,4 @@
-"""Step 79f: A split, for training and for the test
+"""Step 79f: Splitting a dataset: Subset and random_split
 
 A network is tested with items that it has not seen. The first idea is to put the last fifth aside:
 data[:80], data[80:]. Files are often sorted by class. Then the test consists of classes that the
@@ -13,9 +13,9 @@ Nothing is copied: a Subset is the dataset together with a list of numbers. No i
 parts, as each number is in the permutation once. The lengths are given as numbers or as fractions.
 What rounding down leaves over goes to the first parts.
 
-The trap: with another seed, there is another split. Whoever loads a trained network and splits
-anew tests it with items that it was trained on. Give the split a generator of its own with a fixed
-seed.
+The trap: with another seed, there is another split. A program that loads a trained network and
+splits the data again tests it with items that it was trained on. Give the split a generator of its
+own with a fixed seed.
 
 (torch.utils.data has Subset and random_split. The split itself is another one, as our random
 numbers are others.)

@@ -1,17 +1,17 @@
-"""Step 79g: A whole batch at once
+"""Step 79g: Fetching a whole batch at once
 
 One item at a time, a batch costs 64 index operations and a stack, even if all items lie in one
 tensor anyway. NumPy takes 64 rows in one operation: t[[5, 2, 9, ...]]. In the demo this is many
 times as fast.
 
-So a dataset may have more methods than it must:
+So a dataset may have two more methods:
 
     __getitem__(i)           an item
     __getitems__(indices)    a list of items at once, such as from one query of a database
     __getbatch__(indices)    the batch itself: what default_collate would make of these items
 
-`items` and `collated` take the best that there is. A Subset has no items of its own, so it
-translates the numbers and asks its dataset.
+`items` and `collated` take the fastest one that the dataset has. A Subset has no items of its own,
+so it translates the numbers and asks its dataset.
 
 The trap is inheritance. A subclass of TensorDataset whose __getitem__ rotates the image inherits
 __getbatch__, which knows nothing of the rotation. `collated` must not take it. So it walks through

@@ -1,36 +1,37 @@
-"""Step 79k: More numbers than fit in memory
+"""Step 79k: BatchSampler, and the last batch
 
-An epoch is one round through the data, which is an arbitrary length. Who wants exactly 10,000 steps
-from 1,797 digits, or steps without end, writes a second loop around the first. So the sampler takes
-a number of its own, num_samples: several rounds, and a part of one.
+Step 79j's demo cut the list of numbers by hand. A BatchSampler does it: it is a sampler whose
+numbers are lists of numbers. It takes them from another sampler, as they come:
 
-With replacement=True, each number is drawn from all items, whether it came before or not:
+    sampler         4 0 3 1 2
+    batches of 2    [4, 0] [3, 1] [2]
 
-    P(item i is not among n draws) = (1 - 1/n)^n  ->  1/e = 0.37
+The other sampler decides about the order, and it may be any sampler: the demo's puts texts of about
+the same length side by side, because the shorter ones of a batch must be padded.
 
-So an epoch of n draws misses more than a third of the items. The bootstrap of statistics is made
-of such samples; for training, shuffling is nearly always better.
+The trap: the last batch is shorter. Its mean loss counts as much as that of any other batch. The
+1797 digits make 28 batches of 64 and one of 5, so each of these 5 items counts 13 times as much as
+one of the others. The mean of the batches' means is not the mean: in the demo, 9 % off. Add up
+the sums instead. In training, drop_last=True leaves the short batch out; as the order changes, no
+item is left out for long. Never do that in a test.
 
-The trap is memory. A list of 10^10 numbers has 80 GB at least. So nothing is drawn before it is
-asked for: one round at a time, or 1024 numbers where they are drawn with replacement. A generator
-function does this by itself. `itertools.repeat` counts the rounds, in no memory at all.
+The checks: for Python, True is an integer, so BatchSampler(s, True) would make batches of one.
 
-num_samples is asked for each time, because a dataset may grow.
+(torch.utils.data.BatchSampler is the same.)
 
-(torch.utils.data.RandomSampler has the same options.)
-
-Changed: RandomSampler, check_bool.
-Try: make a list of a million of the endless numbers. How much memory does tracemalloc see?
+New: BatchSampler, check_positive, check_bool.
+Try: take the `iter` away from the first line of BatchSampler.__iter__. Why does it never end?
 """
 
 import importlib
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Sized
 from types import GenericAlias
 from typing import Any
 
-from tinytorch.ops.random import randint, randperm
+import numpy as np
+
+from tinytorch.ops.random import randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -43,9 +44,9 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={value}")
 
 
-def check_bool(name: str, value: Any, error: type[Exception] = ValueError) -> None:
+def check_bool(name: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise error(f"{name} should be a boolean value, but got {name}={value}")
+        raise ValueError(f"{name} should be a boolean value, but got {name}={value}")
 
 
 class Sampler:
@@ -71,41 +72,16 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """A shuffled dataset; with replacement, each number is drawn from all of them.
+    """A shuffled dataset: each number once, in an order that is another one each time."""
 
-    num_samples, the length of the dataset if not given, may be larger than any memory: the numbers
-    are drawn while they are asked for.
-    Raises:
-        TypeError, ValueError: for an invalid option.
-    """
-
-    def __init__(
-        self,
-        data_source: Sized,
-        replacement: bool = False,
-        num_samples: int | None = None,
-    ):
-        self.data_source, self.replacement = data_source, replacement
-        self._num_samples = num_samples
-        check_bool("replacement", replacement, TypeError)
-        check_positive("num_samples", self.num_samples)
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.data_source) if self._num_samples is None else self._num_samples
+    def __init__(self, data_source: Sized):
+        self.data_source = data_source
 
     def __iter__(self) -> Iterator[int]:
-        n = len(self.data_source)
-        size = 1024 if self.replacement else n
-        rounds, rest = divmod(self.num_samples, size)
-        for count in itertools.chain(itertools.repeat(size, rounds), [rest] if rest else []):
-            if self.replacement:
-                yield from randint(n, (count,)).tolist()
-            else:
-                yield from randperm(n)[:count].tolist()
+        yield from randperm(len(self.data_source)).tolist()
 
     def __len__(self) -> int:
-        return self.num_samples
+        return len(self.data_source)
 
 
 class BatchSampler(Sampler):
@@ -128,41 +104,44 @@ class BatchSampler(Sampler):
 
 
 if __name__ == "__main__":
-    import tracemalloc
+    for drop_last in (False, True):
+        batches = BatchSampler(range(5), 2, drop_last)
+        print(len(batches), list(batches))
+    # -> 3 [[0, 1], [2, 3], [4]]
+    # -> 2 [[0, 1], [2, 3]]
 
-    from tinytorch.ops.random import manual_seed
+    # A loss of 1 for all digits but the last five, which have 4.
+    losses = np.array([1.0] * 1792 + [4.0] * 5)
+    means = [losses[batch].mean() for batch in BatchSampler(range(1797), 64, drop_last=False)]
+    print(f"mean {losses.mean():.3f}, mean of {len(means)} means {np.mean(means):.3f}")
+    # -> mean 1.008, mean of 29 means 1.103
 
-    manual_seed(0)
-    rounds = RandomSampler(range(3), num_samples=7)
-    numbers = list(rounds)
-    print([sorted(numbers[i : i + 3]) for i in (0, 3)], numbers[6] in range(3))
-    # -> [[0, 1, 2], [0, 1, 2]] True
+    # One of our own: texts of about one length side by side, so that a batch needs little padding.
+    class ByLength(Sampler):
+        def __init__(self, texts):
+            self.texts = texts
 
-    missed = 1 - len(set(RandomSampler(range(10_000), replacement=True))) / 10_000
-    print("with replacement 1/e is missed:", abs(missed - math.exp(-1)) < 0.02)
-    # -> with replacement 1/e is missed: True
+        def __iter__(self):
+            return iter(sorted(range(len(self.texts)), key=lambda i: len(self.texts[i])))
 
-    # Ten thousand million numbers, of which five are asked for.
-    tracemalloc.start()
-    for replacement in (False, True):
-        endless = RandomSampler(range(3), replacement, num_samples=10**10)
-        print(len(endless), len(list(itertools.islice(endless, 5))))
-    # -> 10000000000 5
-    # -> 10000000000 5
-    print("less than a megabyte:", tracemalloc.get_traced_memory()[1] < 1e6)
-    # -> less than a megabyte: True
+        def __len__(self):
+            return len(self.texts)
 
-    # A dataset that grows.
-    data = [1, 2]
-    sampler = RandomSampler(data)
-    data.append(3)
-    print(len(sampler), sorted(sampler))  # -> 3 [0, 1, 2]
+    texts = ["to", "whether", "be", "nobler"]
+    for sampler in (SequentialSampler(texts), ByLength(texts)):
+        batches = [[texts[i] for i in batch] for batch in BatchSampler(sampler, 2, False)]
+        longest = [max(map(len, batch)) for batch in batches]
+        padding = sum(2 * n for n in longest) - sum(map(len, texts))
+        print(batches, "letters of padding:", padding)
+    # -> [['to', 'whether'], ['be', 'nobler']] letters of padding: 9
+    # -> [['to', 'be'], ['nobler', 'whether']] letters of padding: 1
 
     # What is refused.
-    for wrong in ({"replacement": 1}, {"num_samples": 0}):
+    print("True is an int:", isinstance(True, int))  # -> True is an int: True
+    for wrong in ((True, False), (2, None)):
         try:
-            RandomSampler(range(5), **wrong)
-        except (ValueError, TypeError) as error:
-            print(type(error).__name__ + ":", error)
-    # -> TypeError: replacement should be a boolean value, but got replacement=1
-    # -> ValueError: num_samples should be a positive integer value, but got num_samples=0
+            BatchSampler(range(5), *wrong)
+        except ValueError as error:
+            print(error)
+    # -> batch_size should be a positive integer value, but got batch_size=True
+    # -> drop_last should be a boolean value, but got drop_last=None

@@ -1,44 +1,40 @@
-"""Step 79l: An order that nothing disturbs
+"""Step 79l: RandomSampler: num_samples and replacement
 
-Since step 79k, numbers are drawn while the network trains. A dropout layer draws too, from the same
-generator. So the order of the items now depends on what else is drawn between two batches. With the
-same seed, a network with dropout and one without see other batches, and a comparison of the two
-compares the batches as well. The demo sees two orders.
+An epoch is one round through the data, which is an arbitrary length. A program that needs exactly
+10,000 steps from 1,797 digits, or steps without end, has a second loop around the first. So the
+sampler takes a number of its own, num_samples: several rounds, and a part of one.
 
-So RandomSampler draws one number from the program's generator, and takes it as the seed of a
-generator of its own. manual_seed still decides about the order, and what is drawn between two
-batches does not change the rest of the epoch:
+With replacement=True, each number is drawn from all items, whether it came before or not:
 
-    program's generator    seed -> 83..1    dropout   dropout   dropout ...   seed -> 20..7
-    sampler's own                  item 4   item 0    item 3    item 1  ...
+    P(item i is not among n draws) = (1 - 1/n)^n  ->  1/e = 0.37
 
-It does change the next epoch, whose seed is drawn later. To avoid that too, give the sampler a
-`generator`. It is then used by nobody else, also from one epoch to the next.
+So an epoch of n draws misses more than a third of the items. The bootstrap of statistics is made
+of such samples; for training, shuffling is nearly always better.
 
-SubsetRandomSampler shuffles some numbers of a dataset, such as those of a split.
+The trap is memory. A list of 10^10 numbers has 80 GB at least. So the numbers are drawn as
+they are needed: one round at a time, or 1024 numbers where they are drawn with replacement. A
+generator function does this by itself. `itertools.repeat` counts the rounds, in no memory at all.
 
-(torch.utils.data does the same.)
+num_samples is computed each time, because a dataset may grow.
 
-Changed: RandomSampler. New: new_seed, SubsetRandomSampler.
-Try: write `1 << 4` in new_seed. How many different orders do a hundred samplers have?
+(torch.utils.data.RandomSampler has the same options.)
+
+Changed: RandomSampler, check_bool.
+Try: make a list of a million of the endless numbers. How much memory does tracemalloc see?
 """
 
 import importlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence, Sized
+import math
+from collections.abc import Iterable, Iterator, Sized
 from types import GenericAlias
 from typing import Any
 
-from tinytorch.ops.random import Generator, randint, randperm
+from tinytorch.ops.random import randint, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def new_seed(generator: Generator | None) -> int:
-    """A seed from `generator`, or from the default one."""
-    return int(randint(1 << 62, (), generator=generator).item())
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -88,10 +84,9 @@ class RandomSampler(Sampler):
         data_source: Sized,
         replacement: bool = False,
         num_samples: int | None = None,
-        generator: Generator | None = None,
     ):
         self.data_source, self.replacement = data_source, replacement
-        self._num_samples, self.generator = num_samples, generator
+        self._num_samples = num_samples
         check_bool("replacement", replacement, TypeError)
         check_positive("num_samples", self.num_samples)
 
@@ -100,33 +95,17 @@ class RandomSampler(Sampler):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        n, generator = len(self.data_source), self.generator
-        if generator is None:
-            generator = Generator().manual_seed(new_seed(None))
+        n = len(self.data_source)
         size = 1024 if self.replacement else n
         rounds, rest = divmod(self.num_samples, size)
         for count in itertools.chain(itertools.repeat(size, rounds), [rest] if rest else []):
             if self.replacement:
-                yield from randint(n, (count,), generator=generator).tolist()
+                yield from randint(n, (count,)).tolist()
             else:
-                yield from randperm(n, generator=generator)[:count].tolist()
+                yield from randperm(n)[:count].tolist()
 
     def __len__(self) -> int:
         return self.num_samples
-
-
-class SubsetRandomSampler(Sampler):
-    """The numbers `indices`, shuffled."""
-
-    def __init__(self, indices: Sequence[int], generator: Generator | None = None):
-        self.indices, self.generator = indices, generator
-
-    def __iter__(self) -> Iterator[int]:
-        for i in randperm(len(self.indices), generator=self.generator).tolist():
-            yield self.indices[i]
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
 
 class BatchSampler(Sampler):
@@ -149,41 +128,41 @@ class BatchSampler(Sampler):
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.random import manual_seed, rand
+    import tracemalloc
 
-    # What step 79k does: the order of three rounds, and what is drawn between two numbers.
-    def rounds_of_79k(n, count):
-        for _ in range(count):
-            yield from randperm(n).tolist()
+    from tinytorch.ops.random import manual_seed
 
-    def order(numbers, between):
-        manual_seed(0)
-        came = []
-        for number in numbers():
-            rand(between)
-            came.append(number)
-        return came
+    manual_seed(0)
+    rounds = RandomSampler(range(3), num_samples=7)
+    numbers = list(rounds)
+    print([sorted(numbers[i : i + 3]) for i in (0, 3)], numbers[6] in range(3))
+    # -> [[0, 1, 2], [0, 1, 2]] True
 
-    for numbers in (lambda: rounds_of_79k(5, 3), lambda: RandomSampler(range(5), num_samples=15)):
-        print("the same order:", order(numbers, between=0) == order(numbers, between=7))
-    # -> the same order: False
-    # -> the same order: True
-    drawn = RandomSampler(range(50), replacement=True, num_samples=3000)
-    print(order(lambda: drawn, between=0) == order(lambda: drawn, between=7))  # -> True
+    missed = 1 - len(set(RandomSampler(range(10_000), replacement=True))) / 10_000
+    print("with replacement 1/e is missed:", abs(missed - math.exp(-1)) < 0.02)
+    # -> with replacement 1/e is missed: True
 
-    # The second epoch: without a generator of its own, and with one.
-    def second_epoch(between, **options):
-        manual_seed(0)
-        sampler = RandomSampler(range(100), **options)
-        list(sampler)
-        rand(between)
-        return list(sampler)
+    # Ten thousand million numbers, of which five are asked for.
+    tracemalloc.start()
+    for replacement in (False, True):
+        endless = RandomSampler(range(3), replacement, num_samples=10**10)
+        print(len(endless), len(list(itertools.islice(endless, 5))))
+    # -> 10000000000 5
+    # -> 10000000000 5
+    print("less than a megabyte:", tracemalloc.get_traced_memory()[1] < 1e6)
+    # -> less than a megabyte: True
 
-    print(second_epoch(between=0) == second_epoch(between=7))  # -> False
-    mine, same = Generator().manual_seed(5), Generator().manual_seed(5)
-    print(second_epoch(between=0, generator=mine) == second_epoch(between=7, generator=same))
-    # -> True
+    # A dataset that grows.
+    data = [1, 2]
+    sampler = RandomSampler(data)
+    data.append(3)
+    print(len(sampler), sorted(sampler))  # -> 3 [0, 1, 2]
 
-    # Some numbers, shuffled.
-    sampler = SubsetRandomSampler([2, 5, 7], Generator().manual_seed(0))
-    print(len(sampler), sorted(sampler))  # -> 3 [2, 5, 7]
+    # What is refused.
+    for wrong in ({"replacement": 1}, {"num_samples": 0}):
+        try:
+            RandomSampler(range(5), **wrong)
+        except (ValueError, TypeError) as error:
+            print(type(error).__name__ + ":", error)
+    # -> TypeError: replacement should be a boolean value, but got replacement=1
+    # -> ValueError: num_samples should be a positive integer value, but got num_samples=0

@@ -1,72 +1,39 @@
-"""Step 79m: Random numbers that change nothing outside
+"""Step 79m: Samplers with a generator of their own
 
-Step 79l keeps the sampler's numbers apart from all others. For the rest of a program, there is one
-generator. A plot after each epoch that draws a few random digits changes the weights that are drawn
-next, the dropout, and the order of the next epoch. With the plot, the program is another one, and a
-mistake that was there without it may be gone.
+Since step 79l, numbers are drawn while the network trains. A dropout layer draws too, from the same
+generator. So the order of the items now depends on what else is drawn between two batches. With the
+same seed, a network with dropout and one without see other batches, and a comparison of the two
+compares the batches as well. The demo sees two orders.
 
-A generator is a row of numbers and a place in it: its state. So what has been drawn can be undone:
+So RandomSampler draws one number from the program's generator, and takes it as the seed of a
+generator of its own. manual_seed still decides about the order, and what is drawn between two
+batches does not change the rest of the epoch:
 
-    state = get_rng_state()          where we are
-    ...                              draw what you like
-    set_rng_state(state)             back to where we were
+    program's generator    seed -> 83..1    dropout   dropout   dropout ...   seed -> 20..7
+    sampler's own                  item 4   item 0    item 3    item 1  ...
 
-`with fork_rng():` does it for the generators of all devices, and also where the block ends with an
-error. It puts back the chosen seed too, so that initial_seed() says what it said before.
+It does change the next epoch, whose seed is drawn later. To avoid that too, give the sampler a
+`generator`. Nothing else uses it then, also not from one epoch to the next.
 
-The trap: numbers drawn inside and after the block are the same. Two blocks, one after the other,
-draw the same "random" digits. Seed them inside, or give them a generator.
+SubsetRandomSampler shuffles some numbers of a dataset, such as those of a split.
 
-(torch.random.fork_rng is the same, and in PyTorch it holds for the CPU and the GPUs.)
+(torch.utils.data does the same.)
 
-New: get_rng_state, set_rng_state, fork_rng.
-Try: draw in two fork_rng blocks, one after the other.
+Changed: RandomSampler. New: new_seed, SubsetRandomSampler.
+Try: write `1 << 4` in new_seed. How many different orders do a hundred samplers have?
 """
 
 import importlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
 from types import GenericAlias
 from typing import Any
 
-from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.random import Generator, generator_for, randint, randperm
+from tinytorch.ops.random import Generator, randint, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def get_rng_state() -> Tensor:
-    """The state of the CPU's default generator."""
-    return generator_for(cpu, None).get_state()
-
-
-def set_rng_state(new_state: Tensor) -> None:
-    """Sets the state of the CPU's default generator."""
-    generator_for(cpu, None).set_state(new_state)
-
-
-@contextmanager
-def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
-    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
-
-    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
-    """
-    generator_for(cpu, None)
-    before = {
-        generator: (generator.get_state(), generator.chosen_seed)
-        for device, generator in Generator.default.items()
-        if enabled and (devices is None or device is cpu or device.index in devices)
-    }
-    try:
-        yield
-    finally:
-        for generator, (state, chosen) in before.items():
-            generator.set_state(state)
-            generator.chosen_seed = chosen
 
 
 def new_seed(generator: Generator | None) -> int:
@@ -182,52 +149,41 @@ class BatchSampler(Sampler):
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.random import initial_seed, manual_seed, rand
+    from tinytorch.ops.random import manual_seed, rand
 
-    # A program with and without a plot. All its later numbers differ.
-    def program(plot):
-        manual_seed(3)
-        plot()
-        return rand(3).tolist(), list(RandomSampler(range(5)))
+    # What step 79l does: the order of three rounds, and what is drawn between two numbers.
+    def rounds_of_79k(n, count):
+        for _ in range(count):
+            yield from randperm(n).tolist()
 
-    def draw():
-        rand(7)
+    def order(numbers, between):
+        manual_seed(0)
+        came = []
+        for number in numbers():
+            rand(between)
+            came.append(number)
+        return came
 
-    def draw_apart():
-        with fork_rng():
-            manual_seed(99)
-            rand(7)
+    for numbers in (lambda: rounds_of_79k(5, 3), lambda: RandomSampler(range(5), num_samples=15)):
+        print("the same order:", order(numbers, between=0) == order(numbers, between=7))
+    # -> the same order: False
+    # -> the same order: True
+    drawn = RandomSampler(range(50), replacement=True, num_samples=3000)
+    print(order(lambda: drawn, between=0) == order(lambda: drawn, between=7))  # -> True
 
-    without = program(lambda: None)
-    print(program(draw) == without, program(draw_apart) == without)  # -> False True
-    print("seed:", initial_seed())  # -> seed: 3
+    # The second epoch: without a generator of its own, and with one.
+    def second_epoch(between, **options):
+        manual_seed(0)
+        sampler = RandomSampler(range(100), **options)
+        list(sampler)
+        rand(between)
+        return list(sampler)
 
-    # Also where the block ends with an error.
-    def fail():
-        try:
-            with fork_rng():
-                rand(7)
-                raise ValueError
-        except ValueError:
-            print("an error")
-
-    print(program(fail) == without)
-    # -> an error
+    print(second_epoch(between=0) == second_epoch(between=7))  # -> False
+    mine, same = Generator().manual_seed(5), Generator().manual_seed(5)
+    print(second_epoch(between=0, generator=mine) == second_epoch(between=7, generator=same))
     # -> True
 
-    # By hand: where we are, and back.
-    state = get_rng_state()
-    first = rand(3).tolist()
-    set_rng_state(state)
-    print(rand(3).tolist() == first)  # -> True
-
-    # Only the CPU's generator is put back, and none.
-    manual_seed(3)
-    first = rand(2).tolist()
-    for options in ({"devices": []}, {"enabled": False}):
-        manual_seed(3)
-        with fork_rng(**options):
-            rand(7)
-        print(options, rand(2).tolist() == first)
-    # -> {'devices': []} True
-    # -> {'enabled': False} False
+    # Some numbers, shuffled.
+    sampler = SubsetRandomSampler([2, 5, 7], Generator().manual_seed(0))
+    print(len(sampler), sorted(sampler))  # -> 3 [2, 5, 7]

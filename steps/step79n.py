@@ -1,39 +1,37 @@
-"""Step 79n: Numbers drawn by weight
+"""Step 79n: fork_rng: random numbers without side effects
 
-Nine of ten mails are no spam, and a network that always says "no spam" is right nine times of ten.
-RandomSampler draws all items alike. To draw the rare ones more often, each index i gets a weight
-w_i, and should come with the probability w_i / (w_1 + ... + w_n).
+Step 79m keeps the sampler's numbers apart from all others. For the rest of a program, there is one
+generator. A plot after each epoch that draws a few random digits changes the weights that are drawn
+next, the dropout, and the order of the next epoch. With the plot, the program is another one, and a
+mistake that was there without it may be gone.
 
-With replacement: the running sums of the weights, divided by the last one, are edges between 0 and
-1. A uniform number falls between two of them. The wider the gap, the more often:
+A generator is a row of numbers and a place in it: its state. So what has been drawn can be undone:
 
-    weights 0.1, 0.2, 0.7      |-|--|-------|        u = 0.45  ->  index 2
-                               0 .1 .3      1
+    state = get_rng_state()          where we are
+    ...                              draw what you like
+    set_rng_state(state)             back to where we were
 
-Without replacement, an index that has come must not come again. Taking its weight away and adding
-up anew costs n additions for each draw. It is simpler as a race: each index arrives after a random
-time, -log(u) / w, and the first to arrive are the sample. Index i arrives first with the
-probability w_i / (w_1 + ... + w_n), and among those that are left the same holds again.
+`with fork_rng():` does it for the generators of all devices, also if the block ends with an error.
+It restores the chosen seed too, so that initial_seed() returns the same number as before.
 
-The trap: a uniform number may be 0, and its logarithm is not finite. 1 - u is never 0, and log1p
-computes log(1 - u) without rounding 1 - u first. An index of weight 0 arrives at the time infinity.
+The trap: numbers drawn inside and after the block are the same. Two blocks, one after the other,
+draw the same "random" digits. Seed them inside, or give them a generator.
 
-(torch.multinomial is the same function, with other random numbers.)
+(torch.random.fork_rng is the same, and in PyTorch it holds for the CPU and the GPUs.)
 
-Moved: fork_rng and its kin, to tinytorch/random.py. New: multinomial.
-Try: draw all three of the demo's indices in a race. Which one is the last, most of the time?
+New: get_rng_state, set_rng_state, fork_rng.
+Try: draw in two fork_rng blocks, one after the other.
 """
 
 import importlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from types import GenericAlias
 from typing import Any
 
-import numpy as np
-
-from tinytorch.core.dtype import int64
-from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.device import cpu
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import Generator, generator_for, randint, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -41,23 +39,34 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-@tensor_method("multinomial")
-def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
-    """Draws indices with the weights `input` [n]: int64, [num_samples]."""
-    weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    source = generator_for(input.device, generator).source
-    shape = (num_samples if replacement else len(weights),)
-    draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
-    if replacement:
-        edges = weights.cumsum()
-        indices = np.searchsorted(edges / edges[-1], draws, "right")
-    else:
-        # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
-        waiting = np.where(weights > 0, -np.log1p(-draws) / np.maximum(weights, 1e-300), np.inf)
-        indices = waiting.argsort()[:num_samples]
-    return tensor(indices, dtype=int64, device=input.device)
+def get_rng_state() -> Tensor:
+    """The state of the CPU's default generator."""
+    return generator_for(cpu, None).get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Sets the state of the CPU's default generator."""
+    generator_for(cpu, None).set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Sequence[int] | None = None, enabled: bool = True) -> Iterator[None]:
+    """`with fork_rng():` what is drawn or seeded inside changes nothing for the program outside.
+
+    It holds for the CPU and for all other devices, or for the GPUs with the numbers `devices`.
+    """
+    generator_for(cpu, None)
+    before = {
+        generator: (generator.get_state(), generator.chosen_seed)
+        for device, generator in Generator.default.items()
+        if enabled and (devices is None or device is cpu or device.index in devices)
+    }
+    try:
+        yield
+    finally:
+        for generator, (state, chosen) in before.items():
+            generator.set_state(state)
+            generator.chosen_seed = chosen
 
 
 def new_seed(generator: Generator | None) -> int:
@@ -173,26 +182,52 @@ class BatchSampler(Sampler):
 
 
 if __name__ == "__main__":
-    from collections import Counter
+    from tinytorch.ops.random import initial_seed, manual_seed, rand
 
-    from tinytorch.ops.random import manual_seed
+    # A program with and without a plot. All its later numbers differ.
+    def program(plot):
+        manual_seed(3)
+        plot()
+        return rand(3).tolist(), list(RandomSampler(range(5)))
 
-    manual_seed(0)
-    odds = tensor([0.1, 0.2, 0.7])
-    counts = Counter(multinomial(odds, 10_000, replacement=True).tolist())
-    print("drawn by weight:", [round(counts[i] / 10_000, 1) for i in range(3)])
-    # -> drawn by weight: [0.1, 0.2, 0.7]
+    def draw():
+        rand(7)
 
-    # A race: each index once, and the heavy ones first. What comes second is drawn from the rest:
-    # after a 2, the indices 0 and 1 come with the probabilities 1/3 and 2/3.
-    races = [odds.multinomial(2).tolist() for _ in range(5000)]
-    first = Counter(race[0] for race in races)
-    print("first:", [round(first[i] / 5000, 1) for i in range(3)])  # -> first: [0.1, 0.2, 0.7]
-    second = [race[1] for race in races if race[0] == 2]
-    share = sum(index == 1 for index in second) / len(second)
-    print("then a 1, in 2/3 of the races:", abs(share - 2 / 3) < 0.03)
-    # -> then a 1, in 2/3 of the races: True
+    def draw_apart():
+        with fork_rng():
+            manual_seed(99)
+            rand(7)
 
-    # A weight of 0 never comes, and the weights need not add up to 1.
-    print(set(multinomial(tensor([0.0, 3.0, 5.0]), 1000, replacement=True).tolist()))  # -> {1, 2}
-    print(sorted(multinomial(tensor([0.0, 3.0, 5.0]), 2).tolist()))  # -> [1, 2]
+    without = program(lambda: None)
+    print(program(draw) == without, program(draw_apart) == without)  # -> False True
+    print("seed:", initial_seed())  # -> seed: 3
+
+    # Also where the block ends with an error.
+    def fail():
+        try:
+            with fork_rng():
+                rand(7)
+                raise ValueError
+        except ValueError:
+            print("an error")
+
+    print(program(fail) == without)
+    # -> an error
+    # -> True
+
+    # By hand: where we are, and back.
+    state = get_rng_state()
+    first = rand(3).tolist()
+    set_rng_state(state)
+    print(rand(3).tolist() == first)  # -> True
+
+    # Only the CPU's generator is put back, and none.
+    manual_seed(3)
+    first = rand(2).tolist()
+    for options in ({"devices": []}, {"enabled": False}):
+        manual_seed(3)
+        with fork_rng(**options):
+            rand(7)
+        print(options, rand(2).tolist() == first)
+    # -> {'devices': []} True
+    # -> {'enabled': False} False

@@ -1,26 +1,27 @@
-"""Step 79o: Rare things, more often
+"""Step 79o: multinomial: drawing by weight
 
-Of 100 mails, 10 are spam. To see as many of them as of the others, give each item of a class of n
-items the weight 1/n. WeightedRandomSampler draws with these weights; with replacement, since the
-ten must come several times in an epoch of 100.
+Nine of ten mails are no spam, and a network that always says "no spam" is right nine times of ten.
+RandomSampler draws all items alike. To draw the rare ones more often, each index i gets a weight
+w_i, and should come with the probability w_i / (w_1 + ... + w_n).
 
-The trap: it needs one weight for each item, not for each class. Given the weights of two classes,
-it draws only the items 0 and 1, and there is no error: two items with two weights would be right.
-A second one: an item that comes nine times is learned by heart sooner. There are no more rare
-items than before, they only count more.
+With replacement: the running sums of the weights, divided by the last one, are edges between 0 and
+1. A uniform number falls between two of them. The wider the gap, the more often its index is drawn:
 
-Weights are computed, and may come out wrong: negative, not finite, all zero. `multinomial` would
-draw from them without a word; now it refuses them. It takes several rows of weights as well, as a
-network that writes texts gives them, one for each text. Row i has its edges between i and i + 1, so
-one search serves all rows:
+    weights 0.1, 0.2, 0.7      |-|--|-------|        u = 0.45  ->  index 2
+                               0 .1 .3      1
 
-    row 0    0 .1 .3      1
-    row 1                 1    1.5   1.8   2          its draws: u + 1
+Without replacement, an index that was drawn must not be drawn again. Taking its weight away and
+adding up anew costs n additions for each draw. It is simpler as a race: each index arrives after a
+random time, -log(u) / w, and the first to arrive are the sample. Index i arrives first with the
+probability w_i / (w_1 + ... + w_n), and among those that are left the same holds again.
 
-(torch.utils.data.WeightedRandomSampler is the same.)
+The trap: a uniform number may be 0, and its logarithm is not finite. 1 - u is never 0, and log1p
+computes log(1 - u) without rounding 1 - u first. An index of weight 0 arrives at the time infinity.
 
-Changed: multinomial. New: WeightedRandomSampler.
-Try: weights 1/n for the digits. Which class is the rarest?
+(torch.multinomial is the same function, with other random numbers.)
+
+Moved: fork_rng and its kin, to tinytorch/random.py. New: multinomial.
+Try: draw all three of the demo's indices in a race. Which one is the last, most of the time?
 """
 
 import importlib
@@ -31,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import float64, int64
-from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
+from tinytorch.core.dtype import int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.random import Generator, generator_for, randint, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -44,36 +45,18 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64, [num_samples] or [rows,
-    num_samples].
-
-    Raises:
-        RuntimeError: the weights are not floats, negative, not finite or all zero; or there are
-            fewer than `num_samples` positive weights to draw from without replacement.
-    """
+    """Draws indices with the weights `input` [n]: int64, [num_samples]."""
     weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    if not input.is_floating_point() or weights.ndim not in (1, 2):
-        found = f"{input.dtype!r} in {input.ndim}"
-        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
-        raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
-    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
-    if not 0 < num_samples <= most:
-        raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
     source = generator_for(input.device, generator).source
-    rows = weights.reshape(-1, weights.shape[-1])
-    shape = (len(rows), num_samples if replacement else weights.shape[-1])
+    shape = (num_samples if replacement else len(weights),)
     draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
     if replacement:
-        # Row i has its edges, of which the last is 1, between i and i + 1: one search for all rows.
-        edges, number = rows.cumsum(1), np.arange(len(rows)).reshape(-1, 1)
-        found = np.searchsorted((edges / edges[:, -1:] + number).ravel(), draws + number, "right")
-        indices = np.minimum(found - number * rows.shape[1], rows.shape[1] - 1)
+        edges = weights.cumsum()
+        indices = np.searchsorted(edges / edges[-1], draws, "right")
     else:
         # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
-        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
-        indices = waiting.argsort(1)[:, :num_samples]
-    indices = indices.reshape(*weights.shape[:-1], num_samples)
+        waiting = np.where(weights > 0, -np.log1p(-draws) / np.maximum(weights, 1e-300), np.inf)
+        indices = waiting.argsort()[:num_samples]
     return tensor(indices, dtype=int64, device=input.device)
 
 
@@ -170,41 +153,6 @@ class SubsetRandomSampler(Sampler):
         return len(self.indices)
 
 
-class WeightedRandomSampler(Sampler):
-    """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
-    not for each class.
-
-    Raises:
-        ValueError: for an invalid option.
-    """
-
-    def __init__(
-        self,
-        weights: Any,
-        num_samples: int,
-        replacement: bool = True,
-        generator: Generator | None = None,
-    ):
-        check_positive("num_samples", num_samples)
-        check_bool("replacement", replacement)
-        self.weights = as_tensor(weights, dtype=float64)
-        if self.weights.dim() != 1:
-            raise ValueError(
-                "weights should be a 1d sequence but given weights have shape "
-                f"{tuple(self.weights.shape)}"
-            )
-        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
-
-    def __iter__(self) -> Iterator[int]:
-        drawn = multinomial(
-            self.weights, self.num_samples, self.replacement, generator=self.generator
-        )
-        yield from drawn.tolist()
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-
 class BatchSampler(Sampler):
     """Lists of batch_size numbers from another sampler; drop_last leaves out a shorter last one."""
 
@@ -230,44 +178,21 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed
 
     manual_seed(0)
-    labels = [0] * 90 + [1] * 10
-    weights = [1 / 90 if label == 0 else 1 / 10 for label in labels]
-    for name, drawn in (
-        ("shuffled", RandomSampler(labels)),
-        ("weighted", WeightedRandomSampler(weights, 100)),
-    ):
-        share = sum(labels[i] == 1 for i in drawn)
-        print(f"{name}  common {'#' * ((100 - share) // 5):18}  rare {'#' * (share // 5)}")
-    # -> shuffled  common ##################  rare ##
-    # -> weighted  common ...
-    counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
-    print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
-    wrong = WeightedRandomSampler([1 / 90, 1 / 10], 10_000)  # a weight for each class
-    print(len(wrong), "items:", sorted(set(wrong)))  # -> 10000 items: [0, 1]
+    odds = tensor([0.1, 0.2, 0.7])
+    counts = Counter(multinomial(odds, 10_000, replacement=True).tolist())
+    print("drawn by weight:", [round(counts[i] / 10_000, 1) for i in range(3)])
+    # -> drawn by weight: [0.1, 0.2, 0.7]
 
-    # Rows of weights: each row has its own draws.
-    rows = tensor([[0.1, 0.2, 0.7], [5.0, 5.0, 0.0]])
-    drawn = multinomial(rows, 10_000, replacement=True)
-    for row in drawn.tolist():
-        print([round(row.count(i) / 10_000, 1) for i in range(3)])
-    # -> [0.1, 0.2, 0.7]
-    # -> [0.5, 0.5, 0.0]
-    print([sorted(row) for row in multinomial(rows, 2).tolist()][1])  # -> [0, 1]
+    # A race: each index once, and the heavy ones first. What comes second is drawn from the rest:
+    # after a 2, the indices 0 and 1 come with the probabilities 1/3 and 2/3.
+    races = [odds.multinomial(2).tolist() for _ in range(5000)]
+    first = Counter(race[0] for race in races)
+    print("first:", [round(first[i] / 5000, 1) for i in range(3)])  # -> first: [0.1, 0.2, 0.7]
+    second = [race[1] for race in races if race[0] == 2]
+    share = sum(index == 1 for index in second) / len(second)
+    print("then a 1, in 2/3 of the races:", abs(share - 2 / 3) < 0.03)
+    # -> then a 1, in 2/3 of the races: True
 
-    # What is refused.
-    for wrong in (
-        lambda: multinomial(tensor([1, 2]), 1),
-        lambda: multinomial(tensor([0.5, -0.5]), 1),
-        lambda: multinomial(tensor([0.5, 0.5, 0.0]), 3),
-        lambda: WeightedRandomSampler([[0.5, 0.5]], 1),
-        lambda: WeightedRandomSampler([0.5, 0.5], 0),
-    ):
-        try:
-            wrong()
-        except (RuntimeError, ValueError) as error:
-            print(error)
-    # -> multinomial: floats in 1 or 2 dims expected as weights, not tinytorch.int64 in 1
-    # -> multinomial: weights have to be finite, not negative, and not all zero
-    # -> multinomial: cannot sample n_sample = 3 of 2
-    # -> weights should be a 1d sequence but given weights have shape (1, 2)
-    # -> num_samples should be a positive integer value, but got num_samples=0
+    # A weight of 0 never comes, and the weights need not add up to 1.
+    print(set(multinomial(tensor([0.0, 3.0, 5.0]), 1000, replacement=True).tolist()))  # -> {1, 2}
+    print(sorted(multinomial(tensor([0.0, 3.0, 5.0]), 2).tolist()))  # -> [1, 2]

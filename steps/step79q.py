@@ -1,37 +1,33 @@
-"""Step 79q: The loader's choices
+"""Step 79q: DataLoader: a generator of batches
 
-Step 79p's loader can do one thing: batches of one size, collated in one way. Pictures of different
-sizes cannot be collated, and it has no place for a function of your own. Each part that was divided
-in step 79b can be chosen now:
+With a dataset, a sampler and a way to collate, a loop over batches takes three lines, the same
+in nearly every program:
 
-    DataLoader(data, 64)                      batches of 64, in the order of the data
-    DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
-    DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
-    DataLoader(data, batch_sampler=mine)      you say which items go together
-    DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
-    DataLoader(data, None)                    no batches: item after item
+    for epoch in range(3):
+        for numbers in BatchSampler(RandomSampler(data), 64, False):
+            x, y = collated(data, numbers)
 
-All these are two questions. Who gives the tasks? A task is a list of numbers, or one number where
-nothing is batched: index_sampler. And what makes a batch of the items? collate_fn, which gets a
-list of items, or the one item.
+DataLoader makes a class of these lines. Its __iter__ is a generator function: it stops at `yield`,
+and goes on there when the loop wants the next batch. So one batch is in memory at a time, and a
+loop that is left early has made no batch in vain.
 
-The trap: a dataset's own __getbatch__ (step 79g) is a way to do what default_collate does. With
-another collate_fn the loader must not use it.
+The loader itself has no state. Each `iter(loader)` begins an epoch of its own, with an order of its
+own, so two loops over one loader do not disturb each other.
 
-(torch.utils.data.DataLoader has the same arguments.)
+The trap: with shuffle=True, two loops over one loader see two orders. To look at the batches and
+then to train with them, keep them in a list.
 
-Changed: DataLoader.
-Try: a batch_sampler that puts each item into two batches.
+(torch.utils.data.DataLoader is the same class.)
+
+Moved: the samplers, to tinytorch/utils/data/sampler.py. New: DataLoader.
+Try: print in __getitem__ of a dataset, and see when each item is made.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.ops.random import Generator
-from tinytorch.utils.data.collate import default_collate, default_convert
-from tinytorch.utils.data.dataset import Dataset, collated, items
+from tinytorch.utils.data.dataset import Dataset, collated
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -43,95 +39,62 @@ class DataLoader:
     """Iterates over batches of a dataset: `for x, y in DataLoader(dataset, 64, shuffle=True)`.
 
     Args:
-        batch_size: items of a batch; None gives the items themselves.
-        shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
-        collate_fn: makes a batch from a list of items.
-        drop_last: leaves out a last batch that is shorter.
-        generator: draws the order.
+        batch_size: items of a batch.
+        shuffle: a new random order in each epoch.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable | None = None,
-        batch_sampler: Iterable | None = None,
-        collate_fn: Callable | None = None,
-        drop_last: bool = False,
-        generator: Generator | None = None,
-    ):
-        if sampler is None:
-            shuffled = partial(RandomSampler, generator=generator)
-            sampler = (shuffled if shuffle else SequentialSampler)(dataset)
-        if batch_sampler is not None:
-            batch_size, drop_last = None, False
-        elif batch_size is not None:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
-        self.batch_size, self.drop_last = batch_size, drop_last
-        usual = default_convert if batch_sampler is None else default_collate
-        self.collate_fn = collate_fn or usual
-        self.generator = generator
-
-    @property
-    def index_sampler(self) -> Iterable:
-        """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
-        return self.sampler if self.batch_sampler is None else self.batch_sampler
+    def __init__(self, dataset: Dataset, batch_size: int = 1, shuffle: bool | None = None):
+        sampler = (RandomSampler if shuffle else SequentialSampler)(dataset)
+        self.dataset, self.sampler = dataset, sampler
+        self.batch_sampler = BatchSampler(sampler, batch_size, False)
+        self.batch_size = batch_size
 
     def __iter__(self) -> Iterator:
-        batched = self.batch_sampler is not None
-        for task in self.index_sampler:
-            if batched and self.collate_fn is default_collate:
-                yield collated(self.dataset, task)
-            else:
-                samples = items(self.dataset, task) if batched else self.dataset[task]
-                yield self.collate_fn(samples)
+        for numbers in self.batch_sampler:
+            yield collated(self.dataset, numbers)
 
     def __len__(self) -> int:
-        return len(self.index_sampler)
+        return len(self.batch_sampler)
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import arange, ones
-    from tinytorch.ops.joining import constant_pad, stack
+    from tinytorch.ops.creation import arange
+    from tinytorch.ops.random import manual_seed
     from tinytorch.utils.data.dataset import TensorDataset
 
-    # Pictures of different sizes, each with its label and its file.
-    class Files(Dataset):
-        def __len__(self):
-            return 2
-
-        def __getitem__(self, index):
-            return ones(index + 1, index + 1), 7 + index, f"folder/{index}.png"
-
-    try:
-        list(DataLoader(Files(), 2))
-    except RuntimeError as error:
-        print(str(error).rpartition(", but ")[2])  # -> got [1, 1] at entry 0 and [2, 2] at entry 1
-
-    def padded(batch):  # [(image, label, path), ...]
-        images, labels, paths = zip(*batch, strict=True)
-        n = max(len(image) for image in images)
-        images = [constant_pad(image, (0, n - len(image)) * 2) for image in images]
-        return stack(images), tensor(labels), paths
-
-    for images, labels, paths in DataLoader(Files(), 2, collate_fn=padded):
-        print(images.tolist())  # -> [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
-        print(labels.tolist(), paths)  # -> [7, 8] ('folder/0.png', 'folder/1.png')
-
-    # Which items, and in which order.
     data = TensorDataset(arange(5), arange(5) * 10)
 
-    def batches(**options):
-        return [x.tolist() for x, _ in DataLoader(data, **options)]
+    # What the loops of a program have said so far.
+    for numbers in BatchSampler(SequentialSampler(data), 2, False):
+        x, y = collated(data, numbers)
+        print(x.tolist(), y.tolist())
+    # -> [0, 1] [0, 10]
+    # -> [2, 3] [20, 30]
+    # -> [4] [40]
 
-    print(batches(batch_size=2, drop_last=True))  # -> [[0, 1], [2, 3]]
-    print(batches(batch_size=2, sampler=[4, 0, 4]))  # -> [[4, 0], [4]]
-    print(batches(batch_sampler=[[4], [1, 1]]))  # -> [[4], [1, 1]]
-    print(batches(batch_size=None, sampler=[3, 0]))  # -> [3, 0]
-    orders = [
-        batches(batch_size=5, shuffle=True, generator=Generator().manual_seed(1)) for _ in range(2)
-    ]
-    print(orders[0] == orders[1], len(DataLoader(data, 2, drop_last=True)))  # -> True 2
+    # The same in a line.
+    loader = DataLoader(data, batch_size=2)
+    print(len(loader), [x.tolist() for x, _ in loader])  # -> 3 [[0, 1], [2, 3], [4]]
+
+    # Two loops over one loader.
+    print([(int(a[0]), int(b[0])) for a, _ in loader for b, _ in loader if a[0] >= b[0]])
+    # -> [(0, 0), (2, 0), (2, 2), (4, 0), (4, 2), (4, 4)]
+
+    # A new order in each epoch.
+    manual_seed(0)
+    shuffled = DataLoader(TensorDataset(arange(100)), 100, shuffle=True)
+    first, second = [x.tolist() for _ in range(2) for (x,) in shuffled]
+    print(first != second, sorted(first) == sorted(second))  # -> True True
+
+    # A batch is made when it is asked for.
+    class Counting(TensorDataset):
+        made = 0
+
+        def __getitem__(self, index):
+            self.made += 1
+            return super().__getitem__(index)
+
+    counting = Counting(arange(5))
+    for _ in DataLoader(counting, 2):
+        break
+    print("items made:", counting.made)  # -> items made: 2

@@ -1,33 +1,32 @@
-"""Step 79r: Choices that exclude each other
+"""Step 79r: DataLoader: samplers and collate_fn
 
-With a sampler and shuffle=True it is unclear who decides. Step 79q's loader takes the sampler, and
-says nothing. A program that sorts its items by length, and shuffles them, is not shuffled, and
-nobody sees it: training works, only not so well. An option that has no effect is worse than an
-error.
+Step 79q's loader can do one thing: batches of one size, collated in one way. Pictures of different
+sizes cannot be collated, and it has no place for a function of your own. Each part that was divided
+in step 79b can be chosen now:
 
-    sampler and shuffle                  two orders
-    batch_sampler and any of four        the batches are there already
-    batch_size=None and drop_last        there is no last batch
+    DataLoader(data, 64)                      batches of 64, in the order of the data
+    DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
+    DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
+    DataLoader(data, batch_sampler=mine)      you say which items go together
+    DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
+    DataLoader(data, None)                    no batches: item after item
 
-Such requests are refused when the loader is made, not in the middle of an epoch. The reasons stand
-in a table: what is wrong, and what to say. One `raise` serves all, and a line more is a reason
-more.
+The loader needs two things for all of these. index_sampler gives the tasks: a task is a list of
+indices, or one index where nothing is batched. And collate_fn makes a batch of the items; it gets a
+list of items, or the one item.
 
-The trap is the default. `batch_size=1` may have been written, or not. The loader cannot know, and
-must let DataLoader(data, 1, batch_sampler=mine) pass.
+The trap: a dataset's own __getbatch__ (step 79g) is a way to do what default_collate does. With
+another collate_fn the loader must not use it.
 
-`DataLoader[int]` is for those who write types.
-
-(PyTorch's loader refuses the same.)
+(torch.utils.data.DataLoader has the same arguments.)
 
 Changed: DataLoader.
-Try: leave out the line of sampler and shuffle. Which of the two wins?
+Try: a batch_sampler that puts each item into two batches.
 """
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from types import GenericAlias
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.ops.random import Generator
@@ -49,10 +48,7 @@ class DataLoader:
         collate_fn: makes a batch from a list of items.
         drop_last: leaves out a last batch that is shorter.
         generator: draws the order.
-    Raises ValueError for options that exclude each other.
     """
-
-    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -65,18 +61,6 @@ class DataLoader:
         drop_last: bool = False,
         generator: Generator | None = None,
     ):
-        whole = (batch_size, bool(shuffle), sampler, drop_last)
-        for wrong, reason in (
-            (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
-            (
-                batch_sampler is not None and whole != (1, False, None, False),
-                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                "and drop_last",
-            ),
-            (batch_size is None and drop_last, "batch_size=None has no last batch to drop"),
-        ):
-            if wrong:
-                raise ValueError(f"DataLoader: {reason}")
         if sampler is None:
             shuffled = partial(RandomSampler, generator=generator)
             sampler = (shuffled if shuffle else SequentialSampler)(dataset)
@@ -109,31 +93,45 @@ class DataLoader:
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.creation import arange
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import arange, ones
+    from tinytorch.ops.joining import constant_pad, stack
     from tinytorch.utils.data.dataset import TensorDataset
 
-    data = TensorDataset(arange(5))
+    # Pictures of different sizes, each with its label and its file.
+    class Files(Dataset):
+        def __len__(self):
+            return 2
 
-    for wrong in (
-        {"sampler": [4, 3], "shuffle": True},
-        {"batch_sampler": [[0]], "batch_size": 2},
-        {"batch_sampler": [[0]], "shuffle": True},
-        {"batch_sampler": [[0]], "drop_last": True},
-        {"batch_size": None, "drop_last": True},
-    ):
-        try:
-            DataLoader(data, **wrong)
-        except ValueError as error:
-            print(", ".join(wrong) + ":", str(error).partition(": ")[2].partition(",")[0])
-    # -> sampler, shuffle: sampler option is mutually exclusive with shuffle
-    # -> batch_sampler, batch_size: batch_sampler option is mutually exclusive with batch_size
-    # -> batch_sampler, shuffle: batch_sampler option is mutually exclusive with batch_size
-    # -> batch_sampler, drop_last: batch_sampler option is mutually exclusive with batch_size
-    # -> batch_size, drop_last: batch_size=None has no last batch to drop
+        def __getitem__(self, index):
+            return ones(index + 1, index + 1), 7 + index, f"folder/{index}.png"
 
-    # These have one meaning.
-    print([x.tolist() for (x,) in DataLoader(data, 1, batch_sampler=[[4, 3]])])  # -> [[4, 3]]
-    print(
-        [x.tolist() for (x,) in DataLoader(data, 2, sampler=[4, 3], shuffle=False)]
-    )  # -> [[4, 3]]
-    print(DataLoader[int])  # -> __main__.DataLoader[int]
+    try:
+        list(DataLoader(Files(), 2))
+    except RuntimeError as error:
+        print(str(error).rpartition(", but ")[2])  # -> got [1, 1] at entry 0 and [2, 2] at entry 1
+
+    def padded(batch):  # [(image, label, path), ...]
+        images, labels, paths = zip(*batch, strict=True)
+        n = max(len(image) for image in images)
+        images = [constant_pad(image, (0, n - len(image)) * 2) for image in images]
+        return stack(images), tensor(labels), paths
+
+    for images, labels, paths in DataLoader(Files(), 2, collate_fn=padded):
+        print(images.tolist())  # -> [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
+        print(labels.tolist(), paths)  # -> [7, 8] ('folder/0.png', 'folder/1.png')
+
+    # Which items, and in which order.
+    data = TensorDataset(arange(5), arange(5) * 10)
+
+    def batches(**options):
+        return [x.tolist() for x, _ in DataLoader(data, **options)]
+
+    print(batches(batch_size=2, drop_last=True))  # -> [[0, 1], [2, 3]]
+    print(batches(batch_size=2, sampler=[4, 0, 4]))  # -> [[4, 0], [4]]
+    print(batches(batch_sampler=[[4], [1, 1]]))  # -> [[4], [1, 1]]
+    print(batches(batch_size=None, sampler=[3, 0]))  # -> [3, 0]
+    orders = [
+        batches(batch_size=5, shuffle=True, generator=Generator().manual_seed(1)) for _ in range(2)
+    ]
+    print(orders[0] == orders[1], len(DataLoader(data, 2, drop_last=True)))  # -> True 2

@@ -1,38 +1,31 @@
-"""Step 79s: An error costs one batch
+"""Step 79s: DataLoader: options that exclude each other
 
-One of a million files cannot be read. Its item raises an error, after ten hours, and the loop ends.
-To catch the error and go on does not help: a generator that has raised an error is finished. The
-demo's loop gets the first batch, the error, and then StopIteration, though four items are left.
+With a sampler and shuffle=True there are two orders. Step 79r's loader uses the sampler and ignores
+shuffle. A program that sorts its items by length, and asks for shuffling, gets no shuffling and no
+error: training works, only not so well. An option without an effect is worse than an error.
 
-So iter(loader) gives an object of a class, whose __next__ takes a task and makes a batch of it. An
-error leaves the function, and the object stays as it was. The task is gone; the next call takes the
-task after it:
+    sampler and shuffle                  two orders
+    batch_sampler and any of four        the batches are there already
+    batch_size=None and drop_last        there is no last batch
 
-    batches = iter(loader)
-    ...
-    try:
-        batch = next(batches)
-    except OSError:
-        continue                  # this batch is lost, and no other
+Such requests are refused when the loader is made, not in the middle of an epoch. The reasons stand
+in a table of conditions and messages, so one `raise` serves all.
 
-What makes a batch of a task depends on the loader's choices. They are looked at once, by `fetcher`,
-which returns a function from a task to a batch. (Step 80b calls it in other processes.)
+The trap is the default. `batch_size=1` may have been written, or not. The loader cannot know, and
+must let DataLoader(data, 1, batch_sampler=mine) pass.
 
-The trap is `for`: it cannot go on after an error. It ends, whatever the iterator could do.
+`DataLoader[int]` is for those who write types.
 
-(PyTorch's loader does the same.)
+(PyTorch's loader refuses the same.)
 
-Changed: DataLoader.__iter__. New: BatchIterator, fetcher, DataLoader.make_fetch.
-Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
+Changed: DataLoader.
+Try: leave out the line of sampler and shuffle. Which of the two wins?
 """
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GenericAlias
-from typing import Any
-
-import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.ops.random import Generator
@@ -43,33 +36,6 @@ from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, Sequential
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def fetcher(collate: Callable, batched: bool, dataset: Any) -> Callable:
-    """A function from a task to a batch. A task is a list of numbers, or one number without
-    batches."""
-    if not batched:
-        return lambda number: collate(dataset[number])
-    if collate is default_collate:
-        return lambda numbers: collated(dataset, numbers)
-    return lambda numbers: collate(items(dataset, numbers))
-
-
-class BatchIterator:
-    """What iter(loader) gives: the batches of one epoch, each made when it is asked for."""
-
-    def __init__(self, loader: "DataLoader"):
-        self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        self.fetch = loader.make_fetch()(loader.dataset)
-
-    def __iter__(self) -> Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self.fetch(next(self.tasks))
-
-    def __len__(self) -> int:
-        return len(self.sampler)
 
 
 class DataLoader:
@@ -127,52 +93,45 @@ class DataLoader:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
-    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
-        """What makes a fetcher from the dataset."""
-        return partial(fetcher, self.collate_fn, self.batch_sampler is not None)
-
     def __iter__(self) -> Iterator:
-        return BatchIterator(self)
+        batched = self.batch_sampler is not None
+        for task in self.index_sampler:
+            if batched and self.collate_fn is default_collate:
+                yield collated(self.dataset, task)
+            else:
+                samples = items(self.dataset, task) if batched else self.dataset[task]
+                yield self.collate_fn(samples)
 
     def __len__(self) -> int:
         return len(self.index_sampler)
 
 
 if __name__ == "__main__":
+    from tinytorch.ops.creation import arange
+    from tinytorch.utils.data.dataset import TensorDataset
 
-    class Holes(Dataset):
-        def __len__(self):
-            return 6
+    data = TensorDataset(arange(5))
 
-        def __getitem__(self, index):
-            if index == 3:
-                raise ValueError("item 3 is not there")
-            return index
+    for wrong in (
+        {"sampler": [4, 3], "shuffle": True},
+        {"batch_sampler": [[0]], "batch_size": 2},
+        {"batch_sampler": [[0]], "shuffle": True},
+        {"batch_sampler": [[0]], "drop_last": True},
+        {"batch_size": None, "drop_last": True},
+    ):
+        try:
+            DataLoader(data, **wrong)
+        except ValueError as error:
+            print(", ".join(wrong) + ":", str(error).partition(": ")[2].partition(",")[0])
+    # -> sampler, shuffle: sampler option is mutually exclusive with shuffle
+    # -> batch_sampler, batch_size: batch_sampler option is mutually exclusive with batch_size
+    # -> batch_sampler, shuffle: batch_sampler option is mutually exclusive with batch_size
+    # -> batch_sampler, drop_last: batch_sampler option is mutually exclusive with batch_size
+    # -> batch_size, drop_last: batch_size=None has no last batch to drop
 
-    def what_comes(batches):
-        """Three times the next batch, or what comes instead."""
-        came = []
-        for _ in range(3):
-            try:
-                came.append(next(batches).tolist())
-            except ValueError as error:
-                came.append(str(error))
-            except StopIteration:
-                came.append("the end")
-        return came
-
-    # A generator, as in step 79r, and an object.
-    loader = DataLoader(Holes(), 2)
-    print(what_comes(collated(loader.dataset, numbers) for numbers in loader.batch_sampler))
-    # -> [[0, 1], 'item 3 is not there', 'the end']
-    print(what_comes(iter(loader)))  # -> [[0, 1], 'item 3 is not there', [4, 5]]
-
-    # All ways to make a batch, and how many there are.
-    for options in ({"batch_size": 2}, {"batch_size": 2, "collate_fn": sum}, {"batch_size": None}):
-        batches = iter(DataLoader(Holes(), sampler=[5, 0, 4], **options))
-        print(
-            len(batches), iter(batches) is batches, [np.array(batch).tolist() for batch in batches]
-        )
-    # -> 2 True [[5, 0], [4]]
-    # -> 2 True [5, 4]
-    # -> 3 True [5, 0, 4]
+    # These have one meaning.
+    print([x.tolist() for (x,) in DataLoader(data, 1, batch_sampler=[[4, 3]])])  # -> [[4, 3]]
+    print(
+        [x.tolist() for (x,) in DataLoader(data, 2, sampler=[4, 3], shuffle=False)]
+    )  # -> [[4, 3]]
+    print(DataLoader[int])  # -> __main__.DataLoader[int]

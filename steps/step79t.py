@@ -1,40 +1,43 @@
-"""Step 79t: Batches of a stream
+"""Step 79t: DataLoader: an error costs one batch
 
-A stream (step 79h) has no numbers and no length, so no sampler can deal out its items. Step 79s's
-loader asks it for len() and fails. What a stream needs is simpler: the next 64.
+One of a million files cannot be read. Its item raises an error, after ten hours, and the loop ends.
+To catch the error and go on does not help: a generator that has raised an error is finished. The
+demo's loop gets the first batch, the error, and then StopIteration, though four items are left.
 
-To keep one loop for both, a stream gets tasks too, an endless row of [None] * 64. Only how many
-they are is looked at:
+So iter(loader) gives an object of a class, whose __next__ takes a task and makes a batch of it. An
+error leaves the function, and the object stays as it was. The task is gone; the next call takes the
+task after it:
 
-    tasks     [None, None]   [None, None]   [None, None]   ...
-    stream    to be, or not  that, is       the
+    batches = iter(loader)
+    ...
+    try:
+        batch = next(batches)
+    except OSError:
+        continue                  # this batch is lost, and no other
 
-`islice` takes up to as many items from the stream as the task is long. A short batch is the last
-one, and no items at all are the end. The stream ends the epoch, by StopIteration, not the sampler.
+What makes a batch of a task depends on the loader's choices. They are looked at once, by `fetcher`,
+which returns a function from a task to a batch. (Step 80b calls it in other processes.)
 
-An order, a sampler or a batch_sampler for a stream makes no sense and is refused. (A stream can be
-shuffled a little: keep a thousand items in a list, and give out a random one of them each time.)
+The trap is `for`: it cannot go on after an error. It ends, whatever the iterator could do.
 
-The trap is the length. A stream that knows it may have a __len__, and then len(loader) counts
-batches; but what comes is what the stream gives, whatever it has said.
+(PyTorch's loader does the same.)
 
-(torch.utils.data.DataLoader does the same.)
-
-Changed: fetcher, DataLoader.
-Try: a stream without end, and itertools.islice(loader, 3).
+Changed: DataLoader.__iter__. New: BatchIterator, fetcher, DataLoader.make_fetch.
+Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
 """
 
 import importlib
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GenericAlias
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.ops.random import Generator
 from tinytorch.utils.data.collate import default_collate, default_convert
-from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
+from tinytorch.utils.data.dataset import Dataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -42,21 +45,9 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def fetcher(collate: Callable, batched: bool, drop_last: bool, dataset: Any) -> Callable:
+def fetcher(collate: Callable, batched: bool, dataset: Any) -> Callable:
     """A function from a task to a batch. A task is a list of numbers, or one number without
-    batches; a stream only looks how many there are. StopIteration where it has no more items."""
-    if isinstance(dataset, IterableDataset):
-        stream = iter(dataset)
-
-        def take(task: Any) -> Any:
-            if not batched:
-                return collate(next(stream))
-            samples = list(itertools.islice(stream, len(task)))
-            if not samples or (drop_last and len(samples) < len(task)):
-                raise StopIteration
-            return collate(samples)
-
-        return take
+    batches."""
     if not batched:
         return lambda number: collate(dataset[number])
     if collate is default_collate:
@@ -106,12 +97,8 @@ class DataLoader:
         drop_last: bool = False,
         generator: Generator | None = None,
     ):
-        stream = isinstance(dataset, IterableDataset)
-        own_order = sampler is not None or batch_sampler is not None
         whole = (batch_size, bool(shuffle), sampler, drop_last)
         for wrong, reason in (
-            (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
-            (stream and own_order, "an IterableDataset takes no sampler"),
             (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
             (
                 batch_sampler is not None and whole != (1, False, None, False),
@@ -122,9 +109,7 @@ class DataLoader:
         ):
             if wrong:
                 raise ValueError(f"DataLoader: {reason}")
-        if stream:
-            sampler = itertools.repeat(None)  # endless: only the stream knows its end
-        elif sampler is None:
+        if sampler is None:
             shuffled = partial(RandomSampler, generator=generator)
             sampler = (shuffled if shuffle else SequentialSampler)(dataset)
         if batch_sampler is not None:
@@ -144,56 +129,50 @@ class DataLoader:
 
     def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
         """What makes a fetcher from the dataset."""
-        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
+        return partial(fetcher, self.collate_fn, self.batch_sampler is not None)
 
     def __iter__(self) -> Iterator:
         return BatchIterator(self)
 
     def __len__(self) -> int:
-        if isinstance(self.dataset, IterableDataset):
-            whole, rest = divmod(len(self.dataset), self.batch_size or 1)
-            return whole + (rest > 0 and not self.drop_last)
         return len(self.index_sampler)
 
 
 if __name__ == "__main__":
 
-    class Lines(IterableDataset):
-        def __iter__(self):
-            return iter(["to be", "or not", "to be,", "that", "is"])
-
-    # What step 79s would do with it.
-    try:
-        len(SequentialSampler(Lines()))
-    except TypeError as error:
-        print(error)  # -> object of type 'Lines' has no len()
-
-    # A stream ends when it ends.
-    for batch in DataLoader(Lines(), 3):
-        print(batch)
-    # -> ['to be', 'or not', 'to be,']
-    # -> ['that', 'is']
-    print(list(DataLoader(Lines(), 3, drop_last=True)))  # -> [['to be', 'or not', 'to be,']]
-    print(list(DataLoader(Lines(), None)))  # -> ['to be', 'or not', 'to be,', 'that', 'is']
-
-    # One that knows its length, and one whose last batch is full.
-    class Known(Lines):
+    class Holes(Dataset):
         def __len__(self):
-            return 5
+            return 6
 
-    print([len(DataLoader(Known(), 3, drop_last=drop)) for drop in (False, True)])  # -> [2, 1]
-    print([len(batch) for batch in DataLoader(Known(), 5)])  # -> [5]
+        def __getitem__(self, index):
+            if index == 3:
+                raise ValueError("item 3 is not there")
+            return index
 
-    # Lists with numbers are batched as before.
-    print([batch.tolist() for batch in DataLoader(range(5), 3)])  # -> [[0, 1, 2], [3, 4]]
-    print(list(DataLoader(range(3), 2, collate_fn=sum)), list(DataLoader("abc", None)))
-    # -> [1, 2] ['a', 'b', 'c']
+    def what_comes(batches):
+        """Three times the next batch, or what comes instead."""
+        came = []
+        for _ in range(3):
+            try:
+                came.append(next(batches).tolist())
+            except ValueError as error:
+                came.append(str(error))
+            except StopIteration:
+                came.append("the end")
+        return came
 
-    # What is refused.
-    for wrong in ({"shuffle": True}, {"sampler": [0]}):
-        try:
-            DataLoader(Lines(), **wrong)
-        except ValueError as error:
-            print(error)
-    # -> DataLoader: an IterableDataset cannot be shuffled: it has its own order
-    # -> DataLoader: an IterableDataset takes no sampler
+    # A generator, as in step 79s, and an object.
+    loader = DataLoader(Holes(), 2)
+    print(what_comes(collated(loader.dataset, numbers) for numbers in loader.batch_sampler))
+    # -> [[0, 1], 'item 3 is not there', 'the end']
+    print(what_comes(iter(loader)))  # -> [[0, 1], 'item 3 is not there', [4, 5]]
+
+    # All ways to make a batch, and how many there are.
+    for options in ({"batch_size": 2}, {"batch_size": 2, "collate_fn": sum}, {"batch_size": None}):
+        batches = iter(DataLoader(Holes(), sampler=[5, 0, 4], **options))
+        print(
+            len(batches), iter(batches) is batches, [np.array(batch).tolist() for batch in batches]
+        )
+    # -> 2 True [[5, 0], [4]]
+    # -> 2 True [5, 4]
+    # -> 3 True [5, 0, 4]

@@ -1,53 +1,45 @@
-"""Step 79u: Batches in pinned memory
+"""Step 79u: DataLoader: batches of a stream
 
-A GPU copies a batch out of the computer's memory by itself, while the program goes on, if the
-memory is pinned: if the system may not move it (step 68c). NumPy's arrays are not pinned. So each
-`batch.to("cuda")` first copies the batch to pinned memory, and the program waits for it.
+A stream (step 79i) has no numbers and no length, so no sampler can deal out its items. Step 79t's
+loader asks it for len() and fails. What a stream needs is simpler: the next 64.
 
-With pin_memory=True the loader pins all tensors of a batch, wherever in it they are. `walk` (step
-79e) finds them, and all else stays as it is:
+To keep one loop for both, a stream gets tasks too, an endless row of [None] * 64. Only their length
+counts:
 
-    {"images": tensor, "path": "a.png"}   ->   {"images": tensor, pinned, "path": "a.png"}
+    tasks     [None, None]   [None, None]   [None, None]   ...
+    stream    to be, or not  that, is       the
 
-`pin` asks for a method pin_memory, not for a tensor. So a batch of a class of your own is pinned
-too, if it has such a method.
+`islice` takes up to as many items from the stream as the task is long. A short batch is the last
+one, and no items at all are the end. The stream ends the epoch, by StopIteration, not the sampler.
 
-Where no GPU is, there is nothing to pin for. A program that runs on a laptop and on a server should
-run on both, so this is a warning and not an error, as in PyTorch. The warning names the line of the
-loop (stacklevel=3), not a line of the loader.
+An order, a sampler or a batch_sampler for a stream makes no sense and is refused. (A stream can be
+shuffled a little: keep a thousand items in a list, and give out a random one of them each time.)
 
-The trap: pinned memory is taken away from all other programs. It is made for batches, not for a
-dataset of many gigabytes.
+The trap is the length. A stream that knows it may have a __len__, and then len(loader) counts
+batches; but what comes is what the stream gives, whatever it has said.
 
-(With workers, PyTorch pins in a thread. pin_memory_device has no effect there any more, nor here.)
+(torch.utils.data.DataLoader does the same.)
 
-Changed: BatchIterator, DataLoader. New: pin.
-Try: pin_memory on a machine with a GPU, and batch.is_pinned().
+Changed: fetcher, DataLoader.
+Try: a stream without end, and itertools.islice(loader, 3).
 """
 
 import importlib
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GenericAlias
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.cuda.backend import is_available
 from tinytorch.ops.random import Generator
-from tinytorch.utils.data.collate import default_collate, default_convert, walk
+from tinytorch.utils.data.collate import default_collate, default_convert
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def pin(value: Any) -> Any:
-    """A tensor in pinned memory, from where a GPU fetches it by itself."""
-    return value.pin_memory() if hasattr(value, "pin_memory") else value
 
 
 def fetcher(collate: Callable, batched: bool, drop_last: bool, dataset: Any) -> Callable:
@@ -77,23 +69,13 @@ class BatchIterator:
 
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        self.pinned = loader.pin_memory and is_available()
-        if loader.pin_memory and not self.pinned:
-            warnings.warn(
-                "'pin_memory' argument is set as true but no accelerator is found, "
-                "then device pinned memory won't be used.",
-                stacklevel=3,
-            )
         self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        return self.delivered(self.fetch(next(self.tasks)))
-
-    def delivered(self, batch: Any) -> Any:
-        return walk(pin, batch) if self.pinned else batch
+        return self.fetch(next(self.tasks))
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -106,10 +88,8 @@ class DataLoader:
         batch_size: items of a batch; None gives the items themselves.
         shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
         collate_fn: makes a batch from a list of items.
-        pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
         generator: draws the order.
-        pin_memory_device: has no effect, as in PyTorch, which has given it up.
     Raises ValueError for options that exclude each other.
     """
 
@@ -123,11 +103,8 @@ class DataLoader:
         sampler: Iterable | None = None,
         batch_sampler: Iterable | None = None,
         collate_fn: Callable | None = None,
-        pin_memory: bool = False,
         drop_last: bool = False,
         generator: Generator | None = None,
-        *,
-        pin_memory_device: str = "",
     ):
         stream = isinstance(dataset, IterableDataset)
         own_order = sampler is not None or batch_sampler is not None
@@ -158,7 +135,6 @@ class DataLoader:
         self.batch_size, self.drop_last = batch_size, drop_last
         usual = default_convert if batch_sampler is None else default_collate
         self.collate_fn = collate_fn or usual
-        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.generator = generator
 
     @property
@@ -181,31 +157,43 @@ class DataLoader:
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.creation import arange
-    from tinytorch.utils.data.dataset import TensorDataset
 
-    data = TensorDataset(arange(4))
-    loader = DataLoader(data, 2, pin_memory=True)
+    class Lines(IterableDataset):
+        def __iter__(self):
+            return iter(["to be", "or not", "to be,", "that", "is"])
 
-    # Without a GPU: a warning, and the batches as they are. (The demo says itself whether there is
-    # one, to be the same on each machine.)
-    real, is_available = is_available, lambda: False
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        print([x.tolist() for (x,) in loader])  # -> [[0, 1], [2, 3]]
-    print(caught[0].message)
-    # -> 'pin_memory' argument is set as true but no accelerator is found, then device ...
-    print("it names the demo's line:", caught[0].filename == __file__)
-    # -> it names the demo's line: True
+    # What step 79t would do with it.
+    try:
+        len(SequentialSampler(Lines()))
+    except TypeError as error:
+        print(error)  # -> object of type 'Lines' has no len()
 
-    # With one: what has the method is pinned, wherever it is.
-    class Batch:
-        def pin_memory(self):
-            return "pinned"
+    # A stream ends when it ends.
+    for batch in DataLoader(Lines(), 3):
+        print(batch)
+    # -> ['to be', 'or not', 'to be,']
+    # -> ['that', 'is']
+    print(list(DataLoader(Lines(), 3, drop_last=True)))  # -> [['to be', 'or not', 'to be,']]
+    print(list(DataLoader(Lines(), None)))  # -> ['to be', 'or not', 'to be,', 'that', 'is']
 
-    is_available = lambda: True  # noqa: E731
-    data = [{"a": [Batch(), 7], "b": "text"}]
-    (pinned,) = DataLoader(data, None, collate_fn=dict, pin_memory=True)
-    print(pinned)  # -> {'a': ['pinned', 7], 'b': 'text'}
-    is_available = real
-    print("a GPU is here:", is_available())  # -> ...
+    # One that knows its length, and one whose last batch is full.
+    class Known(Lines):
+        def __len__(self):
+            return 5
+
+    print([len(DataLoader(Known(), 3, drop_last=drop)) for drop in (False, True)])  # -> [2, 1]
+    print([len(batch) for batch in DataLoader(Known(), 5)])  # -> [5]
+
+    # Lists with numbers are batched as before.
+    print([batch.tolist() for batch in DataLoader(range(5), 3)])  # -> [[0, 1, 2], [3, 4]]
+    print(list(DataLoader(range(3), 2, collate_fn=sum)), list(DataLoader("abc", None)))
+    # -> [1, 2] ['a', 'b', 'c']
+
+    # What is refused.
+    for wrong in ({"shuffle": True}, {"sampler": [0]}):
+        try:
+            DataLoader(Lines(), **wrong)
+        except ValueError as error:
+            print(error)
+    # -> DataLoader: an IterableDataset cannot be shuffled: it has its own order
+    # -> DataLoader: an IterableDataset takes no sampler

@@ -1,44 +1,40 @@
-"""Step 79v: Data with labels, and three epochs
+"""Step 79v: DataLoader: pinned memory
 
-Nearly all data of the next steps are inputs with labels. As a TensorDataset, the digits are bare:
-there is no place for a change of each image, such as a rotation, which differs from epoch to epoch.
-So a small class has the interface of torchvision's data sets:
+If a batch lies in pinned memory, which the system may not move (step 68c), a GPU copies it by
+itself, while the program goes on. NumPy's arrays are not pinned. So each
+`batch.to("cuda")` first copies the batch to pinned memory, and the program waits for it.
 
-    item i  =  (transform(data[i]), target_transform(int(targets[i])))
+With pin_memory=True the loader pins all tensors of a batch, however deep inside they are. `walk`
+(step 79e) finds them, and leaves the rest as it is:
 
-`transform` is any function of an image. Without one, a whole batch is an index operation (step
-79g); with one, each item has to be made. The target of an item is a plain int, as in torchvision,
-and a batch has a tensor of them.
+    {"images": tensor, "path": "a.png"}   ->   {"images": tensor, pinned, "path": "a.png"}
 
-Digits are the package's own 1797, of which the last 360 are the test. Spiral is computed: arms that
-wind around each other, which no straight line parts. Its test set has the same arms and other
-random numbers.
+`pin` looks for a method pin_memory, not for a tensor. So a batch of a class of your own is pinned
+too, if it has such a method.
 
-The demo is the whole of what steps 79b to 79u were for: three epochs, each in its own order, in a
-loop that knows nothing of numbers, orders and stacks.
+Without a GPU there is nothing to pin for. A program that runs on a laptop and on a server should
+run on both, so this is a warning and not an error, as in PyTorch. The warning names the line of the
+loop (stacklevel=3), not a line of the loader.
 
-The trap: transform acts on each item, each time. What is the same each time, such as a division by
-the mean, is cheaper if it is done once, before.
+The trap: pinned memory is taken away from all other programs. It is made for batches, not for a
+dataset of many gigabytes.
 
-New: Labelled, Digits, Spiral.
-Try: a transform that mirrors an image. Does it help digits?
+(With workers, PyTorch pins in a thread. pin_memory_device has no effect there any more, nor here.)
+
+Changed: BatchIterator, DataLoader. New: pin.
+Try: pin_memory on a machine with a GPU, and batch.is_pinned().
 """
 
 import importlib
 import itertools
-import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GenericAlias
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, as_tensor, from_numpy
 from tinytorch.cuda.backend import is_available
-from tinytorch.datasets.digits import load_digits
 from tinytorch.ops.random import Generator
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
@@ -184,104 +180,32 @@ class DataLoader:
         return len(self.index_sampler)
 
 
-class Labelled(Dataset):
-    """Item i is (data[i], targets[i]), each through its transform if it has one."""
-
-    def __init__(
-        self, data: Tensor, targets: Tensor, transform: Any = None, target_transform: Any = None
-    ):
-        self.data, self.targets = data, targets
-        self.transform, self.target_transform = transform, target_transform
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        item, target = self.data[index], int(self.targets[index])
-        if self.transform is not None:
-            item = self.transform(item)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return item, target
-
-    def __getbatch__(self, indices: Sequence[int]) -> Any:
-        if self.transform is None and self.target_transform is None:
-            chosen = as_tensor(np.array(indices, np.int64))
-            return [self.data[chosen], self.targets[chosen]]
-        return default_collate(items(self, indices))
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-
-class Digits(Labelled):
-    """The package's digits: images [8, 8], float32 from 0 to 1. The last 360 are the test set."""
-
-    def __init__(self, train: bool = True, transform: Any = None, target_transform: Any = None):
-        part = slice(None, -360) if train else slice(-360, None)
-        images, labels = load_digits()
-        super().__init__(images[part], labels[part], transform, target_transform)
-
-
-class Spiral(Labelled):
-    """Points [2], float32, on arms that wind around each other: no straight line parts them.
-
-    There are `classes` arms with `per_class` points each, which lie beside their arm by a normal
-    number of size 0.02. The test set (train=False) has the same arms and other numbers.
-    """
-
-    def __init__(self, train: bool = True, classes: int = 3, per_class: int = 100, **more: Any):
-        labels = np.repeat(np.arange(classes), per_class)
-        radius = np.tile(np.linspace(0.05, 1, per_class), classes)
-        angle = 2 * math.pi * (labels / classes + 0.75 * radius)
-        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        points += 0.02 * np.random.default_rng(int(train)).standard_normal(points.shape)
-        super().__init__(from_numpy(points.astype(np.float32)), from_numpy(labels), **more)
-
-
 if __name__ == "__main__":
-    import time
+    from tinytorch.ops.creation import arange
+    from tinytorch.utils.data.dataset import TensorDataset
 
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.adam import Adam
+    data = TensorDataset(arange(4))
+    loader = DataLoader(data, 2, pin_memory=True)
 
-    # Three epochs over the digits, each in an order of its own.
-    manual_seed(0)
-    train, test = Digits(), Digits(train=False)
-    net = Sequential(Flatten(), Linear(64, 64), ReLU(), Linear(64, 10))
-    optimizer = Adam(net.parameters(), lr=0.01)
-    losses = []
-    for _ in range(3):
-        for images, labels in DataLoader(train, 64, shuffle=True):
-            loss = cross_entropy(net(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    right = sum((net(x).argmax(1) == y).sum().item() for x, y in DataLoader(test, 100))
-    print(len(losses), "batches, loss", f"{losses[0]:.1f}, then {losses[-1]:.1f}")  # -> ...
-    print("more than 80 % are right:", right > 0.8 * len(test))  # -> more than 80 % are right: True
+    # Without a GPU: a warning, and the batches as they are. (The demo says itself whether there is
+    # one, to be the same on each machine.)
+    real, is_available = is_available, lambda: False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        print([x.tolist() for (x,) in loader])  # -> [[0, 1], [2, 3]]
+    print(caught[0].message)
+    # -> 'pin_memory' argument is set as true but no accelerator is found, then device ...
+    print("it names the demo's line:", caught[0].filename == __file__)
+    # -> it names the demo's line: True
 
-    # A change of each image, and of each target: the top half of the digit, and is it even?
-    even = Digits(transform=lambda image: image[:4], target_transform=lambda label: label % 2 == 0)
-    image, target = even[0]
-    print(image.shape, target, type(Digits()[0][1]).__name__)
-    # -> tinytorch.Size([4, 8]) True int
-    images, targets = next(iter(DataLoader(even, 32)))
-    print(images.shape, targets.dtype.name)  # -> tinytorch.Size([32, 4, 8]) bool
+    # With one: what has the method is pinned, wherever it is.
+    class Batch:
+        def pin_memory(self):
+            return "pinned"
 
-    # A batch with one index, and one of items.
-    for name, dataset in (("plain", train), ("transformed", even)):
-        start = time.perf_counter()
-        for _ in DataLoader(dataset, 64):
-            pass
-        print(f"{name:12} {(time.perf_counter() - start) * 1e3:.1f} ms")  # -> ...
-
-    # A spiral of three arms: 100 points each, the first ones near the middle.
-    points, arms = next(iter(DataLoader(Spiral(), 300)))
-    print(points.shape, arms.tolist().count(2))  # -> tinytorch.Size([300, 2]) 100
-    print(f"{points[0].norm().item():.1f} to {points[99].norm().item():.1f}")  # -> 0.1 to 1.0
-    other = Spiral(train=False).data
-    print("another spiral for the test:", (points - other).abs().max().item() < 0.2)
-    # -> another spiral for the test: True
+    is_available = lambda: True  # noqa: E731
+    data = [{"a": [Batch(), 7], "b": "text"}]
+    (pinned,) = DataLoader(data, None, collate_fn=dict, pin_memory=True)
+    print(pinned)  # -> {'a': ['pinned', 7], 'b': 'text'}
+    is_available = real
+    print("a GPU is here:", is_available())  # -> ...

@@ -1,12 +1,12 @@
-"""Step 80a: Values from one process to another
+"""Step 80a: Sending values between processes
 
 Other processes are to make the batches (step 80b). Two processes do not share memory, so a batch
 must travel. A pipe copies it through the kernel in small portions, and a full pipe makes the writer
 wait: the demo fills one, with 200 KB. If both sides write and neither reads, both wait forever.
 
 So pickle (protocol 5) splits a value into the memory of its arrays, which it does not copy, and a
-short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory. What goes through
-the pipe is the open file, as a process can hand it to another: a message that always fits.
+short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory. The message in
+the pipe is the open file itself, which one process can pass to another: it always fits.
 
 A file with a name would be the simpler way, and a trap. A process that is killed leaves its files
 in /dev/shm, and their memory is gone until the computer starts anew. A file without a name is

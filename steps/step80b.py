@@ -1,4 +1,4 @@
-"""Step 80b: A process that makes batches
+"""Step 80b: A worker process that makes batches
 
 A picture has to be read, decoded, cropped and rotated before the network sees it, and the network
 waits. The demo's items take a millisecond each, so 200 of them take 0.2 seconds. Threads would not

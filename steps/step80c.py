@@ -1,6 +1,6 @@
-"""Step 80c: Workers in turn
+"""Step 80c: DataLoader with workers
 
-Step 80b's demo dealt out the tasks by hand. The loader does it with as many workers as it is told:
+Step 80b's demo dealt out the tasks by hand. The loader does it with num_workers of them:
 
     here        ask 0  ask 1 | take 0, ask 0 | take 1, ask 1 | take 0, ask 0 | ...
     worker 0    batch 0 ........  batch 2 ........  batch 4 ........
@@ -8,20 +8,21 @@ Step 80b's demo dealt out the tasks by hand. The loader does it with as many wor
 
 Each worker gets a task, and another one when its answer has been taken. Tasks are dealt out in
 turn, and each worker answers its own in order. So taking the answers in turn gives all batches in
-order, whichever was ready first: `owed` says whose turn it is. At the end all processes end.
+order, even if a later one was ready first: `owed` lists the workers in this order. At the end all
+processes end.
 
 WorkerIterator is a BatchIterator with another `start` and another `__next__`; nothing else in the
 loader knows where batches are made.
 
 The trap is the time that processes cost. To start one takes milliseconds, and each batch is copied
-into shared memory and out of it. It pays off from about a millisecond an item on. And begin with
-num_workers=0, where a debugger works.
+into shared memory and out of it. Workers pay off if an item takes about a millisecond or more.
+Begin with num_workers=0, where a debugger works.
 
 (torch.utils.data.DataLoader has num_workers too. A stream, whose workers would all begin at its
 first item, comes in step 80h.)
 
 Changed: BatchIterator.start, DataLoader. New: WorkerIterator; num_workers.
-Try: num_workers=1, 2, 4, 8, 16. From where on is there no gain?
+Try: num_workers=1, 2, 4, 8, 16. From which number on is there no gain?
 """
 
 import importlib

@@ -1,17 +1,17 @@
-"""Step 80d: A few batches ahead
+"""Step 80d: Prefetching: tasks in advance
 
 A worker of step 80c has one task. When it has answered, it waits until the loop takes the answer.
-Loops do not run evenly: every tenth batch a file is written, or a test is made. In this time a
-worker makes one batch, and then nothing. Afterwards the loop waits for the workers.
+Loops do not run evenly: after every tenth batch the program may write a file, or run a test. In
+this time a worker makes one batch, and then nothing. Afterwards the loop waits for the workers.
 
-So each worker gets `prefetch_factor` tasks in advance, two if nothing is said:
+So each worker gets `prefetch_factor` tasks in advance, two by default:
 
     loop        batch  batch  ... a test ........  batch  batch  batch  batch
     1 ahead     make                     (idle)    make   make   make
     5 ahead     make   make   make   make   make   (all there)
 
 The tasks wait in the worker's pipe, and its answers in the pipe back. They have to fit: an answer
-in a pipe is short (step 80a), and 50 of them fill none. So more than 50 is never asked for.
+in a pipe is short (step 80a), and 50 of them do not fill one. So a worker never has more than 50.
 
 The trap is memory: 8 workers, 4 ahead, are 32 batches that exist at one time. And more ahead does
 not make a worker faster. If the loop waits for every batch, it takes more workers.
@@ -19,7 +19,7 @@ not make a worker faster. If the loop waits for every batch, it takes more worke
 (PyTorch's prefetch_factor is the same, also 2.)
 
 Changed: WorkerIterator, DataLoader.
-Try: prefetch_factor=1, 2, 5, 10. From where on is there no gain?
+Try: prefetch_factor=1, 2, 5, 10. From which number on is there no gain?
 """
 
 import importlib

@@ -1,8 +1,9 @@
-"""Step 80e: A loop that is left
+"""Step 80e: Ending the workers of an abandoned loop
 
 A program looks at the first batch, and leaves the loop with `break`. Or an error ends it. Step
 80d's workers do not notice it: they made their batches, and wait for the next task. Each loop that
-is left leaves two processes more, until the program ends. In a notebook, there are soon a hundred.
+is left leaves two processes more, until the program ends. In a notebook there are a hundred of them
+soon.
 
 The iterator is gone when nothing refers to it any more, and then its workers must go too.
 weakref.finalize arranges that:
@@ -15,7 +16,7 @@ second call does nothing.
 
 The trap: the function must not refer to the iterator. finalize keeps its arguments alive, and with
 `self` among them, the iterator would never die. That is why `close` is a function that takes a
-list. (__del__, the older way, may be called when half of the program is gone already.)
+list. (__del__, the older way, may be called when half of the program no longer exists.)
 
 (PyTorch does it with __del__ and atexit.)
 

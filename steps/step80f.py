@@ -1,4 +1,4 @@
-"""Step 80f: Short epochs
+"""Step 80f: Starting and ending workers without waiting
 
 A small dataset has epochs of a tenth of a second, and each starts four processes and ends them.
 Step 80e waits where it need not: the first worker gets a task when the last one is started, a
@@ -7,12 +7,12 @@ measures this last one: 2.4 ms, and 0.2 ms without it.
 
     start       each worker gets its first tasks at once, while the next one is being started
     last task   a worker with no more tasks is told to go, while the others still work
-    end         nobody waits for processes that end by themselves
+    end         the loop does not wait for processes that end by themselves
 
-A process that has ended still stands in the system's table until its parent asks how it ended: that
-is what `join` is for. It need not be now. So the iterator puts the arguments of its `close` on a
-list, `leaving`, and the next epoch, or nobody, calls it. The finalizer is detached, so that it does
-not wait either.
+A process that has ended stays in the system's table until its parent asks for its exit code: that
+is what `join` does. It need not be done at once. So the iterator puts the arguments of its `close`
+on a list, `leaving`, and the next epoch calls it, if there is one. The finalizer is detached, so
+that it does not wait either.
 
 The trap: a worker that has gone does not read its pipe any more. To ask it something, such as a
 second None, is a BrokenPipeError, which is no error here.

@@ -1,12 +1,12 @@
-"""Step 80g: What is ready first
+"""Step 80g: Batches out of order: in_order=False
 
-In turn means in order, and it means that all wait for the slowest. One item in the demo takes half
-a second. It is the first, so the loop has nothing to do for so long, although the other worker's
-batches are there.
+Taking the batches in turn keeps their order, but all wait for the slowest. One item in the demo
+takes half a second. It is the first, so the loop waits that long, although the other worker's
+batches are ready.
 
-With in_order=False, the loop takes what is there. `wait` of multiprocessing looks at several pipes
-at once and returns those that have something to read. Among these, the first in turn is taken, so
-that no worker is forgotten:
+With in_order=False, the loop takes any batch that is ready. `wait` of multiprocessing looks at
+several pipes at once and returns those that have something to read. Among these, the first in turn
+is taken, so that no worker is forgotten:
 
     owed      0 1 0 1           sent: {1}      ->  worker 1, and owed becomes  0 0 1
 

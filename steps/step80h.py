@@ -1,11 +1,11 @@
-"""Step 80h: A stream, shared out
+"""Step 80h: Streams and workers: get_worker_info
 
-Each worker has its own copy of the dataset. For data with numbers that is good: each task says
-which items. A stream has no numbers, and each worker begins at its first item. So two workers
-deliver all items twice. And when a stream ends, step 80g's worker dies of the StopIteration.
+Each worker has its own copy of the dataset. For data with indices that is right: each task names
+its items. A stream has no indices, and each worker begins at its first item. So two workers deliver
+all items twice. And when a stream ends, step 80g's worker dies of the StopIteration.
 
-A stream must be told which part is its own. In a worker, get_worker_info() says which worker this
-is, of how many:
+A stream has to find out which part is its own. In a worker, get_worker_info() says which worker
+this is, of how many:
 
     info = get_worker_info()
     for line in itertools.islice(file, info.id, None, info.num_workers):

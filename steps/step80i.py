@@ -1,7 +1,7 @@
-"""Step 80i: Errors come back
+"""Step 80i: Errors in workers
 
 An item raises an error in a worker. Step 80h's worker dies of it: it prints a traceback among the
-others' output, and the loop gets an EOFError, which says nothing. In step 79s, the same error cost
+others' output, and the loop gets an EOFError, which says nothing. In step 79t, the same error cost
 one batch.
 
 So the worker catches the error and sends it as an answer. What can be sent? Not the error itself:
@@ -16,8 +16,8 @@ batch. A type from inside a function has no name to be found by; and some types 
 arguments than a text. In both cases, a RuntimeError has the text.
 
 The traps: KeyError prints the repr of its message, with \\n in one long line, so the text is of a
-class whose repr is the text. And who keeps the error keeps its traceback, its frames and what is in
-them: without `del self` the iterator, and all its processes.
+class whose repr is the text. And a program that keeps the error keeps its traceback, the frames and
+their variables: without `del self` also the iterator, and all its processes.
 
 (PyTorch's loader does the same, in the same words.)
 

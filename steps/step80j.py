@@ -1,12 +1,12 @@
-"""Step 80j: A worker that dies, or hangs
+"""Step 80j: Workers that die or hang: timeout
 
 Not every end is an error of Python. The system kills a process that uses too much memory; a decoder
 written in C crashes; os._exit ends it at once. Such a worker can report nothing. Step 80i's loop
 gets an EOFError.
 
-But its end of the pipe is closed by the system. Reading from a pipe whose other end is closed gives
-an EOFError at once, however the process has ended. So that is where it is noticed, and the exit
-code says why:
+But the system closes its end of the pipe. Reading from a pipe whose other end is closed gives an
+EOFError at once, however the process has ended. So the loop notices it there, and the exit code
+says why:
 
     exit code 3      it has called os._exit(3)
     exit code -9     signal 9, SIGKILL: perhaps the system, because of the memory

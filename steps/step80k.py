@@ -1,12 +1,12 @@
-"""Step 80k: An end within seconds
+"""Step 80k: Ending workers within seconds
 
-When a loop is left, `close` asks the workers to end and waits for them. They first work through
-the tasks in their pipes, for batches that nobody wants. The demo's loop is left after one of eight
-batches of 50 ms: a worker that does all of them needs 0.4 seconds, and a full prefetch of slow
-batches takes minutes. For a worker that hangs, it waits for ever.
+When a loop is left, `close` asks the workers to end and waits for them. They first work through the
+tasks in their pipes, for batches that are not needed any more. The demo's loop is left after one of
+eight batches of 50 ms: a worker that does all of them needs 0.4 seconds, and a full prefetch of
+slow batches takes minutes. For a worker that hangs, it waits for ever.
 
     None overtakes    A worker first reads all that has arrived, without waiting, into a queue of
-                      its own. If a None is among it, that is the end. Else it does the next task.
+                      its own. If it finds a None, that is the end. Otherwise it does the next task.
     five seconds      Then `close` sends SIGTERM, which ends a process that does not resist. The
                       five seconds are for all workers together, not for each.
 

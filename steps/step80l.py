@@ -1,8 +1,8 @@
-"""Step 80l: Orphans, and Ctrl-C
+"""Step 80l: Orphaned workers, and Ctrl-C
 
 Now the other way round: the main process is killed. It can close nothing, and its workers wait for
-a task that never comes. They are orphans, with the dataset's memory, until somebody finds them in a
-list of processes. The demo makes one.
+a task that never comes. They are orphans, and keep the dataset's memory, until the user finds
+them in a list of processes. The demo makes one.
 
 Does the closed pipe not tell them? Not always: a worker started later may hold a copy of the other
 end (step 80p). What always changes is the parent. The system gives an orphan another one, so
@@ -11,8 +11,8 @@ os.getppid() is another number. A worker that has nothing to do looks at it ever
     while os.getppid() == parent:
         wait for a command, 5000 ms at most
 
-An error of the pipe means the same: a worker that cannot send its answer has nobody to send it to.
-It ends without a message.
+An error of the pipe means the same: the process that should read the answer is gone. The worker
+ends without a message.
 
 Ctrl-C is a signal to all processes of the terminal, and each prints its KeyboardInterrupt. Here it
 is meant for the main process. The workers ignore it; the main process leaves its loop, which ends

@@ -12,8 +12,8 @@ Each worker gets a seed of its own:
 It sets Python's generator, NumPy's and ours. With manual_seed in the main process, all of it is the
 same in the next run: the order, and what the workers draw.
 
-The trap: the number is drawn without workers, too. Else the order of the next epochs would depend
-on num_workers.
+The trap: the number is drawn without workers, too. Otherwise the order of the next epochs would
+depend on num_workers.
 
 What else a worker needs at its start, such as its own connection to a database, is up to the user:
 worker_init_fn is called with the worker's number, before its first batch. It is called where errors

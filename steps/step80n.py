@@ -1,7 +1,7 @@
-"""Step 80n: Workers that stay
+"""Step 80n: Persistent workers
 
-Each epoch starts its processes anew. That costs milliseconds, much more where each starts Python
-anew, and what a dataset has read and kept is lost: its copy goes with the worker. With
+Each epoch starts its processes anew. That costs milliseconds, or much more where each worker starts
+Python itself, and data that a dataset has read and kept is lost with the worker's copy. With
 persistent_workers they stay, and the next epoch sends them its tasks. So the loader keeps the
 iterator, and `begin` begins an epoch without making workers.
 
@@ -11,8 +11,8 @@ their way. They look like those of the new epoch:
     worker    [0, 1] of epoch 1   [2, 3] of epoch 1   [7, 4] of epoch 2
     loop      wants the first of epoch 2, and gets [0, 1]
 
-So each task and each answer carries the number of its epoch, and both sides throw away what is of
-an older one: the worker when a newer task arrives, the loop when it takes an answer. `begin` reads
+So each task and each answer carries the number of its epoch, and both sides throw away those of an
+older one: the worker when a newer task arrives, the loop when it takes an answer. `begin` reads
 what is there already, since loops that are left again and again would fill a pipe.
 
 A stream begins anew in each epoch, so a worker makes its fetch function anew when the number

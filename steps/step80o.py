@@ -1,8 +1,8 @@
-"""Step 80o: How a process is started
+"""Step 80o: Start methods: fork, spawn, forkserver
 
-A worker was forked so far, where the system does that: it is a copy of the main process, with all
-its memory, at once. That is quick, and a trap. Only the thread that forks is copied. A lock that
-another thread held is locked in the copy, and nobody unlocks it: the worker hangs. And a GPU's
+So far a worker was forked, where the system can do that: it is a copy of the main process, with all
+its memory. That is quick, and a trap. Only the thread that forks is copied. A lock that another
+thread held is locked in the copy and never unlocked: the worker hangs. And a GPU's
 driver cannot be used in a copy at all.
 
     fork         a copy of this process                     a millisecond; Linux, macOS
@@ -13,8 +13,9 @@ driver cannot be used in a copy at all.
 multiprocessing_context chooses, by name or as a context. Without one, the program's choice holds
 (multiprocessing.set_start_method).
 
-With spawn and forkserver, the dataset is sent through a pipe, so pickle must know it: no lambda, no
-open file. The program's own file is imported by each worker. The trap: a program without
+With spawn and forkserver, the dataset is sent through a pipe, so pickle must be able to write it:
+no lambda, no open file. The program's own file is imported by each worker. The trap: a program
+without
 
     if __name__ == "__main__":
 

@@ -1,11 +1,11 @@
-"""Step 80p: Workers that do not stop, and half messages
+"""Step 80p: Workers that do not stop, and interrupted messages
 
 Three things of steps 80b to 80o still end badly.
 
     a worker that stands still    It is stopped (SIGSTOP), hangs in a driver, or ignores SIGTERM.
                                   `terminate` sends SIGTERM; `join` then waits forever. SIGKILL
-                                  cannot be ignored. And after an error the others are not asked to
-                                  end in peace: timeout=2 means two seconds, not seven.
+                                  cannot be ignored. And after an error the others are not given
+                                  time to end: timeout=2 means two seconds, not seven.
     Ctrl-C in a message           recv reads the length of a message, then the message. After an
                                   interrupt between the two, the next recv takes the middle of a
                                   message for a length, and waits for bytes that never come. Nothing

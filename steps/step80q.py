@@ -1,16 +1,16 @@
-"""Step 80q: Ctrl-C while a process starts, or ends
+"""Step 80q: Ctrl-C while a process starts or ends
 
 Ctrl-C becomes a KeyboardInterrupt between any two instructions, also inside of multiprocessing.
 
     a start    start() forks, and then writes the child down. An interrupt between the two leaves
-               a process of which Python knows nothing: it is not joined, and its pipes stay open.
+               a process that Python does not know: it is not joined, and its pipes stay open.
                A notebook whose cells are stopped often ends in "too many open files".
     an end     join() asks the system how the process has ended, and then writes that down. The
                system tells it once. After an interrupt between the two the process seems to live
                for ever.
 
-Both take less than a millisecond. So Ctrl-C can wait: a handler that only takes a note stands in
-for the real one, and afterwards the real one is called. (A mask of signals would not do: NumPy's
+Both take less than a millisecond. So Ctrl-C can wait: a handler that only notes the signal replaces
+the real one, and afterwards the real one is called. (A mask of signals would not do: NumPy's
 threads could still get it, and Python would act on it in the main thread.)
 
 To put Ctrl-C off for longer would be wrong. What waits must stay interruptible, so `close` waits

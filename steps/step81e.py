@@ -1,12 +1,13 @@
-"""Step 81e: The memo: what is shared stays shared
+"""Step 81e: Writing shared values: the memo
 
 Two layers with tied weights share one tensor. Written by the last step, they come back with two,
 which start equal and then learn different things. And a list that contains itself is written
 without end.
 
-The machine has a memo for this: an opcode notes the top of the stack under a number, another pushes
-what has the number. So the writer remembers which value has got which number, and writes the number
-when the value occurs again. It asks for the same object, not for an equal one: it looks by id().
+The machine has a memo for this (step 81b): an opcode notes the top of the stack under a number, and
+another pushes the value with that number. So the writer remembers the number of each value, and
+writes the number when the value occurs again. It looks for the same object, not for an equal one:
+it compares by id().
 
 A list gets its number before its items are written. So the number is there when the list occurs
 inside itself. A tuple gets its number when it is complete: it is made of its items at once.

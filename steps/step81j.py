@@ -16,8 +16,8 @@ A method. `b` may set any attribute of an OrderedDict, also one that is called "
 and hides the method. Such names are refused.
 
 What an opcode takes from the stack may be anything as well: `e` after a number would call 3.extend.
-Python raises AttributeError there, and for a tensor or a set it could even succeed. `expect` says
-what is right instead of trusting that everything else fails.
+Python raises AttributeError there, and for a tensor or a set it could even succeed. `expect` names
+the types that are right instead of trusting that all others fail.
 
 New: expect, check_key. Changed: Unpickler.call, Unpickler.run, Unpickler.__init__.
 Try: replace `101` by `10**9` in check_key. Be ready to kill the process: inside a hash, Python does

@@ -1,7 +1,7 @@
-"""Step 81m: A zip with raw storages
+"""Step 81m: A zip archive of raw storages
 
-What a storage holds can be written as it is. So a file of PyTorch is a zip archive. One member is
-the pickle, each other one the bytes of a storage:
+The contents of a storage can be written as they are. So a file of PyTorch is a zip archive. One
+member is the pickle, others are the bytes of the storages:
 
     archive/data.pkl      the value
     archive/data/0        the memory of the first tensor, and of all its views

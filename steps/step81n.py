@@ -9,7 +9,7 @@ values. The machine of step 81f does the work. It needs its tables:
     a persistent id                           the bytes of a member of the archive, read once
 
 Nothing is imported for these names. "torch._utils" is only a text, and PyTorch need not be
-installed: the names are a contract, kept since 2018, between those who write and those who read.
+installed: the names are a contract, kept since 2018, between writers and readers.
 
 A storage is read once and kept under its key. All tensors that name the key are views of the same
 memory, and that is all that is needed for them to share it.

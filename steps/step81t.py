@@ -1,4 +1,4 @@
-"""Step 81t: Files that a new file cannot replace
+"""Step 81t: Atomic saving: unnamed files, owners, closed folders
 
 Step 81s writes a new file and gives it the old one's name. Four things go wrong with that.
 
@@ -14,9 +14,9 @@ gives it a name and os.replace puts it in place: only a kill between these two l
 100, and 82 of 100 before). Where there are no such files, or no /proc to find them in, the new file
 has a short name from the start.
 
-The new file gets the owner of the old one. Who may not do that, or may not create a file in this
-folder, writes into the old one, as PyTorch always does: it is not safe against a crash, but it does
-what was asked.
+The new file gets the owner of the old one. A program that may not do that, or may not create a file
+in this folder, writes into the old one, as PyTorch always does. That is not safe against a crash,
+but the value is saved.
 
 Changed: replacing. New: replaceable.
 Try: take out the os.chown, and as root save over a file of another user.

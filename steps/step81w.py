@@ -5,8 +5,8 @@ shape of 65 ones, or one of (0, 2^62, 2^62), needs no more bytes than there are;
 neither, and says so in words about arrays, without the name of the tensor or of the file.
 
 A caller wants one error for a file that cannot be read, with the name and the reason, as in step
-81q. Here it is the package's own: SafetensorError. Such files exist: a test writes them, or someone
-who looks for programs that crash.
+81q. Here it is the package's own: SafetensorError. Such files exist: a test writes them, or an
+attacker.
 
 The bytes of each tensor are one piece of the file. So a tensor is a view of what was read, and its
 element type comes from a table, as for PyTorch's format in step 81k.

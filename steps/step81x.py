@@ -1,11 +1,11 @@
-"""Step 81x: Names of PyTorch's first years
+"""Step 81x: Legacy names: FloatTensor, Variable, type()
 
-Programs from 2017 import, and then name things that PyTorch has no more need of:
+Programs from 2017 use names that PyTorch no longer needs:
 
     x = Variable(torch.FloatTensor([3, 2]), requires_grad=True)
     y = labels.type(torch.LongTensor)
 
-In those years type and place of a tensor stood in one word, and a tensor had to be put into a
+In those years one name gave the type and the device of a tensor, and a tensor had to be put into a
 Variable before it could be differentiated, as in our first steps. Such programs still run in
 PyTorch, and many of the best tutorials are among them. So they run here.
 

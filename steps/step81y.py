@@ -1,4 +1,4 @@
-"""Step 81y: Catalogue: names under which programs look for things
+"""Step 81y: Catalogue: names that programs look up
 
 Skim this one: none of it computes anything new. A program may run for an hour and then stop at a
 name that it only asks about, so the names that common programs ask for are here, with the answer

@@ -1,4 +1,4 @@
-"""Step 82a: A file is a row of bytes: IDX
+"""Step 82a: IDX: the file format of MNIST
 
 The digits so far came with the package, as text. MNIST, the data set of most examples, comes as
 four files of bytes, and a byte says nothing about itself: the same four can be an integer, a float,

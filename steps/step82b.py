@@ -1,16 +1,16 @@
-"""Step 82b: Files that lie
+"""Step 82b: IDX: compressed and damaged files
 
 What lies on a disk may be anything: a "not found" page that a browser saved, half a file, an empty
 one, or a file that was made to attack the program. read_idx of step 82a answers with a KeyError, a
-ValueError about shapes, an IndexError. Which file it was, none of them says.
+ValueError about shapes, an IndexError. None of them names the file.
 
-And the files are distributed compressed, as 11 MB are easier kept than 55. A name that ends in .gz
-can be unpacked while it is read. But then `read()` is dangerous: gzip makes a gigabyte of a
-megabyte of zeros. So the reader asks before it believes, and never reads more than it asked for:
+And the files are distributed compressed: 11 MB instead of 55. A file whose name ends in .gz can be
+unpacked while it is read. But then `read()` is dangerous: a megabyte of a gzip file may unpack to a
+gigabyte of zeros. So the reader checks the header first, and never reads more than it expects:
 
     two zeros, a known type         or it is not an IDX file
     size = product of the lengths   as Python's integers, which do not overflow
-    size <= 1 MB + 100 * the file   or the head lies. Images do not come near a hundredth
+    size <= 1 MB + 100 * the file   or the header lies. Images do not come near a hundredth
     read(size + 1)                  one more than there should be, so that a longer file is noticed
 
 All ways to fail become one error, a ValueError that names the file; `from error` keeps the cause.
@@ -18,8 +18,7 @@ All ways to fail become one error, a ValueError that names the file; `from error
 The trap: np.prod of integers wraps around at 2^63. Three lengths of 2^31 would have a small size.
 
 Changed: read_idx.
-Try: read(size) in place of read(size + 1). Which of the liars gets through, and which file that was
-cut?
+Try: read(size) in place of read(size + 1). Which of the demo's files are accepted then?
 """
 
 import gzip

@@ -6,12 +6,12 @@ torchvision makes.
 
     root/train-images-idx3-ubyte        or ...ubyte.gz, or all of them in root/MNIST/raw/
 
-`find` tries these four places and takes the first. The class is a Labelled data set (step 79v), so
+`find` tries these four places and takes the first. The class is a Labelled data set (step 79w), so
 transforms, batches and workers come with it. The images stay bytes: 60,000 * 28 * 28 are 47 MB, and
 as float32 four times as much. A transform makes floats of each image when it is asked for.
 
 Images and labels are two files, and may not belong together: an interrupted download, a file of the
-other half. The number of labels is that of the images, or they are refused.
+other half. If their numbers differ, they are refused.
 
 The trap: the labels are bytes too, and a byte ends at 255: label 5 times 100 would be 244. Programs
 use labels as indices and compute with them, so they are made long (int64) once, here.

@@ -1,13 +1,13 @@
-"""Step 82d: A download that can be trusted
+"""Step 82d: Downloads with checksums
 
 The files have to come from somewhere. The server may be gone in ten years, as MNIST's first one is.
 What it sends may be a page that says so, half of the file, or not the file that it was: and a
 network that is trained with it learns something else, without an error.
 
-So a download is asked for, it is not a side effect: without download=True, nothing is fetched.
-There are several mirrors, which are tried one after the other. And what arrives is kept only if it
-is the right thing: SHA-256 makes 32 bytes of a file of any length, and no one knows how to make
-another file with the same ones. The right ones stand here.
+A download is never a side effect: without download=True, nothing is fetched. There are several
+mirrors, which are tried one after the other. And a file is kept only if it is the right one:
+SHA-256 makes 32 bytes of a file of any length, and there is no known way to make another file with
+the same 32 bytes. Those of the right files stand in the class.
 
     fetch, unpack, SHA-256 == checksum?     yes: write it        no: next mirror
 
@@ -17,7 +17,7 @@ The checksum is that of the unpacked file, since a server may have compressed it
 there is complete, even if the power fails meanwhile.
 
 The trap: one except for all. A wrong checksum is not an exception, and must not be caught as one;
-and if all mirrors fail, the error says of each one why.
+and if all mirrors fail, the error gives the reason for each.
 
 FashionMNIST is the same program with other mirrors, checksums and classes: pieces of clothing.
 

@@ -1,4 +1,4 @@
-"""Step 82e: Transforms: from an image to what a network wants
+"""Step 82e: Transforms: from images to normalized tensors
 
 An image is bytes [height, width, colours]; a network wants floats [colours, height, width], of mean
 0 and size 1. With bytes from 0 to 255, the first layer gets inputs a hundred times larger than it
@@ -10,8 +10,7 @@ for each item when it is asked for:
 
     Compose([ToTensor(), Normalize([0.13], [0.31])])     x / 255, then (x - mean) / std
 
-ToTensor divides only what are bytes. A float image keeps its numbers, as it may be in 0 to 1
-already.
+ToTensor divides only bytes. A float image keeps its numbers, which may be in 0 to 1 already.
 
 A transform is an object with __call__, so that it can be shown: its settings are its attributes,
 and one __repr__ does for all. And it can be sent to a worker (step 80b), which a lambda cannot.

@@ -1,6 +1,6 @@
-"""Step 82f: Images that move: random transforms
+"""Step 82f: Random transforms: data augmentation
 
-A network knows no more than it was shown. Move the test images by one pixel, and it fails: of nine
+A network learns only what its data shows. Move the test images by one pixel, and it fails: of nine
 digits that were right, five are left, though nothing has changed for us. More data would help, and
 we can make it.
 
@@ -13,8 +13,8 @@ same image is another one in each epoch, and its label stays:
 
 The place is drawn from tinytorch's generator, so that manual_seed makes the run the same again.
 
-Which change leaves the label as it is, depends on the data. RandomHorizontalFlip is right for cats,
-but a mirrored 2 is not a digit.
+It depends on the data which changes leave the label as it is. RandomHorizontalFlip is right for
+cats, but a mirrored 2 is not a digit.
 
 The trap: a random transform belongs to the training set alone. The test set must be the same each
 time, or two networks are compared on two tests. (To make more data in this way is called

@@ -1,4 +1,4 @@
-"""Step 82g: A whole training run, stopped and resumed
+"""Step 82g: A training run, stopped and resumed
 
 All the parts are there: data, transforms, loader, network, loss, optimizer, schedule, file. This
 step adds none, and puts them together.
@@ -8,7 +8,7 @@ if nothing had happened, bit for bit. If it does, a run can be divided, moved, a
 place where something went wrong. For this a checkpoint needs everything that a step of the training
 changes:
 
-    net         the weights                                       step 71p
+    net         the weights                                       step 71s
     optimizer   Adam's running means, and its count of steps      step 76l
     scheduler   the place in the schedule                         step 78e
     random      the state of the numbers that shuffle and crop    step 65e

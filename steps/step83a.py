@@ -1,4 +1,4 @@
-"""Step 83a: A row of the Jacobian, and all rows
+"""Step 83a: The vector-Jacobian product, and the Jacobian
 
 backward() goes from one number to all inputs. A function with two results has no such number, and
 backward() refuses. What is its derivative? A table: how much each result changes with each input.
@@ -17,8 +17,8 @@ as there are results. They go through one graph, which must be kept (retain_grap
 The trap is to ask for the table where the product is all that is needed. For a layer with 1,000
 inputs and 1,000 results, J has a million entries, and its passes cost a thousand times as much.
 
-The function is called with leaves of its own: what the caller's tensors are connected to has no
-part in it, and no .grad is written. Shapes stay: J has the shape [*y.shape, *x.shape].
+The function is called with leaves of its own: the graph of the caller's tensors is not touched, and
+no .grad is written. Shapes stay: J has the shape [*y.shape, *x.shape].
 
 New: call_on_leaves, vjp, jacobian.
 Try: the Jacobian of a matrix of 2 x 3 by its transposition. What are its shape and its entries?

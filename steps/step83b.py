@@ -1,23 +1,23 @@
-"""Step 83b: Several inputs, several results, and none at all
+"""Step 83b: Jacobians of several inputs and results
 
-A layer is a function of its input, its weight and its bias, and the derivative by each is wanted. A
+A layer is a function of its input, its weight and its bias, and has a derivative by each. A
 function of two tensors has a Jacobian for each of them; with two results, two for each. vjp and
 jacobian of step 83a take one tensor and give one.
 
     jacobian(f, (x, w))        a pair: dy/dx, dy/dw
     two results as well        a pair of pairs, the results outside
 
-In between, all is tuples: as_sequence makes one of a single tensor, and `as_given` undoes it, where
-there was no tuple: what goes in alone comes out alone.
+Inside, everything is a tuple: as_sequence makes one of a single tensor, and `as_given` undoes it. A
+single tensor goes in, and a single tensor comes out.
 
 And there may be nothing to find. If a result does not depend on an input, grad raises an error
 (step 51b), but the derivative exists: it is zero. Which of the two is right? Zero, for mathematics.
-In a program it is often a mistake: a detach() too much, a tensor made anew from numbers. With
+In a program it is often a mistake: a superfluous detach(), a tensor made from numbers. With
 `strict=True` it is an error.
 
 A result that has no graph at all cannot even be passed to grad. So `back` leaves out such pairs,
-and what nothing has reached is filled with zeros. A function with an empty result has no rows to
-stack, and its Jacobian is empty, too.
+and fills in zeros for inputs that no gradient has reached. A function with an empty result has no
+rows to stack, and its Jacobian is empty, too.
 
 Changed: call_on_leaves, vjp, jacobian. New: back, as_given, without_graph.
 Try: without `allow_unused=True` in back, which line of the demo fails, and what does it say?

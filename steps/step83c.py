@@ -1,4 +1,4 @@
-"""Step 83c: J v: a direction, by two backward passes
+"""Step 83c: The Jacobian-vector product, by two backward passes
 
 If the inputs move in the direction v, how do the results move? By J v, a column of the Jacobian or
 a mixture of columns. A backward pass gives rows. With 1,000 results it takes 1,000 passes to have a
@@ -9,13 +9,13 @@ A trick saves them. Let u be a vector that arrives at the results. The pass give
     g(u) = u^T J                     as a function of u, a linear one
 
 and the derivative of u^T J by u is J. So a second backward pass, through the first one and with v
-arriving at g, gives v^T J^T, which is J v. Two passes, whatever the number of results. Where u is
-does not matter, as g is linear: zeros will do. Only the first pass must be recorded (create_graph),
-and u must require a gradient.
+arriving at g, gives v^T J^T, which is J v. Two passes, whatever the number of results. The value of
+u does not matter, as g is linear: zeros will do. Only the first pass must be recorded
+(create_graph), and u must require a gradient.
 
-It is the first time that we differentiate by what is put into backward, and not by an input. (There
-is a better way, which carries J v along during the forward pass: forward mode. PyTorch has it under
-torch.func.jvp; a rule for each operation is its price.)
+For the first time we differentiate by a vector that is passed to backward, and not by an input.
+(There is a better way, which carries J v along during the forward pass: forward mode. PyTorch has
+it under torch.func.jvp; a rule for each operation is its price.)
 
 The trap is a shape. v has the shapes of the inputs for J v, and of the results for v^T J. For
 square cases both fit, and the wrong one gives a plausible answer. vectors_for refuses the rest, and

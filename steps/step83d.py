@@ -1,4 +1,4 @@
-"""Step 83d: A derivative that is part of a loss
+"""Step 83d: Jacobians that can be differentiated
 
 The results of the last three steps are numbers without a history. But derivatives occur in losses:
 a penalty on the slope makes a network smooth, and a physical law says what the derivative has to

@@ -1,7 +1,7 @@
 """Step 83e: The Hessian, and its product with a vector
 
-The gradient says which way is down; the curvature says how far one can go before that changes. The
-table of all second derivatives is the Hessian, and it is the Jacobian of the gradient:
+The gradient says which way is down; the curvature says how far a step may go before that changes.
+The table of all second derivatives is the Hessian, and it is the Jacobian of the gradient:
 
     H_ij = d2f / dx_i dx_j
 

@@ -1,4 +1,4 @@
-"""Step 83f: The gradient of a solution
+"""Step 83f: solve, and the gradient of a solution
 
 What is a whole Hessian good for? Near a place x, a function is about a parabola with the slope g
 and the curvature H, and the parabola has its minimum at x - d, where H d = g. So Newton's method

@@ -1,4 +1,4 @@
-"""Step 83g: Batches, vectors, and the inverse
+"""Step 83g: solve for batches and vectors; the inverse
 
 The solve of step 83f wants matrices. Newton's method had a vector, and wrapped and unwrapped it;
 and a thousand small systems would be a thousand calls. NumPy solves a batch of them in one call, if
@@ -13,10 +13,10 @@ vectors if its shape is that of A without the last dimension.
 The inverse is the solution for the unit matrix. With inv(A) @ b instead of solve(A, b) a program is
 slower, and less exact: the demo compares on a matrix whose rows are nearly multiples of another.
 
-What cannot be meant is refused before NumPy tries: matrices that are not square, integers (NumPy
-would give float64), halves, and two types.
+Operands that cannot be right are refused before NumPy tries: matrices that are not square, integers
+(NumPy would give float64), halves, and two types.
 
-With these, stage 13 is complete, and the package says which one it is: __version__.
+With these, stage 13 is complete, and the package gets a version number: __version__.
 
 Changed: solve. New: check_square, inv; __version__. Finished: linalg.py, version.py.
 Try: a batch of 1,000 systems of 3 x 3, by one call and by a loop. How much faster is one call?

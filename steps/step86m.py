@@ -6,7 +6,7 @@ them:
     weight, bias                 parameters, which the optimizer changes
     running_mean, running_var    buffers (step 71g): saved and moved with the module, not trained
     num_batches_tracked          a buffer, too: how many batches the averages have seen
-    training                     what train() and eval() set in every module (step 71m)
+    training                     what train() and eval() set in every module (step 71p)
 
 The count serves momentum=None: then batch number k moves the averages by 1 / k of the way, which
 makes them the plain mean of all batches. That suits a pass over the data at the end of training;

@@ -15,7 +15,9 @@ This is the exception for which step 91g left room: run_back returns two arrays.
 The trap is h_(t-1), which dz needs: in forward the state is overwritten in place, and what is left
 of it are the outputs. states_before finds it there, and dz uses the same rows as dL/dW_hh.
 
-Changed: Loop, with bias_inside. New: GruLoop.
+W_hh^T is copied once, as in step 91h. So it is in TanhLoop from now on.
+
+Changed: Loop, with bias_inside; TanhLoop.run. New: GruLoop.
 Try: return dx for both in run_back, and see which of the gradients is wrong.
 """
 
@@ -165,9 +167,10 @@ class TanhLoop(Loop):
     step = staticmethod(tanh_step)
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
+        w = ctx.xp.ascontiguousarray(w_hh.T)  # a third faster in small products
         for part in ctx.rows:
             xt = x[part]
-            xt += h @ w_hh.T
+            xt += h @ w
             h[...] = ctx.bend(xt, out[part])
         return ()
 
@@ -252,9 +255,10 @@ class GruLoop(Loop):
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
         xp, y_new = ctx.xp, ctx.xp.empty_like(out)
+        w = xp.ascontiguousarray(w_hh.T)  # a third faster in small products
         for part in ctx.rows:
             xt = x[part]
-            yt = h @ w_hh.T
+            yt = h @ w
             if b_hh is not None:
                 yt += b_hh
             y_new[part] = parts_of(yt, 3)[2]

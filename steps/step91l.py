@@ -2,7 +2,7 @@
 
 Layers: the outputs of one are a sequence, too, and can be the input of a second one. The first may
 find out what a letter is for, the second what a word is for. Each layer has its own weights and
-its own state, so `last` gets one row for each. Between them dropout (step 72g), not inside: a mask
+its own state, so `last` gets one row for each. Between them dropout (step 72h), not inside: a mask
 on h that is drawn anew at each step would wipe out the memory after a few of them.
 
 Directions: is "bank" a place for money or for boats? Often the words behind it tell. Where the

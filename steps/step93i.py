@@ -15,7 +15,7 @@ Then look: the weights of the cross attention say where the decoder looked for e
 program does not say that position t needs position 7 - t. The map has a line from the upper right
 to the lower left, which the training has found.
 
-To see them, a forward hook (step 71s) notes what the attention was given, and the attention is
+To see them, a forward hook (step 71v) notes what the attention was given, and the attention is
 asked once more, with need_weights.
 
 The same program sorts, if the wanted digits are sorted ones (--sort): there is no line on its map.

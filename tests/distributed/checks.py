@@ -210,6 +210,33 @@ def check_messages(rank, n):
         dist.barrier(async_op=True).wait()
 
 
+def check_batches(rank, n):
+    """Messages to and from all others, in another order in each process, and long ones."""
+    for size in (1, 100_000):
+        sent = [tt.full((size,), float(10 * rank + r)) for r in range(n)]
+        came = [scattered(tt.zeros(size)) if r % 2 else tt.zeros(size) for r in range(n)]
+        others = [r for r in range(n) if r != rank]
+        ops = [dist.P2POp(dist.irecv, came[r], r) for r in others]
+        ops += [dist.P2POp(dist.isend, sent[r], r) for r in others]
+        for work in dist.batch_isend_irecv(ops if rank % 2 else ops[::-1]):
+            work.wait()
+        for r in others:
+            same(came[r], tt.full((size,), float(10 * r + rank)))
+    x, whole, pair = tt.zeros(1), dist.group.WORLD, dist.new_group([0, 1])
+    assert dist.batch_isend_irecv([]) == []
+    for mistake in (
+        lambda: dist.P2POp(dist.send, x, 0),
+        lambda: dist.batch_isend_irecv(x),
+        lambda: dist.batch_isend_irecv([x]),
+        lambda: dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, x, 0, whole), dist.P2POp(dist.isend, x, 0, pair)]
+        ),
+        lambda: dist.batch_isend_irecv([dist.P2POp(dist.isend, x, rank)]),
+    ):
+        with pytest.raises(ValueError):
+            mistake()
+
+
 def check_monitored_barrier(rank, n):
     some = dist.new_group(list(range(1, n)))
     for _ in range(3):
@@ -329,7 +356,7 @@ def main(large=True):
     rank, n = dist.get_rank(), dist.get_world_size()
     checks = [check_reductions, check_moves, check_async, check_objects, check_mistakes]
     if n > 1:
-        checks += [check_messages, check_groups, check_monitored_barrier]
+        checks += [check_messages, check_batches, check_groups, check_monitored_barrier]
     if large:
         checks += [check_large]
     for check in checks:

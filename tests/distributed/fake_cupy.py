@@ -1,6 +1,7 @@
 """A stand-in of CuPy and its NCCL: arrays with addresses, and calls that take nothing else."""
 
 import ctypes
+import threading
 import types
 
 import numpy as np
@@ -52,10 +53,17 @@ class NcclCommunicator:
         self.comm.Ireduce_scatter_block(whole, at(target, count, kind), op).Wait()
 
     def send(self, source, count, kind, peer, stream):
-        self.comm.Isend(at(source, count, kind), peer)
+        self.begin(0, lambda: self.comm.Isend(at(source, count, kind), peer))
 
     def recv(self, target, count, kind, peer, stream):
-        self.comm.Irecv(at(target, count, kind), peer).Wait()
+        self.begin(1, lambda: self.comm.Irecv(at(target, count, kind), peer).Wait())
+
+    def begin(self, order, call):
+        """Now, or at the end of the group: the sends first."""
+        if pending.calls is None:
+            call()
+        else:
+            pending.calls.append((order, call))
 
     def destroy(self):
         pass
@@ -63,6 +71,40 @@ class NcclCommunicator:
 
 def get_unique_id():
     return tuple(range(-64, 64))
+
+
+class Pending(threading.local):
+    """What a rank has called since groupStart."""
+
+    calls = None
+
+
+pending = Pending()
+
+
+def group_start():
+    pending.calls = []
+
+
+def group_end():
+    calls, pending.calls = pending.calls, None
+    for _, call in sorted(calls, key=lambda entry: entry[0]):
+        call()
+
+
+class Place:
+    """A GPU, by its number. None is the current one, number 0."""
+
+    entered = []
+
+    def __init__(self, number=None):
+        self.number = number or 0
+
+    def __enter__(self):
+        self.entered.append(self.number)
+
+    def __exit__(self, *exception):
+        pass
 
 
 class CuPy:
@@ -73,12 +115,14 @@ class CuPy:
         NcclCommunicator=NcclCommunicator,
         NcclError=ZeroDivisionError,
         get_unique_id=get_unique_id,
-        groupStart=lambda: None,
-        groupEnd=lambda: None,
+        groupStart=group_start,
+        groupEnd=group_end,
         **{f"NCCL_{name.upper()}": i for i, name in enumerate(TYPES[:-1])},
         **{f"NCCL_{name}": i for i, name in enumerate(OPS)},
     )
-    cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: types.SimpleNamespace(ptr=7))
+    cuda = types.SimpleNamespace(
+        nccl=nccl, get_current_stream=lambda: types.SimpleNamespace(ptr=7), Device=Place
+    )
 
     def __getattr__(self, name):
         def call(*args, **options):

@@ -132,3 +132,24 @@ def test_another_reduction_root_or_size_is_named(call, text):
         return str(caught.value)
 
     assert all(text in message for message in simulate(2, program))
+
+
+def test_the_place_of_a_process(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert dist.get_node_local_rank() == dist.get_node_local_rank(fallback_rank=1) == 3
+    monkeypatch.delenv("LOCAL_RANK")
+    assert dist.get_node_local_rank(fallback_rank=1) == 1
+    with pytest.raises(RuntimeError, match="LOCAL_RANK is not in the environment"):
+        dist.get_node_local_rank()
+    found = [dist.get_default_backend_for_device(d) for d in ("cpu", tt.device("cuda:1"), "cuda")]
+    assert found == ["gloo", "nccl", "nccl"]
+
+
+def test_a_batch_outside_of_its_group():
+    def program():
+        dist.init_process_group("mpi")
+        pair, x = dist.new_group([0]), tt.ones(1)
+        if dist.get_rank() == 1:
+            return dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 0, pair)])
+
+    assert simulate(2, program) == [None, []]

@@ -1,13 +1,14 @@
 """The backend nccl, against a stand-in of CuPy's interface: no GPU is needed, and none is used."""
 
 import functools
+import sys
 
 import numpy as np
 import pytest
 
 import tinytorch as tt
 import tinytorch.distributed as dist
-from tests.distributed.fake_cupy import CuPy, ndarray
+from tests.distributed.fake_cupy import CuPy, Place, ndarray
 from tinytorch.core import device
 from tinytorch.core.device import Backend
 from tinytorch.distributed import ReduceOp, nccl
@@ -71,6 +72,11 @@ def program():
         dist.isend(mine, following).wait()
         x = tt.empty_like(mine)
         assert dist.recv(x, previous) == previous and x.tolist() == rows[previous].tolist()
+    x, turned = tt.tensor([[rank, 1.0]] * 2, device="cuda"), tt.zeros(2, 2, device="cuda").T
+    to, at = dist.P2POp(dist.isend, x, following), dist.P2POp(dist.irecv, turned, previous)
+    for work in dist.batch_isend_irecv([at, to]):
+        work.wait()
+    assert turned.tolist() == [[previous, 1.0]] * 2
     x = tt.tensor([1.0 + rank], device="cuda")
     dist.all_reduce(x, ReduceOp.AVG)
     assert x.item() == (n + 1) / 2
@@ -100,3 +106,19 @@ def single():
     x = tt.tensor([3.0], device="cuda")
     dist.all_reduce(x)
     assert x.item() == 3
+
+
+def test_a_group_belongs_to_the_gpu_that_it_is_given(monkeypatch):
+    monkeypatch.setattr(sys.modules["tinytorch.distributed.group"], "device_count", lambda: 8)
+    Place.entered.clear()
+
+    def chosen():
+        dist.init_process_group(device_id=tt.device("cuda", 3))
+        dist.all_reduce(tt.ones(1, device="cuda"))
+        part = dist.new_group([0])
+        return dist.get_backend(), part.gpu
+
+    assert simulate(1, chosen) == [("nccl", 3)] and set(Place.entered) == {3}
+    for place, text in (("cuda", "with an index"), ("cpu", "with an index"), (8, "out of range")):
+        with pytest.raises(ValueError, match=text):
+            simulate(1, lambda place=place: dist.init_process_group(device_id=place))

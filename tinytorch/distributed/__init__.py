@@ -15,8 +15,10 @@ from tinytorch.distributed.group import (
     default_pg_timeout,
     destroy_process_group,
     get_backend,
+    get_default_backend_for_device,
     get_global_rank,
     get_group_rank,
+    get_node_local_rank,
     get_process_group_ranks,
     get_rank,
     get_world_size,
@@ -41,5 +43,13 @@ from tinytorch.distributed.objects import (
     gather_object,
     scatter_object_list,
 )
-from tinytorch.distributed.p2p import irecv, isend, monitored_barrier, recv, send
+from tinytorch.distributed.p2p import (
+    P2POp,
+    batch_isend_irecv,
+    irecv,
+    isend,
+    monitored_barrier,
+    recv,
+    send,
+)
 from tinytorch.distributed.types import DistBackendError, DistError, ReduceOp

@@ -4,12 +4,13 @@ import datetime
 import os
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tinytorch.core.device import Device
+from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import Job, MPIBackend, world
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError
@@ -18,7 +19,7 @@ default_pg_timeout = datetime.timedelta(minutes=30)
 SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 # What moves the tensors of a group, by the name of its backend and from what moves its objects.
-BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
+BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host, gpu: host)
 # Which argument of a call has the same size and type in all processes.
 COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
     "all_gather": 1,
@@ -84,13 +85,17 @@ class ProcessGroup:
         host: what moves objects, which are never on a GPU.
         backend: what moves tensors.
         timeout: how long a call may wait for the others, in seconds.
+        gpu: the number of the GPU with its tensors; None is the current one.
     """
 
-    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
+    def __init__(
+        self, name: str, ranks: list[int], host: MPIBackend, timeout: float, gpu: int | None = None
+    ):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.backend = BACKENDS[name](host)
+        self.gpu = gpu
+        self.backend = BACKENDS[name](host, gpu)
         self.errors = (host.error, self.backend.error)
-        self.seen = defaultdict(set)  # name of a call -> sizes that all processes have had
+        self.seen = set()  # (name, bytes) of the calls that have been compared
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
@@ -109,7 +114,7 @@ class ProcessGroup:
         """Begin to check that all processes make the same call."""
         array = args[COMPARED[name]]
         if not self.detail:
-            self.seen[name].add(array.nbytes)
+            self.seen.add((name, array.nbytes))
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
@@ -137,8 +142,8 @@ class ProcessGroup:
         It is compared with the calls of the other processes when it is new to this one; with the
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
-        check = None
-        if name in COMPARED and args[COMPARED[name]].nbytes not in self.seen[name]:
+        check, number = None, COMPARED.get(name)
+        if number is not None and (name, args[number].nbytes) not in self.seen:
             check = self.compare(name, args)
             if not async_op:
                 check.wait()
@@ -171,7 +176,7 @@ class ProcessGroup:
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
             return GroupMember.NON_GROUP_MEMBER
-        return ProcessGroup(name, ranks, host, timeout)
+        return ProcessGroup(name, ranks, host, timeout, self.gpu)
 
 
 class DefaultGroup(type):
@@ -193,12 +198,37 @@ def set_default_group(group: ProcessGroup | None) -> None:
     (Here if here.comm is None else here).group = group
 
 
+def gpu_number(device_id: Any) -> int | None:
+    """The number of the GPU that init_process_group was given.
+
+    Raises:
+        ValueError: it is not a GPU with a number, or this machine does not have it.
+    """
+    if device_id is None:
+        return None
+    device = Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id)
+    if device.type == "cpu" or device.index is None:
+        raise ValueError(
+            "init_process_group device_id parameter must be an accelerator with an index"
+        )
+    if not 0 <= device.index < device_count():
+        raise ValueError(f"device_id {device} is out of range: there are {device_count()} GPUs")
+    return device.index
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The name of the backend that serves a device best."""
+    return "gloo" if Device(device).type == "cpu" else "nccl"
+
+
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
     timeout: datetime.timedelta | None = None,
     world_size: int = -1,
     rank: int = -1,
+    *,
+    device_id: Any = None,
 ) -> None:
     """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
 
@@ -207,15 +237,19 @@ def init_process_group(
         init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
         timeout: how long a call waits for the other processes: 30 minutes.
         world_size, rank: checked, where they are given or in the environment; MPI knows them.
+        device_id: the GPU of this process, for "nccl", which it chooses as the backend; the current
+            one, if it is not given.
 
     Raises:
-        ValueError: there is a group already, or world_size or rank are not what MPI says.
+        ValueError: there is a group already, world_size or rank are not what MPI says, or there is
+            no GPU device_id.
         RuntimeError: mpi4py or MPI is missing.
     """
     seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
-    name = (backend or "mpi").lower()
+    gpu = gpu_number(device_id)
+    name = (backend or ("mpi" if gpu is None else "nccl")).lower()
     mpi, comm = world()
     for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
@@ -227,7 +261,7 @@ def init_process_group(
             )
     if name == "gloo" and comm.rank == 0:
         warnings.warn("the backend gloo is served by MPI", stacklevel=2)
-    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds, gpu)
     # A communicator of its own: messages of the program's own use of MPI do not come between.
     set_default_group(whole.part(name, whole.ranks, seconds))
 
@@ -268,6 +302,21 @@ def get_world_size(group: Any = None) -> int:
     return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
 
 
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """The number of this process on its machine, from LOCAL_RANK, or fallback_rank.
+
+    Raises:
+        RuntimeError: neither is there.
+    """
+    found = os.environ.get("LOCAL_RANK", fallback_rank)
+    if found is None:
+        raise RuntimeError(
+            "LOCAL_RANK is not in the environment. Consider passing fallback_rank, or start the "
+            "program with python -m tinytorch.distributed.run"
+        )
+    return int(found)
+
+
 def get_backend(group: ProcessGroup | None = None) -> str:
     """The name of the backend that was asked for."""
     return (group or default_group()).name
@@ -289,9 +338,11 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     Raises:
         ValueError: it does not belong to the group.
     """
-    if global_rank not in group.ranks:
-        raise ValueError(f"Global rank {global_rank} is not part of group {group.ranks}")
-    return group.ranks.index(global_rank)
+    try:
+        return group.ranks.index(global_rank)
+    except ValueError:
+        text = f"Global rank {global_rank} is not part of group {group.ranks}"
+        raise ValueError(text) from None
 
 
 def new_group(

@@ -1,5 +1,7 @@
 """Collectives of arrays on GPUs by NCCL, through CuPy."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,16 @@ def is_nccl_available() -> bool:
 class Queued:
     """A call in the current stream. What the program computes next comes after it, also there."""
 
+    def __init__(self, backend: "NCCLBackend"):
+        self.backend = backend
+
     def Test(self) -> bool:
-        return True
+        return not self.backend.collecting
 
 
 class NCCLBackend:
-    """NCCL's collectives on CuPy arrays, in the current stream of the current GPU.
+    """NCCL's collectives on CuPy arrays, in the current stream of one GPU: that with the number
+    `gpu`, or the one that is current now.
 
     The processes find one another through MPI. A call returns when it is in the stream, so that no
     timeout sees whether it ends.
@@ -37,9 +43,11 @@ class NCCLBackend:
 
     device = "cuda"
 
-    def __init__(self, host: MPIBackend):
+    def __init__(self, host: MPIBackend, gpu: int | None = None):
         check_available()
         self.xp, self.nccl = cupy, cupy.cuda.nccl
+        self.gpu = cupy.cuda.Device(gpu)  # None: the current one
+        self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
         self.rank, self.size = host.rank, host.size
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
@@ -48,7 +56,8 @@ class NCCLBackend:
         if self.rank == 0:
             number[:] = self.nccl.get_unique_id()
         host.broadcast(number, 0).Wait()
-        self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
+        with self.gpu:
+            self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
 
     def empty(self, size: int, dtype: Any) -> Any:
         return self.xp.empty(size, dtype)
@@ -72,10 +81,11 @@ class NCCLBackend:
     def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
         """comm.name(addresses, number of elements, their type, options, stream)."""
         places = [array.data.ptr for array in arrays]
-        stream = self.xp.cuda.get_current_stream().ptr
         kind = self.types[counted.dtype.name]
-        getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued()
+        with self.gpu:
+            stream = self.xp.cuda.get_current_stream().ptr
+            getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
+        return Queued(self)
 
     def op(self, op: ReduceOp) -> int:
         if op not in self.ops:
@@ -105,18 +115,28 @@ class NCCLBackend:
             raise ValueError("recv with NCCL needs a source")
         return self.call("recv", [array], array, rank)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Calls inside are one call. One after the other, two sends could wait for each other."""
+        self.collecting = True
+        self.nccl.groupStart()
+        try:
+            yield
+        finally:
+            self.nccl.groupEnd()
+            self.collecting = False
+
     def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
         """Messages between all pairs, as one call."""
         out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
-        self.nccl.groupStart()
-        for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
-            if count:
-                self.send(array[place : place + count], rank, 0)
-            if out_count:
-                self.recv(out[out_place : out_place + out_count], rank, 0)
-            place, out_place = place + count, out_place + out_count
-        self.nccl.groupEnd()
-        return Queued()
+        with self.together():
+            for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
+                if count:
+                    self.send(array[place : place + count], rank, 0)
+                if out_count:
+                    self.recv(out[out_place : out_place + out_count], rank, 0)
+                place, out_place = place + count, out_place + out_count
+        return Queued(self)
 
     def gather(self, out: Any, array: Any, root: int) -> Queued:
         counts = [array.size if rank == root else 0 for rank in range(self.size)]

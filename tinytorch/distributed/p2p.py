@@ -2,13 +2,22 @@
 
 import datetime
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.collectives import arrival, ready
-from tinytorch.distributed.group import ProcessGroup, Work, check_timeout, get_group_rank
+from tinytorch.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    Work,
+    check_timeout,
+    default_group,
+    get_group_rank,
+)
 from tinytorch.distributed.mpi import MPIBackend
 from tinytorch.distributed.types import DistBackendError
 
@@ -18,8 +27,6 @@ BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767
 class Message:
     """A message that is on its way to this process: a request that knows its sender."""
 
-    done = False
-
     def __init__(self, host: MPIBackend):
         self.host, self.status = host, host.mpi.Status()
 
@@ -28,10 +35,11 @@ class Message:
         return self
 
     def Test(self) -> bool:
-        self.done = self.done or self.request.Test(self.status)
-        if self.done and (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
+        if not self.request.Test(self.status):
+            return False
+        if (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
             raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
-        return self.done
+        return True
 
 
 def other(group: ProcessGroup, rank: int) -> int:
@@ -87,6 +95,43 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
         return -1
     message = start_recv(tensor, src, group, tag, False)[1]
     return group.ranks[message.status.Get_source()] if src is None else src
+
+
+class P2POp:
+    """A message to send or receive, for batch_isend_irecv.
+
+    Args:
+        op: isend or irecv.
+        peer: the rank, among all processes, of the other one.
+    Raises:
+        ValueError: op is another function, or there is no group.
+        TypeError: `tensor` is not a Tensor.
+    """
+
+    def __init__(
+        self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0
+    ):
+        if op not in (isend, irecv):
+            raise ValueError("Invalid ``op``. Expected ``op`` to be isend or irecv.")
+        self.op, self.tensor, self.peer, self.tag = op, tensor, peer, tag
+        self.group = default_group() if group is None else group
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begin all these messages together, in any order: none of them waits for another one.
+
+    Raises:
+        ValueError: it is not a list of P2POp of one group.
+    """
+    if not isinstance(p2p_op_list, list) or not all(isinstance(x, P2POp) for x in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
+    if len({x.group for x in p2p_op_list}) > 1:
+        raise ValueError("All ops need to use the same group.")
+    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
+        return []
+    # MPI works on all that has begun. NCCL would work on one message after the other.
+    with nullcontext() if group.backend is group.host else group.backend.together():
+        return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
 
 
 def monitored_barrier(

@@ -1,0 +1,131 @@
+"""Step 104k: Messages between two processes: send, recv, isend, irecv
+
+Not everything concerns all processes. A pipeline hands the outputs of its first layers to the
+process with the next ones (step 106h), and only these two have to do with it. A collective would
+make all wait.
+
+    send(x, dst)     recv(x, src)        wait until x may be changed, or is there
+    isend(x, dst)    irecv(x, src)       return a handle at once
+
+They are made like the collectives, with ready, movable and arrival of step 103o. The ranks are
+global ones, as everywhere.
+
+MPI lets a process send to itself, if it also receives. A `send` that waits never gets that far, so
+it is refused.
+
+The trap: send may return before the other process has received, if the message is short and MPI
+keeps a copy; a long one waits. So two processes that both send first work with small tensors and
+hang with large ones, as in step 103c. Let one of them receive first, or use isend.
+
+(The tag tells messages apart, see step 103e.)
+
+New: other, start_send, isend, send, start_recv, irecv, recv.
+Try: let both ranks send first, in the demo and under mpiexec with a million numbers. (Ctrl-C)
+"""
+
+from typing import Any
+
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.group import ProcessGroup, Work, get_group_rank
+
+
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
+
+    Raises:
+        ValueError: it does not belong to the group, or is this process.
+    """
+    found = get_group_rank(group, rank)
+    if found == group.rank():
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    return found
+
+
+def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
+    wire = group.backend.movable(tensor.array)
+    return group.start("send", (wire, other(group, dst), tag), None, async_op)
+
+
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    return start_send(tensor, dst, group, tag, True)
+
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (group := ready("send", group, tensor)) is not None:
+        start_send(tensor, dst, group, tag, False)
+
+
+def start_recv(tensor: Tensor, src: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
+    wire = group.backend.movable(tensor.array)
+    return group.start("recv", (wire, other(group, src), tag), arrival(tensor, wire), async_op)
+
+
+def irecv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    return start_recv(tensor, src, group, tag, True)
+
+
+def recv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (group := ready("recv", group, tensor)) is None:
+        return -1
+    start_recv(tensor, src, group, tag, False)
+    return src
+
+
+if __name__ == "__main__":
+    import importlib
+    import warnings
+
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
+    from tinytorch.ops.creation import zeros
+
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
+
+    def program():
+        init_process_group("mpi")
+        rank, x = get_rank(), zeros(2)
+        if rank == 0:
+            work = isend(tensor([1.0, 2.0]), 1)
+            work.wait()
+            recv(x, 1, tag=5)
+            return x.tolist()
+        work = irecv(x, 0)
+        early = x.tolist()
+        work.wait()
+        send(x * 10, 0, tag=5)
+        return early, x.tolist()
+
+    print(simulate(2, program))  # -> [[10.0, 20.0], ([0.0, 0.0], [1.0, 2.0])]
+
+    def mistakes():
+        init_process_group("mpi")
+        try:
+            send(zeros(1), 0)
+        except ValueError as error:
+            found = str(error)
+        outside, x = GroupMember.NON_GROUP_MEMBER, zeros(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            works = isend(x, 1, outside), irecv(x, 1, outside)
+            return found, recv(x, 1, outside), send(x, 1, outside), works
+
+    for found in simulate(1, mistakes)[0]:
+        print(found)
+    # -> Invalid rank 0: a process does not send messages to itself
+    # -> -1
+    # -> None
+    # -> (None, None)

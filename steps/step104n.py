@@ -1,0 +1,214 @@
+"""Step 104n: A barrier that names the missing: monitored_barrier
+
+A time limit says who waited (step 104a). With 64 processes the interesting question is the other
+one: who did not come? A collective cannot tell: in MPI's barrier no process knows which one is
+missing.
+
+Messages can. Each process sends an empty one to the first process of the group, which ticks them
+off:
+
+    1, 2, 3 -> 0       "I am here"
+    0 -> 1, 2, 3       "all are here": go on
+
+After the time limit, the first process names the ranks that are left:
+
+    rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s
+
+The others wait twice as long, so that this error, which says more, is the first.
+
+The trap: it is a barrier through one process, with 2 (n - 1) messages there: put it where a program
+hangs, and not into the training's loop.
+
+New: monitored_barrier, BARRIER. They complete p2p.py.
+Try: let rank 0 be the one that does not come.
+"""
+
+import datetime
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    Work,
+    check_timeout,
+    default_group,
+    get_group_rank,
+)
+from tinytorch.distributed.mpi import MPIBackend
+from tinytorch.distributed.types import DistBackendError
+
+BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767 at least
+
+
+class Message:
+    """A message that is on its way to this process: a request that knows its sender."""
+
+    def __init__(self, host: MPIBackend):
+        self.host, self.status = host, host.mpi.Status()
+
+    def recv(self, wire: Any, source: int | None, tag: int) -> "Message":
+        self.request, self.nbytes = self.host.recv(wire, source, tag), wire.nbytes
+        return self
+
+    def Test(self) -> bool:
+        if not self.request.Test(self.status):
+            return False
+        if (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
+            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
+        return True
+
+
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
+
+    Raises:
+        ValueError: it does not belong to the group, or is this process.
+    """
+    found = get_group_rank(group, rank)
+    if found == group.rank():
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    return found
+
+
+def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
+    wire = group.backend.movable(tensor.array)
+    return group.start("send", (wire, other(group, dst), tag), None, async_op)
+
+
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    return start_send(tensor, dst, group, tag, True)
+
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (group := ready("send", group, tensor)) is not None:
+        start_send(tensor, dst, group, tag, False)
+
+
+def start_recv(tensor: Tensor, src: Any, group: ProcessGroup, tag: int, async_op: bool) -> tuple:
+    wire = group.backend.movable(tensor.array)
+    message = Message(group.host) if group.backend is group.host else None
+    args = wire, None if src is None else other(group, src), tag
+    return group.start("recv", args, arrival(tensor, wire), async_op, message), message
+
+
+def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`, or from any."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    return start_recv(tensor, src, group, tag, True)[0]
+
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`, or from any.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (group := ready("recv", group, tensor)) is None:
+        return -1
+    message = start_recv(tensor, src, group, tag, False)[1]
+    return group.ranks[message.status.Get_source()] if src is None else src
+
+
+class P2POp:
+    """A message to send or receive, for batch_isend_irecv.
+
+    Args:
+        op: isend or irecv.
+        peer: the rank, among all processes, of the other one.
+    Raises:
+        ValueError: op is another function, or there is no group.
+        TypeError: `tensor` is not a Tensor.
+    """
+
+    def __init__(
+        self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0
+    ):
+        if op not in (isend, irecv):
+            raise ValueError("Invalid ``op``. Expected ``op`` to be isend or irecv.")
+        self.op, self.tensor, self.peer, self.tag = op, tensor, peer, tag
+        self.group = default_group() if group is None else group
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begin all these messages together, in any order: none of them waits for another one.
+
+    Raises:
+        ValueError: it is not a list of P2POp of one group.
+    """
+    if not isinstance(p2p_op_list, list) or not all(isinstance(x, P2POp) for x in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
+    if len({x.group for x in p2p_op_list}) > 1:
+        raise ValueError("All ops need to use the same group.")
+    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
+        return []
+    # MPI works on all that has begun. NCCL would work on one message after the other.
+    with nullcontext() if group.backend is group.host else group.backend.together():
+        return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
+
+
+def monitored_barrier(
+    group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """A barrier whose error names the processes that have not come, all of them in any case.
+
+    Raises:
+        DistBackendError: in the first process of the group, with the global ranks that are missing;
+            in the others, when that has ended or not come.
+    """
+    if (group := ready("monitored_barrier", group)) is None:
+        return
+    seconds = group.timeout if timeout is None else check_timeout(timeout)
+    host, nothing, others = group.host, np.empty(0, np.uint8), range(1, group.size())
+    if group.rank() != 0:
+        group.start("send", (nothing, 0, BARRIER), backend=host)
+        answer = Work(group, "monitored_barrier", host.recv(nothing, 0, BARRIER), None)
+        answer.wait(datetime.timedelta(seconds=2 * seconds))  # the first process says more
+        return
+    waiting = {rank: host.recv(nothing, rank, BARRIER) for rank in others}
+    deadline = time.monotonic() + seconds
+    while waiting and time.monotonic() < deadline:
+        waiting = {rank: request for rank, request in waiting.items() if not request.Test()}
+        time.sleep(0.001)
+    if waiting:
+        missing = ", ".join(str(group.ranks[rank]) for rank in waiting)
+        raise group.failure("monitored_barrier", f"rank {missing} has not come in {seconds:g} s")
+    for rank in others:
+        group.start("send", (nothing, rank, BARRIER), backend=host)
+
+
+if __name__ == "__main__":
+    import warnings
+
+    from tinytorch.distributed.group import get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
+
+    def all_come():
+        init_process_group("mpi")
+        monitored_barrier()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            monitored_barrier(GroupMember.NON_GROUP_MEMBER)
+        return "went on"
+
+    print(simulate(3, all_come))  # -> ['went on', 'went on', 'went on']
+
+    def some_come():
+        init_process_group("mpi")
+        if get_rank() in (0, 2):
+            monitored_barrier(timeout=datetime.timedelta(seconds=0.1))
+
+    try:
+        simulate(4, some_come)
+    except DistBackendError as error:
+        print(error)  # -> rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s

@@ -1,0 +1,201 @@
+"""Step 104o: NCCL: all-reduce from GPU to GPU
+
+With MPI a gradient on a GPU would be copied to the main memory, sent, and copied back. NCCL is
+NVIDIA's library of collectives: it sends from GPU to GPU, in rings as in step 103c. CuPy has its
+calls. They take addresses, a number of elements, a type and a stream:
+
+    comm.allReduce(source, target, count, type, op, stream)
+
+NCCLBackend has the methods of MPIBackend, so everything above it stays as it is. The processes find
+one another through MPI: rank 0 makes a number of 128 bytes, broadcasts it, and all make a
+communicator with it. Objects and barriers stay with MPI.
+
+A call is put into the current stream of a GPU, like a kernel (step 70c). What the program computes
+next comes behind it in the stream. So nothing has to be waited for: Queued is complete at once, and
+no time limit sees whether the call ends.
+
+NCCL adds halves and bfloat16 itself. It knows neither int16 nor bool: these are moved as bytes.
+
+The demo and tests/distributed/test_nccl.py run it against a stand-in of CuPy's interface, on
+NumPy's memory: no GPU is needed, and none was there when this was written.
+
+New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
+Try: ReduceOp.AVG instead of SUM. Which function of step 103o divides?
+"""
+
+from typing import Any
+
+import numpy as np
+
+from tinytorch.cuda.backend import check_available, cupy, is_available
+from tinytorch.distributed.group import BACKENDS
+from tinytorch.distributed.mpi import MPIBackend
+from tinytorch.distributed.types import ReduceOp
+
+# The types that NCCL computes with, by NumPy's names.
+TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
+
+
+# Its reductions. An average is a sum that is divided afterwards.
+REDUCTIONS = {"SUM": "SUM", "AVG": "SUM", "PRODUCT": "PROD", "MIN": "MIN", "MAX": "MAX"}
+
+
+OPS = {ReduceOp[name]: f"NCCL_{theirs}" for name, theirs in REDUCTIONS.items()}
+
+
+def is_nccl_available() -> bool:
+    """Whether there is a GPU for it."""
+    return is_available()
+
+
+class Queued:
+    """A call in the current stream. What the program computes next comes after it, also there."""
+
+    def Test(self) -> bool:
+        return True
+
+
+class NCCLBackend:
+    """NCCL's collectives on CuPy arrays, in the current stream of one GPU: that with the number
+    `gpu`, or the one that is current now.
+
+    The processes find one another through MPI. A call returns when it is in the stream, so that no
+    timeout sees whether it ends.
+    """
+
+    device = "cuda"
+
+    def __init__(self, host: MPIBackend, gpu: int | None = None):
+        check_available()
+        self.xp, self.nccl = cupy, cupy.cuda.nccl
+        self.gpu = cupy.cuda.Device(gpu)  # None: the current one
+        self.error = self.nccl.NcclError
+        self.rank, self.size = host.rank, host.size
+        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
+        self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
+        number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
+        if self.rank == 0:
+            number[:] = self.nccl.get_unique_id()
+        host.broadcast(number, 0).Wait()
+        with self.gpu:
+            self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
+
+    def movable(self, array: Any) -> Any:
+        """The elements side by side; their bytes, where NCCL does not have the type."""
+        array = self.xp.ascontiguousarray(array)
+        known = self.types.get(array.dtype.name) is not None
+        return array if known else array.reshape(-1).view(np.uint8)
+
+    def reducible(self, array: Any) -> Any:
+        """The same to compute with.
+
+        Raises:
+            RuntimeError: NCCL does not have the type, and it is not bool.
+        """
+        if self.types.get(array.dtype.name) is None and array.dtype != bool:
+            raise RuntimeError(f"NCCL does not compute with {array.dtype.name}")
+        return self.movable(array)
+
+    def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
+        """comm.name(addresses, number of elements, their type, options, stream)."""
+        places = [array.data.ptr for array in arrays]
+        kind = self.types[counted.dtype.name]
+        with self.gpu:
+            stream = self.xp.cuda.get_current_stream().ptr
+            getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
+        return Queued()
+
+    def op(self, op: ReduceOp) -> int:
+        if op not in self.ops:
+            raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL")
+        return self.ops[op]
+
+    def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
+        return self.call("allReduce", [array, array], array, self.op(op))
+
+    def close(self) -> None:
+        self.comm.destroy()
+
+
+BACKENDS["nccl"] = NCCLBackend
+
+
+if __name__ == "__main__":
+    import contextlib
+    import ctypes
+    import types
+
+    from tinytorch.distributed.simulator import MPI, here, simulate
+
+    # A stand-in of CuPy: arrays with addresses, and a NCCL that gets nothing else.
+    class Array(np.ndarray):
+        @property
+        def data(self):
+            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+
+    NAMES = "int8 uint8 int32 int64 float16 float32 float64".split()
+
+    def at(address, count, kind):
+        """The elements at an address."""
+        dtype = np.dtype(NAMES[kind])
+        return np.ndarray(
+            count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+        )
+
+    class Communicator:
+        def __init__(self, size, number, rank):
+            self.comm = here.comm.Split(number[0], rank)
+
+        def allReduce(self, source, target, count, kind, op, stream):
+            self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
+
+        def destroy(self):
+            print("destroyed")
+
+    kinds = {f"NCCL_{name.upper()}": i for i, name in enumerate(NAMES)}
+    reductions = {"NCCL_SUM": MPI.SUM, "NCCL_PROD": MPI.PROD, "NCCL_MIN": MPI.MIN}
+    nccl = types.SimpleNamespace(
+        NcclCommunicator=Communicator, NcclError=OSError, NCCL_MAX=MPI.MAX, **kinds, **reductions
+    )
+    nccl.get_unique_id = lambda: (7,) * 128
+    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
+    cupy.ascontiguousarray = lambda array: np.ascontiguousarray(array).view(Array)
+    stream = types.SimpleNamespace(ptr=0)
+    cupy.cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: stream)
+    cupy.cuda.Device = lambda number: contextlib.nullcontext()
+
+    def check_available():
+        """There is a GPU, as far as the backend can see."""
+
+    def array(*numbers, dtype=np.float32):
+        return np.array(numbers, dtype).view(Array)
+
+    def on_gpus():
+        rank = here.comm.rank
+        backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
+        total = array(1, rank)
+        done = backend.all_reduce(backend.reducible(total), ReduceOp.SUM).Test()
+        truth = backend.reducible(array(rank, dtype=bool))
+        short = backend.movable(array(rank, dtype=np.int16))
+        found = [done, total.tolist(), truth.dtype.name, short.size]
+        for mistake in (
+            lambda: backend.reducible(array(1, dtype=np.int16)),
+            lambda: backend.all_reduce(array(1), ReduceOp.BAND),
+        ):
+            try:
+                mistake()
+            except (RuntimeError, ValueError) as error:
+                found.append(error)
+        return found, backend
+
+    print("a GPU for NCCL:", is_nccl_available())  # -> ...
+    results = simulate(2, on_gpus)
+    for found in results[1][0]:
+        print(found)
+    # -> True
+    # -> [2.0, 1.0]
+    # -> uint8
+    # -> 2
+    # -> NCCL does not compute with int16
+    # -> Cannot use ReduceOp.BAND with NCCL
+    results[0][1].close()  # -> destroyed

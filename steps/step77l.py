@@ -1,8 +1,8 @@
 """Step 77l: Adagrad and RMSprop on flat chunks
 
 Adagrad and RMSprop still have the loops over tensors of steps 77a and 77b. They lack what the
-others have: weight decay, maximize, a rate that is a tensor, and the speed of the flat memory (steps
-77d to 77g).
+others have: weight decay, maximize, a rate that is a tensor, and the speed of the flat memory
+(steps 77d to 77g).
 
 To move them there, three lines of each change:
 

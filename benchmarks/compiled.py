@@ -24,6 +24,8 @@ PROGRAMS: dict[str, tuple[Callable, dict, int]] = {
     "GPT, 12 texts of 64": (programs.gpt, {"block": 64}, 2),
     "GELU of a million": (programs.gelu, {}, 10),
     "Adam, 1 M in 20": (programs.adam, {}, 10),
+    "blocks, one .item()": (programs.peeking, {}, 5),
+    "the same without": (programs.peeking, {"peek": False}, 5),
 }
 
 

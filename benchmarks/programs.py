@@ -249,6 +249,42 @@ def gelu(torch: ModuleType, compiled: Any = as_it_is) -> Any:
     return lambda: function(x)
 
 
+def peeking(
+    torch: ModuleType,
+    batch: int = 256,
+    width: int = 128,
+    compiled: Any = as_it_is,
+    peek: bool = True,
+) -> Any:
+    """Forward and backward of four blocks; after two of them the program looks at a value."""
+    nn = torch.nn
+
+    def block() -> Any:
+        layers = nn.Linear(width, width), nn.LayerNorm(width), nn.GELU(), nn.Linear(width, width)
+        return nn.Sequential(*layers)
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList([block() for _ in range(4)])
+
+        def forward(self, x: Any) -> Any:
+            for number, part in enumerate(self.blocks):
+                x = x + part(x)
+                if peek and number == 1 and x.mean().item() > 1e6:
+                    raise OverflowError
+            return x
+
+    network = compiled(Network())
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.standard_normal((batch, width)).astype(np.float32))
+
+    def step() -> None:
+        network(x).sum().backward()
+
+    return step
+
+
 def operations(torch: ModuleType, size: int = 16384) -> dict[str, Any]:
     """Single operations that are not one call of NumPy, each under the title of its line."""
     rng = np.random.default_rng(0)

@@ -1,230 +1,165 @@
-"""Step 100a: A kernel is a C function
+"""Step 100a: Compiling C and calling it from Python
 
-Steps 99a to 99o give the C expression of each operation, and a Kernel with its nodes and the arrays
-that it reads and writes. No compiler accepts that yet. What is missing is the function around the
-expressions:
+Topic 99 ends with kernels: loops, with an expression in C for each operation. This topic writes
+them as text in C, and later in CUDA. But what does a program of Python do with a text in C? A C
+compiler turns it into a library of machine code, and ctypes, a module of Python, loads the library
+and calls its functions:
 
-    void k0(const float *restrict in0, float *restrict out0) {      parameters: inputs, outputs
-        for (long i0 = 0; i0 < 1000; i0++) {                        the loop
-            const float add_0 = in0[i0] + 1.0f;                     a statement for each node
-            out0[i0] = add_0;                                       a store for each output
-        }
-    }
+    text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
 
-Each node becomes a constant with a name of its own, "operation_number". This costs nothing: the
-compiler keeps most of them in registers. The names help the reader, and so does the comment above
-the function, which lists the lines of the program that the loop comes from.
+Most machines have a compiler: `cc`, or the command in the environment variable CC. For the others,
+`pip install ziglang` provides one.
 
-The trap: `restrict` promises that no two arrays overlap. Without it, C must assume that a write to
-out0 changes in0, and may not read several numbers ahead. But C does not check the promise: a call
-with out0 = in0 + 1 may compute anything. So the outputs always get memory of their own.
+Compiling takes 0.1 s or more, and a program would pay that at each start. But the same text always
+gives the same library. So the library is kept in a cache folder, and its file name is a hash of all
+that it depends on: the text, the flags and the command. If the file exists, `build` loads it.
 
-(PyTorch's compiler writes such loops in C++; TORCH_LOGS=output_code prints them.)
+When the compiler fails, it describes the error on its standard error. The first lines of that text
+become the message of a CompilerError. The caller can catch it and go on without C.
 
-Here all arrays are contiguous, and a kernel has one loop. Step 100b lifts these limits.
+The trap: ctypes does not know the types of a C function. It takes the result for an int, and
+refuses a Python float as an argument. So set argtypes and restype before the first call.
 
-New: HEAD, c_source, comment_of, CFunction.
-Try: name the variables by the operation alone, and compile x + 1 + 2.
+New: CompilerError, find_compiler, run_compiler, cache_folder, digest_of, ENDING, build.
+Try: leave the line with argtypes and restype out of the demo, and call library.square(3).
 """
 
+import ctypes
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
-from typing import Any
-
-from tinytorch.compiler.expressions import C_TYPES, expression
-from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load
-
-HEAD = """\
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-"""
+from pathlib import Path
 
 
-def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel."""
-    functions = [f"{comment_of(k)}void {k.name}({CFunction(k).text()}" for k in kernels]
-    return "\n".join([HEAD, *functions])
+class CompilerError(RuntimeError):
+    """There is no compiler, or it fails, or its output cannot be written. The text says
+    which; the program can run without."""
 
 
-def comment_of(kernel: Kernel) -> str:
-    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
-    more = len(kernel.made_by) - len(lines)
-    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+def find_compiler() -> list[str]:
+    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
+
+    Raises:
+        CompilerError: there is none.
+    """
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    if shutil.which("cc"):
+        return ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise CompilerError(
+        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
+        "which has one (pip install ziglang)"
+    )
 
 
-class CFunction:
-    """Writes the C function of one kernel."""
+def run_compiler(command: Sequence[str]) -> str:
+    """What a command of the compiler writes.
 
-    def __init__(self, kernel: Kernel):
-        self.kernel, self.lines, self.depth = kernel, [], 1
-        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
-        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
-        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+    Raises:
+        CompilerError: it cannot be started, fails, or takes longer than five minutes.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
+        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
+        raise CompilerError(message)
+    return done.stdout
 
-    def parameters(self) -> list[str]:
-        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
-        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
-        return given
 
-    def text(self) -> str:
-        self.write_rows()
-        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
+def cache_folder() -> Path:
+    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
+    chosen = os.environ.get("TINYTORCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
 
-    def c_type(self, node: Node) -> str:
-        return C_TYPES[node.dtype.name]
 
-    def write(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
-    def open(self, line: str) -> None:
-        self.write(line + " {")
-        self.depth += 1
 
-    def close(self) -> None:
-        self.depth -= 1
-        self.write("}")
+ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
-    def write_rows(self) -> None:
-        """The loop, and in it what is computed for an element."""
-        self.open(f"for (long i0 = 0; i0 < {self.kernel.sizes[0]}; i0++)")
-        for node in self.kernel.nodes:
-            self.statement(node)
-            self.store(node)
-        self.close()
 
-    # Statements.
+def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of C source text. What was compiled once is taken from the cache.
 
-    def statement(self, node: Node) -> None:
-        """Computes the value of a node."""
-        operands = self.kernel.operands[node]
-        texts = [self.value(x) for x in operands]
-        typed = [x.base if isinstance(x, Load) else x for x in operands]
-        self.define(node, expression(node, typed, texts))
-
-    def define(self, node: Node, text: str) -> None:
-        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
-
-    def store(self, node: Node) -> None:
-        if node in self.arrays:
-            self.write(f"{self.arrays[node]}[i0] = {self.names[node]};")
-
-    def value(self, x: Any) -> str | None:
-        """The variable with an operand's value; None for a number."""
-        if isinstance(x, Load):
-            return f"{self.arrays[x.base]}[i0]"
-        return self.names[x] if isinstance(x, Node) else None
+    Raises:
+        CompilerError: there is no compiler, or it fails.
+    """
+    compiler = find_compiler()
+    name = digest_of("\0".join((source, *flags, *compiler)).encode())[:32]
+    path = cache_folder() / (name + ENDING)
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        text = path.with_suffix(".c")
+        text.write_text(source)
+        position = [] if os.name == "nt" else ["-fPIC"]
+        # The libraries that are linked (-lm) have to stand behind the source.
+        run_compiler([*compiler, "-shared", *position, "-o", str(path), str(text), *flags])
+    return ctypes.CDLL(str(path))
 
 
 if __name__ == "__main__":
-    import ctypes
-    import shutil
-    import subprocess
-    import sys
     import tempfile
-    from pathlib import Path
+    import time
+    import types
 
-    import numpy as np
+    folder = tempfile.TemporaryDirectory()
+    os.environ.pop("CC", None)
+    os.environ["XDG_CACHE_HOME"] = folder.name
+    os.environ.pop("TINYTORCH_CACHE", None)
+    print(cache_folder() == Path(folder.name, "tinytorch"))  # -> True
+    os.environ["TINYTORCH_CACHE"] = str(Path(folder.name, "mine"))
+    print(cache_folder().name)  # -> mine
 
-    from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    def messages(function):
+        try:
+            function()
+        except CompilerError as error:
+            print(str(error)[:64])
 
-    nodes = []
+    # Which compiler: the one of CC, the system's, the one of ziglang, none.
+    paths, os.environ["PATH"] = os.environ["PATH"], ""
+    sys.modules["ziglang"] = None
+    messages(find_compiler)
+    # -> there is no C compiler: neither $CC, nor 'cc', nor the Python pa
+    sys.modules["ziglang"] = types.ModuleType("ziglang")
+    sys.modules["ziglang"].__spec__ = importlib.util.spec_from_loader("ziglang", None)
+    print(find_compiler()[1:])  # -> ['-m', 'ziglang', 'cc']
+    del sys.modules["ziglang"]
+    os.environ["PATH"], os.environ["CC"] = paths, "/nowhere/cc -pipe"
+    print(find_compiler())  # -> ['/nowhere/cc', '-pipe']
+    messages(lambda: build("int one;"))
+    # -> the C compiler '/nowhere/cc' does not run: [Errno 2] No such fil
+    del os.environ["CC"]
+    if shutil.which("cc"):
+        print(find_compiler())  # -> ...
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
-        source = c_source(kernels)
-        functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                "-O3",
-                "-ffp-contract=off",
-                "-lm",
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
-
-    # relu(x * 2 + y). The operations know what the program called, and in which line.
-    x, y = given(1000), given(1000)
-    total = op("add", op("multiply", x, 2), y)
-    total.made_by, total.line = "add", "model.py:7"
-    relu = op("maximum", total, 0)
-    relu.made_by, relu.line = "relu", "model.py:8"
-    graph = graph_of([x, y], [relu])
-    print(c_source(fuse(graph)))
-    # -> #include <math.h>
-    # -> #include <stdbool.h>
-    # -> #include <stdint.h>
-    # -> // add, model.py:7
-    # -> // relu, model.py:8
-    # -> void k0(const float *restrict in0, const float *restrict in1, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 1000; i0++) {
-    # ->         const float multiply_0 = in0[i0] * 2.0f;
-    # ->         const float add_1 = multiply_0 + in1[i0];
-    # ->         const float maximum_2 = (add_1 > 0.0f) | (add_1 != add_1) ? add_1 : 0.0f;
-    # ->         out0[i0] = maximum_2;
-    # ->     }
-    # -> }
-
-    # Compiled, it gives what NumPy gives, to the last bit.
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 1000)).astype(np.float32)
-    _, (got,) = run(graph, a, b)
-    print((got == np.maximum(a * 2 + b, 0)).all())  # -> True
-
-    # Values that something else needs, too, are written by the same loop.
-    x = given(1000)
-    square = op("square", x)
-    functions, (one, two) = run(graph_of([x], [square, op("sqrt", op("add", square, 1))]), a)
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0, float *restrict out1) {
-    # ->     for (long i0 = 0; i0 < 1000; i0++) {
-    # ->         const float square_0 = in0[i0] * in0[i0];
-    # ->         out0[i0] = square_0;
-    # ->         const float add_1 = square_0 + 1.0f;
-    # ->         const float sqrt_2 = sqrtf(add_1);
-    # ->         out1[i0] = sqrt_2;
-    # ->     }
-    # -> }
-    print((one == a * a).all() and (two == np.sqrt(a * a + 1)).all())  # -> True
-
-    # A long chain: the comment ends after twelve lines.
-    x = y = given(1000)
-    for number in range(20):
-        y = op("add", y, number)
-        y.made_by, y.line = "add", f"model.py:{number}"
-    (kernel,) = fuse(graph_of([x], [y]))
-    print(comment_of(kernel).splitlines()[-2:])  # -> ['// add, model.py:11', '// and 8 more']
+        source = "float square(float x) { return x * x; }\n"
+        for _ in range(2):
+            start = time.perf_counter()
+            library = build(source, ["-O3", "-lm"])
+            print(f"{time.perf_counter() - start:.4f} s")  # -> ...
+        library.square.argtypes, library.square.restype = [ctypes.c_float], ctypes.c_float
+        print(library.square(3))  # -> 9.0
+        print(sorted(path.suffix for path in cache_folder().iterdir()))  # -> ...
+        try:
+            build("float square(float x) { return y * y; }\n")
+        except CompilerError as error:
+            print("error" in str(error))  # -> True
+    folder.cleanup()

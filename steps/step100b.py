@@ -1,306 +1,187 @@
-"""Step 100b: Index expressions: the position of an element
+"""Step 100b: A safe cache for compiled libraries
 
-(x + bias) * y.t() is one kernel, but step 100a writes a wrong loop for it: 3 iterations for 15
-elements. The kernel has the information (step 99l): for each array, how many elements further each
-loop moves. C needs no more:
+The cache of step 100a works as long as nothing goes wrong. These things do go wrong:
 
-    x       5, 1    in0[i0 * 5 + i1]
-    bias    0, 1    in1[i1]                 the same for each row
-    y.t()   1, 3    in2[i0 + i1 * 3]        transposed, without a copy
+    two processes compile the same text at once      one loads a file that is half written
+    the process is killed while it writes            half a library stays under the right name
+    the disk is damaged, or a file is truncated      the library is broken or empty
+    the compiler is updated                          the old library is still used
+    the home folder is shared by several machines    a processor loads code that it cannot run
 
-These are strides (step 66a), written into a program. `index` writes the text between the brackets,
-and `loop` writes a loop for each size of the kernel.
+Loading half a library is not an error that Python can catch: the process crashes.
 
-Each element is read once, into x0, x1, ...: CFunction.loads is a dictionary with Loads as keys, and
-equal Loads share a variable.
+So `compile_to` writes the library in a temporary folder on the same disk, and moves it with
+os.replace. The move is atomic: other processes see no file or a complete one. A checksum is stored
+beside the library. If library and checksum do not match, the library is compiled again. And the
+name now also depends on the version of the compiler and on the features of the processor.
 
-A network has many equal layers. The function's name is added last, so equal kernels have equal
-texts; they share one function, and there is less to compile. `helpers` adds the functions that C
-does not have, such as Python's // and %, in front of the kernels that call them.
+The trap: library and checksum are two files, and the process may be killed between the two moves.
+Then they do not match, and the next process compiles again: slow once, never wrong.
 
-The trap: kernels must have equal texts, not only equal operations. Sizes and strides are numbers in
-the text, so the last, shorter batch of a data set needs other functions.
-
-(PyTorch's compiler also finds equal kernels by their text.)
-
-New: FLAGS, LIBRARIES, c_file, helpers, index, CFunction.loop. Changed: c_source, CFunction.
-Try: in `index`, remove the condition `if s`, so that strides of 0 are written, too. Are the results
-the same?
+New: version_of, cached, compile_to. Changed: build.
+Try: truncate the library to half its size, and load it without asking `cached`. Python crashes.
 """
 
-import itertools
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, expression
-from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load
-
-# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
-# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
-# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
-FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
-LIBRARIES = ["-lm"]
-
-HEAD = """\
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-"""
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
 
-def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel.
+class CompilerError(RuntimeError):
+    """There is no compiler, or it fails, or its output cannot be written. The text says
+    which; the program can run without."""
 
-    Kernels that are the same but for what they read and write share a function: their `name`
-    becomes that of the first.
+
+def find_compiler() -> list[str]:
+    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
+
+    Raises:
+        CompilerError: there is none.
     """
-    names: dict[str, str] = {}
-    functions = []
-    for kernel in kernels:
-        comment, text = comment_of(kernel), CFunction(kernel).text()
-        if text not in names:
-            names[text] = kernel.name
-            functions.append(f"{comment}void {kernel.name}({text}")
-        kernel.name = names[text]
-    return c_file("\n".join(functions))
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    if shutil.which("cc"):
+        return ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise CompilerError(
+        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
+        "which has one (pip install ziglang)"
+    )
 
 
-def c_file(body: str) -> str:
-    """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *helpers(body), body])
+def run_compiler(command: Sequence[str]) -> str:
+    """What a command of the compiler writes.
+
+    Raises:
+        CompilerError: it cannot be started, fails, or takes longer than five minutes.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
+        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
+        raise CompilerError(message)
+    return done.stdout
 
 
-def comment_of(kernel: Kernel) -> str:
-    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
-    more = len(kernel.made_by) - len(lines)
-    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+@functools.cache
+def version_of(compiler: tuple[str, ...]) -> str:
+    """The compiler's version, and the processor: with -march=native, a library is for this one."""
+    about = Path("/proc/cpuinfo")  # of Linux
+    lines = about.read_text().splitlines() if about.exists() else []
+    features = (line for line in lines if line.startswith(("flags", "Features")))
+    processor = next(features, platform.processor())
+    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
 
 
-def helpers(body: str) -> Iterator[str]:
-    """The functions that the kernels call and C does not have: // and % of some types."""
-    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
-        kind = "float" if t in ("float", "double") else "int"
-        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+def cache_folder() -> Path:
+    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
+    chosen = os.environ.get("TINYTORCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
 
 
-def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
-    """The place of an element: "i0 * 512 + i1"."""
-    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
-    terms += [str(offset)] if offset or not terms else []
-    return " + ".join(terms)
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-class CFunction:
-    """Writes the C function of one kernel."""
+def cached(path: Path) -> bool:
+    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
+    try:
+        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
+    except (OSError, UnicodeDecodeError):
+        return False
 
-    def __init__(self, kernel: Kernel):
-        self.kernel, self.lines, self.depth = kernel, [], 1
-        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
-        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
-        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
-        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
-        self.loads: dict[Load, str] = {}
-        self.fresh = itertools.count()  # numbers for names
 
-    def parameters(self) -> list[str]:
-        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
-        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
-        return given
+ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
-    def text(self) -> str:
-        self.write_rows()
-        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
 
-    def c_type(self, node: Node) -> str:
-        return C_TYPES[node.dtype.name]
+def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
+    """Compiles `source` to a library at `path`; source and checksum are put beside it.
 
-    def write(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+    All is written in a folder of its own and then moved. Another process, which may be doing the
+    same, sees no file or a whole one, also when this process is killed between.
 
-    def open(self, line: str) -> None:
-        self.write(line + " {")
-        self.depth += 1
+    Raises:
+        OSError: the folder cannot be written into.
+        CompilerError: the compiler fails.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
+        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
+        text.write_text(source)
+        position = [] if os.name == "nt" else ["-fPIC"]
+        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
+        # The libraries that are linked (-lm) have to stand behind the source.
+        run_compiler([*command, *flags])
+        checksum = Path(folder, "checksum")
+        checksum.write_text(digest_of(library.read_bytes()))
+        os.replace(text, path.with_suffix(".c"))
+        os.replace(library, path)
+        os.replace(checksum, path.with_suffix(".sha256"))
 
-    def close(self, blocks: int = 1) -> None:
-        for _ in range(blocks):
-            self.depth -= 1
-            self.write("}")
 
-    def loop(self, i: int) -> None:
-        counter, size = self.counters[i], self.kernel.sizes[i]
-        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
+def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of C source text. What was compiled once is taken from the cache.
 
-    def write_rows(self) -> None:
-        """The loops, and in them what is computed for an element."""
-        for i in range(len(self.kernel.sizes)):
-            self.loop(i)
-        for node in self.kernel.nodes:
-            self.statement(node)
-            self.store(node)
-        self.close(self.depth - 1)
-
-    # Statements.
-
-    def statement(self, node: Node) -> None:
-        """Computes the value of a node."""
-        operands = self.kernel.operands[node]
-        texts = [self.value(x) for x in operands]
-        typed = [x.base if isinstance(x, Load) else x for x in operands]
-        self.define(node, expression(node, typed, texts))
-
-    def define(self, node: Node, text: str) -> None:
-        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
-
-    def store(self, node: Node) -> None:
-        if node in self.arrays:
-            place = index(0, self.kernel.strides[node], self.counters)
-            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
-
-    def value(self, x: Any) -> str | None:
-        """The variable with an operand's value; None for a number."""
-        if isinstance(x, Load):
-            if x not in self.loads:
-                self.loads[x] = f"x{next(self.fresh)}"
-                place = index(x.offset, x.strides, self.counters)
-                kind = self.c_type(x.base)
-                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
-            return self.loads[x]
-        return self.names[x] if isinstance(x, Node) else None
+    Raises:
+        CompilerError: there is no compiler, or it fails.
+    """
+    compiler = find_compiler()
+    version = version_of(tuple(compiler))
+    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
+    path = cache_folder() / (name + ENDING)
+    if not cached(path):
+        compile_to(path, compiler, flags, source)
+    return ctypes.CDLL(str(path))
 
 
 if __name__ == "__main__":
-    import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
+    folder = tempfile.TemporaryDirectory()
+    os.environ["TINYTORCH_CACHE"] = folder.name
+    source = "int answer(void) { return 42; }\n"
+    print(len(version_of(tuple(find_compiler()))) > 20)  # -> True
+    print(build(source).answer())  # -> 42
+    (library,) = Path(folder.name).glob(f"*{ENDING}")
+    print(cached(library), len(list(Path(folder.name).iterdir())))  # -> True 3
 
-    import numpy as np
+    # Half a library, and no library. (In new processes, since this one has loaded the library.)
+    def in_a_new_process():
+        script = f"from steps.step100b import build; print(build({source!r}).answer())"
+        root = Path(__file__).parent.parent
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, capture_output=True, text=True, cwd=root).stdout.strip()
 
-    from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    data = library.read_bytes()
+    library.unlink()
+    library.write_bytes(data[: len(data) // 2])
+    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
+    library.unlink()
+    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
 
-    nodes = []
-
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
-        source = c_source(kernels)
-        functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
-
-    def lines(functions):
-        """Without the long first line, which names the parameters."""
-        return functions.partition("\n")[2]
-
-    # A bias is repeated for each row, and y is transposed: none of them is copied.
-    rng = np.random.default_rng(0)
-    a, b, c = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), 5, (5, 3)))
-    x, bias, y = given(3, 5), given(5), given(5, 3)
-    total = op("multiply", op("add", x, bias), op("transpose", y, (1, 0)))
-    functions, (got,) = run(graph_of([x, bias, y], [total]), a, b, c)
-    print(lines(functions))
-    # ->     for (long i0 = 0; i0 < 3; i0++) {
-    # ->         for (long i1 = 0; i1 < 5; i1++) {
-    # ->             const float x0 = in0[i0 * 5 + i1];
-    # ->             const float x1 = in1[i1];
-    # ->             const float add_0 = x0 + x1;
-    # ->             const float x2 = in2[i0 + i1 * 3];
-    # ->             const float multiply_1 = add_0 * x2;
-    # ->             out0[i0 * 5 + i1] = multiply_1;
-    # ->         }
-    # ->     }
-    # -> }
-    print((got == (a + b) * c.T).all())  # -> True
-
-    # The second half of each row begins at 3. The first two loops run on in all arrays: one loop.
-    a = rng.normal(size=(4, 3, 6)).astype(np.float32)
-    x = given(4, 3, 6)
-    half = op("view_at", x, (..., slice(3, None)))
-    functions, (got,) = run(graph_of([x], [op("multiply", half, 2)]), a)
-    print(lines(functions))
-    # ->     for (long i0 = 0; i0 < 12; i0++) {
-    # ->         for (long i1 = 0; i1 < 3; i1++) {
-    # ->             const float x0 = in0[i0 * 6 + i1 + 3];
-    # ->             const float multiply_0 = x0 * 2.0f;
-    # ->             out0[i0 * 3 + i1] = multiply_0;
-    # ->         }
-    # ->     }
-    # -> }
-    print((got == a[..., 3:] * 2).all())  # -> True
-
-    # An element that is used twice is read once. An array without dimensions has one: number 0.
-    x, scale = given(6), given()
-    y = op("multiply", op("square", x), op("add", x, scale))
-    a, b = np.arange(6, dtype=np.float32), np.array(2, np.float32)
-    functions, (got,) = run(graph_of([x, scale], [y]), a, b)
-    print(lines(functions))
-    # ->     for (long i0 = 0; i0 < 6; i0++) {
-    # ->         const float x0 = in0[i0];
-    # ->         const float square_0 = x0 * x0;
-    # ->         const float x1 = in1[0];
-    # ->         const float add_1 = x0 + x1;
-    # ->         const float multiply_2 = square_0 * add_1;
-    # ->         out0[i0] = multiply_2;
-    # ->     }
-    # -> }
-    print(got)  # -> [  0.   3.  16.  45.  96. 175.]
-
-    # % of integers is written out in front, with Python's sign; C has another one.
-    a = np.arange(-3, 3)
-    x = given(6, dtype=np.int64)
-    graph = graph_of([x], [op("remainder", x, 3)])
-    functions, (got,) = run(graph, a)
-    print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
-    # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
-    print("static inline int64_t remainder_int64_t(" in c_source(fuse(graph)))  # -> True
-
-    # Two layers: both kernels are the same function, so its text is there once.
-    x, bias, weight = given(4, 5), given(5), given(5, 5)
-    first = op("maximum", op("add", x, bias), 0)
-    second = op("maximum", op("add", op("matmul", first, weight), bias), 0)
-    schedule = fuse(graph_of([x, bias, weight], [second]))
-    source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
-    print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
-    # -> ['k0', 'matmul', 'k0'] 1
+    # Three processes at once.
+    shutil.rmtree(folder.name)
+    command = [sys.executable, "-c", f"from steps.step100b import build; build({source!r})"]
+    root = Path(__file__).parent.parent
+    running = [subprocess.Popen(command, cwd=root) for _ in range(3)]
+    print([process.wait() for process in running], cached(library))  # -> [0, 0, 0] True
+    print(len(list(Path(folder.name).iterdir())))  # -> 3
+    folder.cleanup()

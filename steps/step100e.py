@@ -1,42 +1,39 @@
-"""Step 100e: Catalogue: the other reductions, and functions for vectors
+"""Step 100e: Index expressions: the position of an element
 
-Reductions (step 100c): COMBINE and START get a row for each. Only max and min need care. The
-accumulator of max starts from the smallest number of its type. `x > acc` is false where x is nan,
-so nan would be lost, but NumPy's max is nan then. `(x > acc) | (x != x)` would keep it only within
-one accumulator. Vectors and threads (step 100g) have several, and combining those loses the nan
-again. So a second accumulator records whether there was a nan. any and all combine bits; numbers
-are compared with 0 first.
+(x + bias) * y.t() is one kernel, but step 100d writes a wrong loop for it: 3 iterations for 15
+elements. The kernel has the information (step 99m): for each array, how many elements further each
+loop moves. C needs no more:
 
-Functions: a loop computes 8 or 16 floats at once only if all its functions can. GNU's C library
-has vector versions (libmvec), and `declarations` tells the compiler so, on x86 and with a recent
-library. Two functions are written out here as polynomials (skip their coefficients):
+    x       5, 1    in0[i0 * 5 + i1]
+    bias    0, 1    in1[i1]                 the same for each row
+    y.t()   1, 3    in2[i0 + i1 * 3]        transposed, without a copy
 
-    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree 6 is enough
-    erf(x) = x * p(x * x),      1 beyond 3.7
+These are strides (step 66a), written into a program. `index` writes the text between the brackets,
+and `loop` writes a loop for each size of the kernel.
 
-2 ** n is built from bits: the exponent field of a float is n + 127. 12582912 is 1.5 * 2 ** 23. A
-float of this size has no fraction bits, so adding it and subtracting it again rounds a number.
+Each element is read once, into x0, x1, ...: CFunction.loads is a dictionary with Loads as keys, and
+equal Loads share a variable.
 
-The trap: 2 ** 128 is too large for a float, but exp(88.7) = 2 ** 128 * 0.98 is not. So 2 ** n is
-split into two factors.
+A network has many equal layers. The function's name is added last, so equal kernels have equal
+texts; they share one function, and there is less to compile. `helpers` adds the functions that C
+does not have, such as Python's // and %, in front of the kernels that call them.
 
-(PyTorch has at::vec::Vectorized, with functions of the library Sleef; its max has a mask for nan.)
+The trap: kernels must have equal texts, not only equal operations. Sizes and strides are numbers in
+the text, so the last, shorter batch of a data set needs other functions.
 
-New: VECTORS, VECTORS_OF_TWO, PLUS_TIMES, ERF, EXP, OWN, declarations, CFunction.start. Changed:
-HEAD, COMBINE, START, c_file, helpers, CFunction.reduced, .type_of_accumulator, .write_pass,
-.write_start.
-Try: remove the line with `|=` and `!=` from write_pass. Which value of the demo's check is wrong?
+(PyTorch's compiler also finds equal kernels by their text.)
+
+New: FLAGS, LIBRARIES, c_file, helpers, index, CFunction.loop. Changed: c_source, CFunction.
+Try: in `index`, remove the condition `if s`, so that strides of 0 are written, too. Are the results
+the same?
 """
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
@@ -46,79 +43,11 @@ from tinytorch.compiler.kernel import Kernel, Load
 FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
 LIBRARIES = ["-lm"]
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 """
-PLUS_TIMES = """\
-static inline float plus_times(float c, float a, float b) {
-#ifdef __FMA__
-    return fmaf(a, b, c);
-#else
-    return a * b + c;
-#endif
-}"""
-# erf of float32: x times a polynomial in u, which is x * x moved to -1 .. 1. It is right to 3e-7,
-# and takes less than half of the time of the library's erff. Pairs of terms are added first, so
-# that the processor can compute them side by side.
-ERF = """\
-static inline float erf_float(float x) {
-    const float u = plus_times(-1.0f, x * x, 0.14609204f), u2 = u * u, u4 = u2 * u2;
-    const float p0 = plus_times(0.38213748f, u, -0.19046828f);
-    const float p2 = plus_times(0.14079544f, u, -0.1126281f);
-    const float p4 = plus_times(0.09052162f, u, -0.07059386f);
-    const float p6 = plus_times(0.052147515f, u, -0.0356011f);
-    const float p8 = plus_times(0.023075499f, u, -0.015250478f);
-    const float p10 = plus_times(0.008480485f, u, -0.0026881646f);
-    const float p12 = plus_times(0.0013982587f, u, -0.0018244681f);
-    const float high = plus_times(plus_times(p8, u2, p10), u4, plus_times(p12, u2, 0.0007684008f));
-    const float low = plus_times(plus_times(p0, u2, p2), u4, plus_times(p4, u2, p6));
-    const float y = x * plus_times(low, u4 * u4, high);
-    return x > 3.7f ? 1.0f : x < -3.7f ? -1.0f : y;
-}
-static inline double erf_double(double x) { return erf(x); }
-"""
-# exp of float32: 2 to the power of a whole number, times a polynomial in the rest. It is right to
-# 1e-7. The library's expf takes ten times as long where the result is 0, as it is behind a mask.
-EXP = """\
-static inline float power_of_two(int32_t n) {
-    const int32_t bits = (n + 127) << 23;
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    return number;
-}
-static inline float exp_float(float x) {
-    const float inside = x > 89.0f ? 89.0f : x < -104.0f ? 0.0f : x;
-    const float n = plus_times(12582912.0f, inside, 1.442695f) - 12582912.0f;  // rounded
-    const float r = plus_times(plus_times(inside, n, -0.693359375f), n, 2.1219444e-4f);
-    float p = plus_times(0.008363187f, r, 0.0013933661f);
-    p = plus_times(0.041666463f, r, p);
-    p = plus_times(0.16666576f, r, p);
-    p = plus_times(0.5f, r, p);
-    p = plus_times(1.0f, r, p);
-    p = plus_times(1.0f, r, p);
-    const int32_t k = (int32_t)n, half = k >> 1;
-    return x < -104.0f ? 0.0f : p * power_of_two(half) * power_of_two(k - half);
-}
-static inline double exp_double(double x) { return exp(x); }
-"""
-OWN = {"erf": ERF, "exp": EXP}
-COMBINE = {
-    "sum": "{acc} += {x};",
-    "mean": "{acc} += {x};",
-    "prod": "{acc} *= {x};",
-    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
-    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
-    "any": "{acc} |= {x};",
-    "all": "{acc} &= {x};",
-}
-START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -140,7 +69,7 @@ def c_source(kernels: Sequence[Kernel]) -> str:
 
 def c_file(body: str) -> str:
     """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
@@ -149,26 +78,8 @@ def comment_of(kernel: Kernel) -> str:
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-def declarations(body: str) -> Iterator[str]:
-    """Tells the compiler which functions of the library come in vectors, of those that are used."""
-    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
-    lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
-        for called, t in ((name + "f", "float"), (name, "double")):
-            if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
-                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
-    if lines:
-        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
-        yield "#if __GLIBC_PREREQ(2, 35)"
-        yield from lines
-        yield "#endif\n#endif\n"
-
-
 def helpers(body: str) -> Iterator[str]:
-    """The functions that the kernels call and C does not have: erf, and // and % of some types."""
-    texts = {name: text for name, text in OWN.items() if re.search(rf"\b{name}_\w+\(", body)}
-    yield from [PLUS_TIMES, *texts.values()] if texts else []
+    """The functions that the kernels call and C does not have: // and % of some types."""
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
@@ -186,16 +97,12 @@ class CFunction:
 
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
-        self.kept = kernel.kept
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
-        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
-        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
-        self.last = max(kernel.passes.values(), default=0)
-        self.count = math.prod(kernel.sizes[kernel.outer :])
+        self.fresh = itertools.count()  # numbers for names
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -225,142 +132,14 @@ class CFunction:
         counter, size = self.counters[i], self.kernel.sizes[i]
         self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
 
-    # Rows.
-
     def write_rows(self) -> None:
-        """The outer loops, and in them the passes over a row."""
-        kernel = self.kernel
-        depth = self.depth
-        for i in range(kernel.outer):
+        """The loops, and in them what is computed for an element."""
+        for i in range(len(self.kernel.sizes)):
             self.loop(i)
-        for node in kernel.nodes:
-            if node in self.kept:
-                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
-        self.write_outer(0)
-        for number in range(self.last + 1):
-            self.write_pass(number)
-        self.close(self.depth - depth)
-
-    def write_outer(self, number: int) -> None:
-        """What is computed once for a row before pass `number`."""
-        kernel = self.kernel
-        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
-        self.loads = {}
-        for node in nodes:
-            if node in self.reductions:
-                self.define(node, self.reduced(node))
-            else:
-                self.statement(node)
+        for node in self.kernel.nodes:
+            self.statement(node)
             self.store(node)
-
-    def reduced(self, node: Node) -> str:
-        """The result of a reduction from its accumulator."""
-        acc = self.accumulator(node)
-        value = f"{acc} / {self.count}" if node.op == "mean" else acc
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            nan = acc.replace("_acc", "_nan")
-            return f"{nan} ? NAN : {value}"
-        if self.type_of_accumulator(node) == self.c_type(node):
-            return value
-        return f"({self.c_type(node)})({value})"
-
-    def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc"
-
-    def type_of_accumulator(self, node: Node) -> str:
-        if node.op in ("any", "all"):
-            return "int"
-        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
-        return "double" if sums else self.c_type(node)
-
-    # A pass.
-
-    def write_pass(self, number: int) -> None:
-        """One round over the elements of a row."""
-        kernel = self.kernel
-        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
-        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
-        made = [n for n in kernel.full if kernel.passes[n] == number]
-        roots |= {n for n in made if n in self.arrays or n in self.kept}
-        needed = self.needed(roots, number)
-        if not roots and not closing:
-            return self.write_outer(number + 1)
-        for node in closing:
-            self.write_start(node)
-        depth = self.depth
-        self.open_row()
-        self.loads = {}
-        for node in kernel.nodes:
-            if node in needed:
-                self.element(node, number)
-        for node in closing:
-            (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
-            value = cast(self.value(x), self.dtype_of(x), kind)
-            acc = self.accumulator(node)
-            self.write(COMBINE[node.op].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
-                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
-        self.close(self.depth - depth)
-        self.write_outer(number + 1)
-
-    def open_row(self) -> None:
-        """The loops over the elements of a row."""
-        for i in range(self.kernel.outer, len(self.kernel.sizes)):
-            self.loop(i)
-
-    def needed(self, roots: set[Node], number: int) -> set[Node]:
-        """The values that a pass computes or reads back."""
-        kernel, needed = self.kernel, set(roots)
-        for node in reversed(kernel.nodes):
-            if node in needed and not self.is_there(node, number):
-                needed.update(x for x in kernel.operands[node] if x in kernel.full)
-        return needed
-
-    def is_there(self, node: Node, number: int) -> bool:
-        """Whether an earlier pass has written a value."""
-        written = node in self.arrays or node in self.kept
-        return written and self.kernel.passes[node] < number
-
-    def write_start(self, node: Node) -> None:
-        """Declares the accumulator of a reduction."""
-        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node))]
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            variables.append(("int", name.replace("_acc", "_nan"), "0"))
-        for kind, name, start in variables:
-            self.write(f"{kind} {name} = {start};")
-
-    def start(self, node: Node) -> str:
-        if node.op in START:
-            return str(START[node.op])
-        lowest = -math.inf if node.op == "max" else math.inf
-        if node.dtype.kind in "iu":
-            limits = np.iinfo(node.dtype)
-            lowest = limits.min if node.op == "max" else limits.max
-        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
-
-    def element(self, node: Node, number: int) -> None:
-        """Computes the value of a node for one element, or reads it back, or writes it."""
-        if self.is_there(node, number):
-            self.define(node, self.place(node))
-            return
-        self.statement(node)
-        if self.kernel.passes[node] == number:
-            self.store(node)
-            if node in self.kept:
-                self.write(f"{self.row_place(node)} = {self.names[node]};")
-
-    def place(self, node: Node) -> str:
-        """Where the value of a node is kept."""
-        if node in self.kept:
-            return self.row_place(node)
-        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
-
-    def row_place(self, node: Node) -> str:
-        sizes, outer = self.kernel.sizes, self.kernel.outer
-        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
-        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
+        self.close(self.depth - 1)
 
     # Statements.
 
@@ -390,168 +169,107 @@ class CFunction:
             return self.loads[x]
         return self.names[x] if isinstance(x, Node) else None
 
-    def dtype_of(self, x: Any) -> np.dtype:
-        return x.base.dtype if isinstance(x, Load) else x.dtype
-
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
-    # All reductions, of floats with a nan, of integers, of a mask: values and types are NumPy's.
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
+
+    # A bias is repeated for each row, and y is transposed: none of them is copied.
     rng = np.random.default_rng(0)
-    a = rng.normal(size=(3, 100)).astype(np.float32)
-    a[1, 7] = np.nan
-    whole, mask = rng.integers(-9, 9, (3, 100)), rng.normal(size=(3, 100)) > 2.5
-    x, y, z = given(3, 100), given(3, 100, dtype=np.int64), given(3, 100, dtype=bool)
-    outputs = [op(name, x, axis=(1,)) for name in COMBINE]
-    outputs += [op(name, y, axis=(1,)) for name in COMBINE]
-    outputs += [op(name, z, axis=(1,)) for name in ("max", "min", "any", "all", "sum")]
-    graph = graph_of([x, y, z], outputs)
-    with np.errstate(all="ignore"):
-        _, got = run(graph, a, whole, mask)
-        want = graph.run(np, (a, whole, mask))
-    for one, two in zip(got, want, strict=True):
-        assert one.dtype == two.dtype and np.allclose(one, two, equal_nan=True), (one, two)
-    print(len(got), "reductions as in NumPy; the largest of each row:", got[3])
-    # -> 19 reductions as in NumPy; the largest of each row: [2.0023925       nan 3.0660367]
-
-    # The maximum has two accumulators: one for the number, one says whether there was a nan.
-    x = given(3, 100)
-    functions, _ = run(graph_of([x], [op("max", x, axis=(1,))]), a)
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0) {
+    a, b, c = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), 5, (5, 3)))
+    functions, got = run(lambda xp, x, bias, y: (x + bias) * y.T, a, b, c)
+    print(lines(functions))
     # ->     for (long i0 = 0; i0 < 3; i0++) {
-    # ->         float max_0_acc = (-INFINITY);
-    # ->         int max_0_nan = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x0 = in0[i0 * 100 + i1];
-    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->             max_0_nan |= x0 != x0;
-    # ->         }
-    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->         out0[i0] = max_0;
-    # ->     }
-    # -> }
-
-    # softmax, three passes: the largest; the exponentials and their sum; the quotients.
-    x = given(2, 100)
-    largest = op("max", x, axis=(1,), keepdims=True)
-    e = op("exp", op("subtract", x, largest))
-    softmax = op("divide", e, op("sum", e, axis=(1,), keepdims=True))
-    functions, (got,) = run(graph_of([x], [softmax]), np.clip(a[:2], -1, 1))
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 2; i0++) {
-    # ->         float exp_2_row[100];
-    # ->         float max_0_acc = (-INFINITY);
-    # ->         int max_0_nan = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x0 = in0[i0 * 100 + i1];
-    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->             max_0_nan |= x0 != x0;
-    # ->         }
-    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->         double sum_3_acc = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x1 = in0[i0 * 100 + i1];
-    # ->             const float subtract_1 = x1 - max_0;
-    # ->             const float exp_2 = exp_float(subtract_1);
-    # ->             exp_2_row[i1] = exp_2;
-    # ->             sum_3_acc += exp_2;
-    # ->         }
-    # ->         const float sum_3 = (float)(sum_3_acc);
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float exp_2 = exp_2_row[i1];
-    # ->             const float divide_4 = exp_2 / sum_3;
-    # ->             out0[i0 * 100 + i1] = divide_4;
+    # ->         for (long i1 = 0; i1 < 5; i1++) {
+    # ->             const float x0 = in0[i0 * 5 + i1];
+    # ->             const float x1 = in1[i1];
+    # ->             const float add_0 = x0 + x1;
+    # ->             const float x2 = in2[i0 + i1 * 3];
+    # ->             const float multiply_1 = add_0 * x2;
+    # ->             out0[i0 * 5 + i1] = multiply_1;
     # ->         }
     # ->     }
     # -> }
-    print(got[0].sum().round(5), np.isnan(got[1]).all())  # -> 1.0 True
+    print((got == (a + b) * c.T).all())  # -> True
 
-    # exp and erf of our own: how far they are from the results in float64, and the special values.
-    from math import erf
+    # The second half of each row begins at 3. The first two loops run on in all arrays: one loop.
+    a = rng.normal(size=(4, 3, 6)).astype(np.float32)
+    functions, got = run(lambda xp, x: x[..., 3:] * 2, a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 12; i0++) {
+    # ->         for (long i1 = 0; i1 < 3; i1++) {
+    # ->             const float x0 = in0[i0 * 6 + i1 + 3];
+    # ->             const float multiply_0 = x0 * 2.0f;
+    # ->             out0[i0 * 3 + i1] = multiply_0;
+    # ->         }
+    # ->     }
+    # -> }
+    print((got == a[..., 3:] * 2).all())  # -> True
 
-    x = given(20_001)
-    graph = graph_of([x], [op("exp", x), op("erf", x)])
-    numbers = np.linspace(-87, 88, 20_001, dtype=np.float32)
-    _, (one, _) = run(graph, numbers)
-    exact = np.exp(numbers.astype(float))
-    print((abs(one - exact) < 2e-7 * exact).all())  # -> True
-    numbers = np.linspace(-4, 4, 20_001, dtype=np.float32)
-    _, (_, two) = run(graph, numbers)
-    print((abs(two - [erf(x) for x in numbers]) < 4e-7).all())  # -> True
-    numbers[:4] = np.nan, -np.inf, np.inf, -1000
-    with np.errstate(all="ignore"):
-        _, (one, two) = run(graph, numbers)
-    print(one[:4], two[:4])  # -> [nan  0. inf  0.] [nan -1.  1. -1.]
+    # An element that is used twice is read once. An array without dimensions has one: number 0.
+    a, b = np.arange(6, dtype=np.float32), np.array(2, np.float32)
+    functions, got = run(lambda xp, x, scale: xp.square(x) * (x + scale), a, b)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 6; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float square_0 = x0 * x0;
+    # ->         const float x1 = in1[0];
+    # ->         const float add_1 = x0 + x1;
+    # ->         const float multiply_2 = square_0 * add_1;
+    # ->         out0[i0] = multiply_2;
+    # ->     }
+    # -> }
+    print(got)  # -> [  0.   3.  16.  45.  96. 175.]
 
-    # What tells the compiler about vectors, and what is in front of each file that needs it.
-    print(*declarations("y = tanhf(x) + pow(x, y)"), sep="\n")
-    # -> #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
-    # -> #if __GLIBC_PREREQ(2, 35)
-    # -> __attribute__((simd("notinbranch"))) float tanhf(float);
-    # -> __attribute__((simd("notinbranch"))) double pow(double, double);
-    # -> #endif
-    # -> #endif
-    for body in ("exp_float(x)", "erf_double(x)", "remainder_int64_t(x, y)", "x + y"):
-        print(body, "needs", len([*helpers(body)]), "texts")
-        # -> exp_float(x) needs 2 texts
-        # -> erf_double(x) needs 2 texts
-        # -> remainder_int64_t(x, y) needs 1 texts
-        # -> x + y needs 0 texts
+    # % of integers is written out in front, with Python's sign; C has another one.
+    a = np.arange(-3, 3)
+    functions, got = run(lambda xp, x: x % 3, a)
+    print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
+    # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
+    source = c_source(fuse(graph_of(lambda xp, x: x % 3, a)))
+    print("static inline int64_t remainder_int64_t(" in source)  # -> True
+
+    # Two layers: both kernels are the same function, so its text is there once.
+    def layers(xp, x, bias, weight):
+        return xp.maximum(xp.matmul(xp.maximum(x + bias, 0), weight) + bias, 0)
+
+    schedule = fuse(graph_of(layers, *(np.ones(size, "f4") for size in ((4, 5), 5, (5, 5)))))
+    source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
+    print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
+    # -> ['k0', 'matmul', 'k0'] 1

@@ -1,40 +1,45 @@
-"""Step 100f: Reducing columns side by side
+"""Step 100f: Reductions in C: an accumulator
 
-The gradient of a bias is the sum of each column. With the loops of step 100c, columns outside and
-rows inside, each iteration reads 1,200 bytes further on, and of the 64 bytes that come from memory
-it uses 4. So the kernel has the loops in the other order (step 99n, kernel.columns): rows outside,
-columns inside. Then each column needs an accumulator of its own:
+Fusion puts the norm of a row, sqrt(sum(x * x)), into one kernel (step 99k). Step 100e treats each
+node as a value of one element and asks for the C expression of a sum: AttributeError. This kernel
+has two kinds of values, one for each element and one for each row:
 
-    double sum_0_acc[256];
-    for (long i0 = 0; i0 < 64; i0++)                    rows
-        for (long j = 0; j < width; j++)                columns, contiguous in memory
-            sum_0_acc[j] += in0[i0 * 300 + first + j];
+    for (long i0 = 0; i0 < 3; i0++) {                     the outer loop: rows
+        ...                                               values of the row, before the inner loop
+        double sum_1_acc = 0;
+        for (long i1 = 0; i1 < 100; i1++) {               the elements of the row
+            const float square_0 = x0 * x0;
+            sum_1_acc += square_0;
+        }
+        const float sum_1 = (float)sum_1_acc;             values of the row, after the inner loop
+        const float sqrt_2 = sqrtf(sum_1);
+        out0[i0] = sqrt_2;
+    }
 
-Vectors work well here, too: one instruction adds to the accumulators of 8 columns. More than 256
-columns are divided into blocks, so that the accumulators stay in the cache.
+A reduction is written in three places: its accumulator starts before the loop, takes up a value in
+each iteration, and gives the result after the loop. The squares never go to memory.
 
-A value that each row has once (step 100c) now exists once for each column. A value like the mean is
-a variable inside a loop over the columns. If another loop needs it, it is stored in an array:
-mean_0_of[j].
+The accumulator of floats is a double. A float has 24 bits, so once the sum is large, most bits of a
+small number are lost. (NumPy adds in pairs, and pairs of pairs, for the same reason.)
 
-The trap: with 300 columns, the last block has 44. The loop must end at `width`, not at 256.
+The trap: NumPy's sum of int32 is int64. Each element is converted before it is added; to convert
+the finished sum would be too late.
 
-(PyTorch's compiler also lets its vectors lie along the columns here, with a sum for each column.)
+(PyTorch's compiler writes the same three pieces, with an accumulator named tmp_acc0.)
 
-New: BLOCK, CFunction.over_columns, .needed_later. Changed: CFunction.__init__, .write_rows,
-.write_outer, .accumulator, .write_pass, .open_row, .write_start, .value.
-Try: set BLOCK to 100, and look at the source of the first demo. Is the sum still right?
+New: COMBINE, START, CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
+.write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.__init__, .write_rows.
+Try: let type_of_accumulator return "float". What does the demo's last line print?
 """
 
 import itertools
-import math
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
@@ -43,81 +48,16 @@ from tinytorch.compiler.kernel import Kernel, Load
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
 FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
 LIBRARIES = ["-lm"]
-BLOCK = 256  # columns that are reduced side by side
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 """
-PLUS_TIMES = """\
-static inline float plus_times(float c, float a, float b) {
-#ifdef __FMA__
-    return fmaf(a, b, c);
-#else
-    return a * b + c;
-#endif
-}"""
-# erf of float32: x times a polynomial in u, which is x * x moved to -1 .. 1. It is right to 3e-7,
-# and takes less than half of the time of the library's erff. Pairs of terms are added first, so
-# that the processor can compute them side by side.
-ERF = """\
-static inline float erf_float(float x) {
-    const float u = plus_times(-1.0f, x * x, 0.14609204f), u2 = u * u, u4 = u2 * u2;
-    const float p0 = plus_times(0.38213748f, u, -0.19046828f);
-    const float p2 = plus_times(0.14079544f, u, -0.1126281f);
-    const float p4 = plus_times(0.09052162f, u, -0.07059386f);
-    const float p6 = plus_times(0.052147515f, u, -0.0356011f);
-    const float p8 = plus_times(0.023075499f, u, -0.015250478f);
-    const float p10 = plus_times(0.008480485f, u, -0.0026881646f);
-    const float p12 = plus_times(0.0013982587f, u, -0.0018244681f);
-    const float high = plus_times(plus_times(p8, u2, p10), u4, plus_times(p12, u2, 0.0007684008f));
-    const float low = plus_times(plus_times(p0, u2, p2), u4, plus_times(p4, u2, p6));
-    const float y = x * plus_times(low, u4 * u4, high);
-    return x > 3.7f ? 1.0f : x < -3.7f ? -1.0f : y;
-}
-static inline double erf_double(double x) { return erf(x); }
-"""
-# exp of float32: 2 to the power of a whole number, times a polynomial in the rest. It is right to
-# 1e-7. The library's expf takes ten times as long where the result is 0, as it is behind a mask.
-EXP = """\
-static inline float power_of_two(int32_t n) {
-    const int32_t bits = (n + 127) << 23;
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    return number;
-}
-static inline float exp_float(float x) {
-    const float inside = x > 89.0f ? 89.0f : x < -104.0f ? 0.0f : x;
-    const float n = plus_times(12582912.0f, inside, 1.442695f) - 12582912.0f;  // rounded
-    const float r = plus_times(plus_times(inside, n, -0.693359375f), n, 2.1219444e-4f);
-    float p = plus_times(0.008363187f, r, 0.0013933661f);
-    p = plus_times(0.041666463f, r, p);
-    p = plus_times(0.16666576f, r, p);
-    p = plus_times(0.5f, r, p);
-    p = plus_times(1.0f, r, p);
-    p = plus_times(1.0f, r, p);
-    const int32_t k = (int32_t)n, half = k >> 1;
-    return x < -104.0f ? 0.0f : p * power_of_two(half) * power_of_two(k - half);
-}
-static inline double exp_double(double x) { return exp(x); }
-"""
-OWN = {"erf": ERF, "exp": EXP}
 COMBINE = {
     "sum": "{acc} += {x};",
-    "mean": "{acc} += {x};",
-    "prod": "{acc} *= {x};",
-    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
-    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
-    "any": "{acc} |= {x};",
-    "all": "{acc} &= {x};",
 }
-START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
+START = {"sum": 0}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -139,7 +79,7 @@ def c_source(kernels: Sequence[Kernel]) -> str:
 
 def c_file(body: str) -> str:
     """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
@@ -148,26 +88,8 @@ def comment_of(kernel: Kernel) -> str:
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-def declarations(body: str) -> Iterator[str]:
-    """Tells the compiler which functions of the library come in vectors, of those that are used."""
-    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
-    lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
-        for called, t in ((name + "f", "float"), (name, "double")):
-            if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
-                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
-    if lines:
-        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
-        yield "#if __GLIBC_PREREQ(2, 35)"
-        yield from lines
-        yield "#endif\n#endif\n"
-
-
 def helpers(body: str) -> Iterator[str]:
-    """The functions that the kernels call and C does not have: erf, and // and % of some types."""
-    texts = {name: text for name, text in OWN.items() if re.search(rf"\b{name}_\w+\(", body)}
-    yield from [PLUS_TIMES, *texts.values()] if texts else []
+    """The functions that the kernels call and C does not have: // and % of some types."""
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
@@ -185,21 +107,13 @@ class CFunction:
 
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
-        self.kept = kernel.kept
-        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
-        self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
-        self.later = self.needed_later()
-        self.last = max(kernel.passes.values(), default=0)
-        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
-        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
-        self.count = math.prod(inner)
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -232,183 +146,71 @@ class CFunction:
     # Rows.
 
     def write_rows(self) -> None:
-        """The outer loops, and in them the passes over a row."""
+        """The outer loops, and in them the one over a row."""
         kernel = self.kernel
-        blocks = kernel.columns and kernel.sizes[-1] > self.width
         depth = self.depth
         for i in range(kernel.outer):
             self.loop(i)
-        if blocks:
-            size, width = kernel.sizes[-1], self.width
-            self.open(f"for (long first = 0; first < {size}; first += {width})")
-            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
-            self.counters[-1] = "(first + j)"
-        elif kernel.columns:
-            self.counters[-1] = "j"
-        for node in kernel.nodes:
-            if node in self.kept:
-                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
-        for number in range(self.last + 1):
-            self.write_pass(number)
+        self.write_pass()
+        self.write_outer(1)
         self.close(self.depth - depth)
 
-    def over_columns(self) -> None:
-        """With columns, opens the loop over those of a block."""
-        if self.in_blocks:
-            width = "width" if self.counters[-1] != "j" else str(self.width)
-            self.open(f"for (long j = 0; j < {width}; j++)")
-
     def write_outer(self, number: int) -> None:
-        """What is computed once for a row before pass `number`."""
+        """What is computed once for a row, before its loop (0) or after it (1)."""
         kernel = self.kernel
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
-        if not nodes:
-            return
-        if self.in_blocks:
-            for node in nodes:
-                if node in self.later:
-                    self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
-        self.over_columns()
-        self.loads, self.here = {}, nodes
+        self.loads = {}
         for node in nodes:
             if node in self.reductions:
                 self.define(node, self.reduced(node))
             else:
                 self.statement(node)
-            if self.in_blocks and node in self.later:
-                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
-        if self.in_blocks:
-            self.close()
-
-    def needed_later(self) -> set[Node]:
-        """The values of a row that are used outside of the loop that computes them."""
-        kernel, found = self.kernel, set()
-        for node in kernel.nodes:
-            for x in kernel.operands[node]:
-                if x in kernel.full or not isinstance(x, Node):
-                    continue
-                if node in kernel.full or kernel.passes[x] < kernel.passes[node]:
-                    found.add(x)
-        return found
 
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
         acc = self.accumulator(node)
-        value = f"{acc} / {self.count}" if node.op == "mean" else acc
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            nan = acc.replace("_acc", "_nan")
-            return f"{nan} ? NAN : {value}"
         if self.type_of_accumulator(node) == self.c_type(node):
-            return value
-        return f"({self.c_type(node)})({value})"
+            return acc
+        return f"({self.c_type(node)}){acc}"
 
     def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
+        return f"{self.names[node]}_acc"
 
     def type_of_accumulator(self, node: Node) -> str:
-        if node.op in ("any", "all"):
-            return "int"
-        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
-        return "double" if sums else self.c_type(node)
+        return "double" if node.dtype.kind == "f" else self.c_type(node)
 
-    # A pass.
+    # The loop over a row.
 
-    def write_pass(self, number: int) -> None:
+    def write_pass(self) -> None:
         """One round over the elements of a row."""
         kernel = self.kernel
-        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
-        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
-        made = [n for n in kernel.full if kernel.passes[n] == number]
-        roots |= {n for n in made if n in self.arrays or n in self.kept}
-        needed = self.needed(roots, number)
-        if not roots and not closing:
-            return self.write_outer(number + 1)
-        for node in closing:
+        for node in self.reductions:
             self.write_start(node)
         depth = self.depth
         self.open_row()
-        self.loads, self.here = {}, needed
+        self.loads = {}
         for node in kernel.nodes:
-            if node in needed:
-                self.element(node, number)
-        for node in closing:
+            if node in kernel.full:
+                self.statement(node)
+                self.store(node)
+        for node in self.reductions:
             (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
-            value = cast(self.value(x), self.dtype_of(x), kind)
+            value = cast(self.value(x), self.dtype_of(x), node.dtype)
             acc = self.accumulator(node)
             self.write(COMBINE[node.op].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
-                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
-        self.write_outer(number + 1)
 
     def open_row(self) -> None:
         """The loops over the elements of a row."""
-        kernel = self.kernel
-        for i in range(kernel.outer, len(kernel.sizes)):
-            if kernel.columns and i == len(kernel.sizes) - 1:
-                self.over_columns()
-            else:
-                self.loop(i)
-
-    def needed(self, roots: set[Node], number: int) -> set[Node]:
-        """The values that a pass computes or reads back."""
-        kernel, needed = self.kernel, set(roots)
-        for node in reversed(kernel.nodes):
-            if node in needed and not self.is_there(node, number):
-                needed.update(x for x in kernel.operands[node] if x in kernel.full)
-        return needed
-
-    def is_there(self, node: Node, number: int) -> bool:
-        """Whether an earlier pass has written a value."""
-        written = node in self.arrays or node in self.kept
-        return written and self.kernel.passes[node] < number
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
 
     def write_start(self, node: Node) -> None:
         """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node))]
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            variables.append(("int", name.replace("_acc", "_nan"), "0"))
-        for kind, name, start in variables:
-            if self.in_blocks:
-                self.write(f"{kind} {name}[{self.width}];")
-                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
-            else:
-                self.write(f"{kind} {name} = {start};")
-
-    def start(self, node: Node) -> str:
-        if node.op in START:
-            return str(START[node.op])
-        lowest = -math.inf if node.op == "max" else math.inf
-        if node.dtype.kind in "iu":
-            limits = np.iinfo(node.dtype)
-            lowest = limits.min if node.op == "max" else limits.max
-        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
-
-    def element(self, node: Node, number: int) -> None:
-        """Computes the value of a node for one element, or reads it back, or writes it."""
-        if self.is_there(node, number):
-            self.define(node, self.place(node))
-            return
-        self.statement(node)
-        if self.kernel.passes[node] == number:
-            self.store(node)
-            if node in self.kept:
-                self.write(f"{self.row_place(node)} = {self.names[node]};")
-
-    def place(self, node: Node) -> str:
-        """Where the value of a node is kept."""
-        if node in self.kept:
-            return self.row_place(node)
-        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
-
-    def row_place(self, node: Node) -> str:
-        sizes, outer = self.kernel.sizes, self.kernel.outer
-        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
-        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
+        self.write(f"{kind} {name} = {START[node.op]};")
 
     # Statements.
 
@@ -436,11 +238,7 @@ class CFunction:
                 kind = self.c_type(x.base)
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
-        if not isinstance(x, Node):
-            return None
-        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
-            return f"{self.names[x]}_of[j]"
-        return self.names[x]
+        return self.names[x] if isinstance(x, Node) else None
 
     def dtype_of(self, x: Any) -> np.dtype:
         return x.base.dtype if isinstance(x, Load) else x.dtype
@@ -448,150 +246,97 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
     def lines(functions):
         """Without the long first line, which names the parameters."""
         return functions.partition("\n")[2]
 
-    # The gradient of a bias: 300 columns are a block of 256 and one of 44.
+    # The norm of each row: in front of the loop, in it, and behind it.
     rng = np.random.default_rng(0)
-    a = rng.normal(size=(64, 300)).astype(np.float32)
-    x = given(64, 300)
-    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(0,))]), a)
+    a, b = rng.normal(size=(3, 100)).astype(np.float32), np.full((3, 1), 2, np.float32)
+
+    def norm(xp, x, scale):
+        return xp.sqrt(xp.square(x * xp.sqrt(scale)).sum(1, keepdims=True))
+
+    functions, got = run(norm, a, b)
     print(lines(functions))
-    # ->     for (long first = 0; first < 300; first += 256) {
-    # ->         const long width = 300 - first < 256 ? 300 - first : 256;
-    # ->         double sum_0_acc[256];
-    # ->         for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
-    # ->         for (long i0 = 0; i0 < 64; i0++) {
-    # ->             for (long j = 0; j < width; j++) {
-    # ->                 const float x0 = in0[i0 * 300 + (first + j)];
-    # ->                 sum_0_acc[j] += x0;
-    # ->             }
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float sqrt_0 = sqrtf(x0);
+    # ->         double sum_3_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x1 = in1[i0 * 100 + i1];
+    # ->             const float multiply_1 = x1 * sqrt_0;
+    # ->             const float square_2 = multiply_1 * multiply_1;
+    # ->             sum_3_acc += square_2;
     # ->         }
-    # ->         for (long j = 0; j < width; j++) {
-    # ->             const float sum_0 = (float)(sum_0_acc[j]);
-    # ->             out0[(first + j)] = sum_0;
-    # ->         }
+    # ->         const float sum_3 = (float)sum_3_acc;
+    # ->         const float sqrt_4 = sqrtf(sum_3);
+    # ->         out0[i0] = sqrt_4;
     # ->     }
     # -> }
-    print(np.allclose(got, a.sum(0), atol=1e-5))  # -> True
+    print(np.allclose(got, np.sqrt((a * a * 2).sum(1, keepdims=True))))  # -> True
 
-    # Batch normalisation: what is there once for each column is kept in arrays between the loops.
-    a, b = a[:, :40].copy(), rng.normal(size=40).astype(np.float32)
-    x, weight = given(64, 40), given(40)
-    mean = op("mean", x, axis=(0,), keepdims=True)
-    distance = op("subtract", x, mean)
-    variance = op("mean", op("square", distance), axis=(0,), keepdims=True)
-    scale = op("divide", weight, op("sqrt", op("add", variance, 1e-5)))
-    normed = op("multiply", distance, scale)
-    functions, (got, _) = run(graph_of([x, weight], [normed, mean]), a, b)
+    # The sum of everything has no outer loop. What is summed may be written, too.
+    def total(xp, x):
+        product = x * x
+        return product.sum(), product
+
+    functions, got, _ = run(total, a)
     print(lines(functions))
-    # ->     double mean_0_acc[40];
-    # ->     for (long j = 0; j < 40; j++) mean_0_acc[j] = 0;
-    # ->     for (long i0 = 0; i0 < 64; i0++) {
-    # ->         for (long j = 0; j < 40; j++) {
-    # ->             const float x0 = in0[i0 * 40 + j];
-    # ->             mean_0_acc[j] += x0;
-    # ->         }
+    # ->     double sum_1_acc = 0;
+    # ->     for (long i0 = 0; i0 < 300; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float multiply_0 = x0 * x0;
+    # ->         out0[i0] = multiply_0;
+    # ->         sum_1_acc += multiply_0;
     # ->     }
-    # ->     float mean_0_of[40];
-    # ->     for (long j = 0; j < 40; j++) {
-    # ->         const float mean_0 = (float)(mean_0_acc[j] / 64);
-    # ->         mean_0_of[j] = mean_0;
-    # ->         out0[j] = mean_0;
-    # ->     }
-    # ->     double mean_3_acc[40];
-    # ->     for (long j = 0; j < 40; j++) mean_3_acc[j] = 0;
-    # ->     for (long i0 = 0; i0 < 64; i0++) {
-    # ->         for (long j = 0; j < 40; j++) {
-    # ->             const float x1 = in0[i0 * 40 + j];
-    # ->             const float subtract_1 = x1 - mean_0_of[j];
-    # ->             const float square_2 = subtract_1 * subtract_1;
-    # ->             mean_3_acc[j] += square_2;
-    # ->         }
-    # ->     }
-    # ->     float divide_6_of[40];
-    # ->     for (long j = 0; j < 40; j++) {
-    # ->         const float mean_3 = (float)(mean_3_acc[j] / 64);
-    # ->         const float add_4 = mean_3 + 1e-05f;
-    # ->         const float sqrt_5 = sqrtf(add_4);
-    # ->         const float x2 = in1[j];
-    # ->         const float divide_6 = x2 / sqrt_5;
-    # ->         divide_6_of[j] = divide_6;
-    # ->     }
-    # ->     for (long i0 = 0; i0 < 64; i0++) {
-    # ->         for (long j = 0; j < 40; j++) {
-    # ->             const float x3 = in0[i0 * 40 + j];
-    # ->             const float subtract_1 = x3 - mean_0_of[j];
-    # ->             const float multiply_7 = subtract_1 * divide_6_of[j];
-    # ->             out1[i0 * 40 + j] = multiply_7;
-    # ->         }
-    # ->     }
+    # ->     const float sum_1 = (float)sum_1_acc;
+    # ->     out1[0] = sum_1;
     # -> }
-    want = (a - a.mean(0)) / np.sqrt(a.var(0) + 1e-5) * b
-    print(np.allclose(got, want, atol=1e-4))  # -> True
+    print(np.allclose(got, (a * a).sum()))  # -> True
 
-    # The sum of each row is as before, with one accumulator.
-    x = given(64, 40)
-    functions, (got,) = run(graph_of([x], [op("sum", x, axis=(1,))]), a)
-    print("\n".join(line.strip() for line in functions.splitlines() if "_acc" in line))
-    # -> double sum_0_acc = 0;
-    # -> sum_0_acc += x0;
-    # -> const float sum_0 = (float)(sum_0_acc);
-    print(np.allclose(got, a.sum(1), atol=1e-5))  # -> True
+    # int32 becomes int64 before it is added: in int32 this sum would be -2.
+    whole = np.full((1, 2), 2**31 - 1, np.int32)
+    functions, got = run(lambda xp, x: x.sum(1), whole)
+    print([line.strip() for line in functions.splitlines() if "+=" in line], got)
+    # -> ['sum_0_acc += (int64_t)x0;'] [4294967294]
+
+    # Why double: a million times 0.1, added one after the other.
+    tenths = np.full(1_000_000, 0.1, np.float32)
+    _, got = run(lambda xp, x: x.sum(), tenths)
+    print(f"{np.cumsum(tenths)[-1]:.0f} in float32, {got:.0f} here")
+    # -> 100958 in float32, 100000 here

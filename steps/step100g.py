@@ -1,140 +1,64 @@
-"""Step 100g: Threads and vectors
+"""Step 100g: Several passes over a row
 
-So far the loops run on one processor core. OpenMP divides a loop among threads with one line in
-front of it. A second kind of line says that several iterations may be computed at once, in a
-vector:
+The variance of a row needs its mean, and the mean is known only after a loop over the row. So
+there must be another loop over the same row. Step 100f has one loop for a row, and would use the
+mean before it is computed. The kernel knows the pass of each value (step 99r). `write_pass` works
+backwards:
 
-    #pragma omp parallel for num_threads(threads) if(threads > 1)    rows: each thread takes some
-        #pragma omp simd reduction(+ : sum_0_acc)                    elements: 8 or 16 at once
+    roots     the purpose of a pass: the values that it reduces, writes to an output, or keeps
+    needed    the roots, and everything that they are computed from
 
-Without `simd`, GCC uses vectors only where it can prove that the result stays the same. For a sum
-it does not: eight partial sums round differently from one. `reduction` permits it, and creates an
-accumulator for each place of the vector, and with `parallel` one for each thread.
+A pass may need a value of an earlier pass again. There are three cases:
 
-Starting threads takes microseconds, so the outermost loop is the one to divide. If it has fewer
-than 16 iterations, collapse(2) joins it with the next one. If there is no outer loop, the loop of
-each pass is divided, or the blocks of columns. Below WORTH_THREADS elements (times their cost) one
-thread does all. The caller passes the number of threads.
+    cheap, as x - mean      computed again; x comes from the cache
+    an output               already written, and read back
+    expensive, as exp       the pass that computes it stores it in a buffer for the row, exp_0_row
 
-A last loop of 3 iterations would fill a vector only in part. It is unrolled, and the loop around it
-is vectorized. The compiler unrolls the loops over vectors, too: with two vectors in an iteration,
-GELU of a million numbers takes 0.83 of the time, since each operation of one has to wait for the
-operation before it, and the other can be computed meanwhile.
+The buffer is an array on the stack with one place per element of a row, and each row uses it again.
+Its 400 bytes here stay in the first-level cache.
 
-The trap: without `reduction`, all threads write to one accumulator. Sometimes the result is right
-even so.
+The trap: if two passes compute a value, only the first one stores it: `passes[node] == number`.
+Storing it twice would also be correct, but would write to memory twice.
 
-(PyTorch's compiler writes OpenMP, too; cpp.min_chunk_size says how much work is worth a thread.)
+(PyTorch's compiler does the same for a softmax on the CPU: an outer loop over rows, an inner loop
+for each pass, and a local buffer.)
 
-New: X86, WORTH_THREADS, CFunction.unrolled. Changed: FLAGS, COMBINE, CFunction.__init__,
-.parameters, .write_rows, .over_columns, .write_pass, .open_row, .write_start.
-Try: let write_start return []. Which line of the demo is wrong then, and is it so each time?
+New: CFunction.needed, .is_there, .element, .place, .row_place. Changed: CFunction.__init__,
+.write_rows, .write_outer, .write_pass.
+Try: let is_there return False. What does the softmax compute twice then, and is the result right?
 """
 
 import itertools
 import math
-import platform
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
-X86 = platform.machine() in ("x86_64", "AMD64")
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
-# Each loop is unrolled once: the processor overlaps two long chains of operations better than one.
-FLAGS = (
-    "-O3 -march=native -fopenmp -fopenmp-simd -ffp-contract=off -fno-math-errno -fno-trapping-math "
-    "-fwrapv -funroll-loops --param=max-unroll-times=2" + " -mprefer-vector-width=512" * X86
-).split()
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
 LIBRARIES = ["-lm"]
-# Loops over fewer elements than these (times their cost) are not worth a second thread.
-WORTH_THREADS = 32768
-BLOCK = 256  # columns that are reduced side by side
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 """
-PLUS_TIMES = """\
-static inline float plus_times(float c, float a, float b) {
-#ifdef __FMA__
-    return fmaf(a, b, c);
-#else
-    return a * b + c;
-#endif
-}"""
-# erf of float32: x times a polynomial in u, which is x * x moved to -1 .. 1. It is right to 3e-7,
-# and takes less than half of the time of the library's erff. Pairs of terms are added first, so
-# that the processor can compute them side by side.
-ERF = """\
-static inline float erf_float(float x) {
-    const float u = plus_times(-1.0f, x * x, 0.14609204f), u2 = u * u, u4 = u2 * u2;
-    const float p0 = plus_times(0.38213748f, u, -0.19046828f);
-    const float p2 = plus_times(0.14079544f, u, -0.1126281f);
-    const float p4 = plus_times(0.09052162f, u, -0.07059386f);
-    const float p6 = plus_times(0.052147515f, u, -0.0356011f);
-    const float p8 = plus_times(0.023075499f, u, -0.015250478f);
-    const float p10 = plus_times(0.008480485f, u, -0.0026881646f);
-    const float p12 = plus_times(0.0013982587f, u, -0.0018244681f);
-    const float high = plus_times(plus_times(p8, u2, p10), u4, plus_times(p12, u2, 0.0007684008f));
-    const float low = plus_times(plus_times(p0, u2, p2), u4, plus_times(p4, u2, p6));
-    const float y = x * plus_times(low, u4 * u4, high);
-    return x > 3.7f ? 1.0f : x < -3.7f ? -1.0f : y;
-}
-static inline double erf_double(double x) { return erf(x); }
-"""
-# exp of float32: 2 to the power of a whole number, times a polynomial in the rest. It is right to
-# 1e-7. The library's expf takes ten times as long where the result is 0, as it is behind a mask.
-EXP = """\
-static inline float power_of_two(int32_t n) {
-    const int32_t bits = (n + 127) << 23;
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    return number;
-}
-static inline float exp_float(float x) {
-    const float inside = x > 89.0f ? 89.0f : x < -104.0f ? 0.0f : x;
-    const float n = plus_times(12582912.0f, inside, 1.442695f) - 12582912.0f;  // rounded
-    const float r = plus_times(plus_times(inside, n, -0.693359375f), n, 2.1219444e-4f);
-    float p = plus_times(0.008363187f, r, 0.0013933661f);
-    p = plus_times(0.041666463f, r, p);
-    p = plus_times(0.16666576f, r, p);
-    p = plus_times(0.5f, r, p);
-    p = plus_times(1.0f, r, p);
-    p = plus_times(1.0f, r, p);
-    const int32_t k = (int32_t)n, half = k >> 1;
-    return x < -104.0f ? 0.0f : p * power_of_two(half) * power_of_two(k - half);
-}
-static inline double exp_double(double x) { return exp(x); }
-"""
-OWN = {"erf": ERF, "exp": EXP}
 COMBINE = {
-    "sum": ("+", "{acc} += {x};"),
-    "mean": ("+", "{acc} += {x};"),
-    "prod": ("*", "{acc} *= {x};"),
-    "max": ("max", "{acc} = {x} > {acc} ? {x} : {acc};"),
-    "min": ("min", "{acc} = {x} < {acc} ? {x} : {acc};"),
-    "any": ("|", "{acc} |= {x};"),
-    "all": ("&", "{acc} &= {x};"),
+    "sum": "{acc} += {x};",
 }
-START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
+START = {"sum": 0}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs, int threads)` for each kernel.
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
 
     Kernels that are the same but for what they read and write share a function: their `name`
     becomes that of the first.
@@ -152,7 +76,7 @@ def c_source(kernels: Sequence[Kernel]) -> str:
 
 def c_file(body: str) -> str:
     """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
@@ -161,26 +85,8 @@ def comment_of(kernel: Kernel) -> str:
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-def declarations(body: str) -> Iterator[str]:
-    """Tells the compiler which functions of the library come in vectors, of those that are used."""
-    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
-    lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
-        for called, t in ((name + "f", "float"), (name, "double")):
-            if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
-                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
-    if lines:
-        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
-        yield "#if __GLIBC_PREREQ(2, 35)"
-        yield from lines
-        yield "#endif\n#endif\n"
-
-
 def helpers(body: str) -> Iterator[str]:
-    """The functions that the kernels call and C does not have: erf, and // and % of some types."""
-    texts = {name: text for name, text in OWN.items() if re.search(rf"\b{name}_\w+\(", body)}
-    yield from [PLUS_TIMES, *texts.values()] if texts else []
+    """The functions that the kernels call and C does not have: // and % of some types."""
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
@@ -199,27 +105,20 @@ class CFunction:
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
         self.kept = kernel.kept
-        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
-        self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
-        self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
-        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
-        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
-        self.count = math.prod(inner)
-        work = math.prod(kernel.sizes) * (1 + len(kernel.nodes) // 8)
-        self.threads = work >= WORTH_THREADS
+        self.count = math.prod(kernel.sizes[kernel.outer :])
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
         given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
-        return [*given, "int threads"]
+        return given
 
     def text(self) -> str:
         self.write_rows()
@@ -249,99 +148,46 @@ class CFunction:
     def write_rows(self) -> None:
         """The outer loops, and in them the passes over a row."""
         kernel = self.kernel
-        blocks = kernel.columns and kernel.sizes[-1] > self.width
         depth = self.depth
-        parallel = self.threads and (kernel.outer > 0 or blocks)
-        if parallel:
-            deep = min(2, kernel.outer + blocks) if kernel.sizes[0] < 16 else 1
-            together = f" collapse({deep})" * (deep > 1)
-            self.write(f"#pragma omp parallel for{together} num_threads(threads) if(threads > 1)")
         for i in range(kernel.outer):
             self.loop(i)
-        if blocks:
-            size, width = kernel.sizes[-1], self.width
-            self.open(f"for (long first = 0; first < {size}; first += {width})")
-            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
-            self.counters[-1] = "(first + j)"
-        elif kernel.columns:
-            self.counters[-1] = "j"
         for node in kernel.nodes:
             if node in self.kept:
                 self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
         for number in range(self.last + 1):
-            self.write_pass(number, alone=not parallel)
+            self.write_pass(number)
         self.close(self.depth - depth)
-
-    def over_columns(self) -> None:
-        """With columns, opens the loop over those of a block."""
-        if self.in_blocks:
-            width = "width" if self.counters[-1] != "j" else str(self.width)
-            self.write("#pragma omp simd")
-            self.open(f"for (long j = 0; j < {width}; j++)")
 
     def write_outer(self, number: int) -> None:
         """What is computed once for a row before pass `number`."""
         kernel = self.kernel
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
-        if not nodes:
-            return
-        if self.in_blocks:
-            for node in nodes:
-                if node in self.later:
-                    self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
-        self.over_columns()
-        self.loads, self.here = {}, nodes
+        self.loads = {}
         for node in nodes:
             if node in self.reductions:
                 self.define(node, self.reduced(node))
             else:
                 self.statement(node)
-            if self.in_blocks and node in self.later:
-                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
-        if self.in_blocks:
-            self.close()
-
-    def needed_later(self) -> set[Node]:
-        """The values of a row that are used outside of the loop that computes them."""
-        kernel, found = self.kernel, set()
-        for node in kernel.nodes:
-            for x in kernel.operands[node]:
-                if x in kernel.full or not isinstance(x, Node):
-                    continue
-                if node in kernel.full or kernel.passes[x] < kernel.passes[node]:
-                    found.add(x)
-        return found
 
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
         acc = self.accumulator(node)
-        value = f"{acc} / {self.count}" if node.op == "mean" else acc
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            nan = acc.replace("_acc", "_nan")
-            return f"{nan} ? NAN : {value}"
         if self.type_of_accumulator(node) == self.c_type(node):
-            return value
-        return f"({self.c_type(node)})({value})"
+            return acc
+        return f"({self.c_type(node)}){acc}"
 
     def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
+        return f"{self.names[node]}_acc"
 
     def type_of_accumulator(self, node: Node) -> str:
-        if node.op in ("any", "all"):
-            return "int"
-        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
-        return "double" if sums else self.c_type(node)
+        return "double" if node.dtype.kind == "f" else self.c_type(node)
 
     # A pass.
 
-    def write_pass(self, number: int, alone: bool) -> None:
-        """One round over the elements of a row.
-
-        Args:
-            alone: no loop outside of it runs on several threads.
-        """
+    def write_pass(self, number: int) -> None:
+        """One round over the elements of a row."""
         kernel = self.kernel
         closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
         roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
@@ -350,49 +196,26 @@ class CFunction:
         needed = self.needed(roots, number)
         if not roots and not closing:
             return self.write_outer(number + 1)
-        clauses = []
         for node in closing:
-            clauses += self.write_start(node)
+            self.write_start(node)
         depth = self.depth
-        self.open_row(clauses, alone)
-        self.loads, self.here = {}, needed
+        self.open_row()
+        self.loads = {}
         for node in kernel.nodes:
             if node in needed:
                 self.element(node, number)
         for node in closing:
             (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
-            value = cast(self.value(x), self.dtype_of(x), kind)
+            value = cast(self.value(x), self.dtype_of(x), node.dtype)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
-                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
         self.close(self.depth - depth)
         self.write_outer(number + 1)
 
-    def open_row(self, clauses: list[str], alone: bool) -> None:
+    def open_row(self) -> None:
         """The loops over the elements of a row."""
-        kernel = self.kernel
-        loops = range(kernel.outer, len(kernel.sizes))
-        alone = alone and self.threads and not kernel.columns
-        simd = loops.stop - 1 - self.unrolled(loops)
-        for i in loops:
-            first, last = i == loops[0] and alone, i == simd
-            if i > simd:
-                self.write(f"#pragma GCC unroll {kernel.sizes[i]}")
-            pragma = "omp" + " parallel for" * first + " simd" * last
-            if pragma != "omp":
-                threads = " num_threads(threads) if(parallel: threads > 1)" if first else ""
-                self.write(f"#pragma {pragma}{threads}{''.join(clauses)}")
-            if last and kernel.columns:
-                self.lines.pop()
-                self.over_columns()
-            else:
-                self.loop(i)
-
-    def unrolled(self, loops: range) -> bool:
-        """Whether the last loop is so short that it is better written out in the one around it."""
-        return len(loops) > 1 and not self.kernel.columns and self.kernel.sizes[-1] <= 4
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
 
     def needed(self, roots: set[Node], number: int) -> set[Node]:
         """The values that a pass computes or reads back."""
@@ -407,28 +230,10 @@ class CFunction:
         written = node in self.arrays or node in self.kept
         return written and self.kernel.passes[node] < number
 
-    def write_start(self, node: Node) -> list[str]:
-        """Declares the accumulator of a reduction. Returns OpenMP's clauses for it."""
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node), COMBINE[node.op][0])]
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
-        for kind, name, start, _ in variables:
-            if self.in_blocks:
-                self.write(f"{kind} {name}[{self.width}];")
-                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
-            else:
-                self.write(f"{kind} {name} = {start};")
-        return [f" reduction({sign} : {name})" for _, name, _, sign in variables]
-
-    def start(self, node: Node) -> str:
-        if node.op in START:
-            return str(START[node.op])
-        lowest = -math.inf if node.op == "max" else math.inf
-        if node.dtype.kind in "iu":
-            limits = np.iinfo(node.dtype)
-            lowest = limits.min if node.op == "max" else limits.max
-        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
+        self.write(f"{kind} {name} = {START[node.op]};")
 
     def element(self, node: Node, number: int) -> None:
         """Computes the value of a node for one element, or reads it back, or writes it."""
@@ -478,11 +283,7 @@ class CFunction:
                 kind = self.c_type(x.base)
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
-        if not isinstance(x, Node):
-            return None
-        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
-            return f"{self.names[x]}_of[j]"
-        return self.names[x]
+        return self.names[x] if isinstance(x, Node) else None
 
     def dtype_of(self, x: Any) -> np.dtype:
         return x.base.dtype if isinstance(x, Load) else x.dtype
@@ -490,149 +291,123 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
-    import shutil
-    import subprocess
-    import sys
-    import tempfile
-    from pathlib import Path
 
+    import numpy as np
+
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph, map_nodes, perform
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    nodes = []
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def given(*shape, dtype=np.float32):
-        return Node("input", (), {}, shape, np.dtype(dtype))
-
-    def op(name, *args, **kwargs):
-        """One more node of the graph; its shape and type are those of a first try."""
-        tried = map_nodes(lambda x: np.ones(x.shape, x.dtype), args)
-        tried = np.asarray(perform(np, name, tried, kwargs))
-        nodes.append(Node(name, args, kwargs, tried.shape, tried.dtype))
-        return nodes[-1]
-
-    def graph_of(inputs, outputs):
-        """The graph of what op() has noted; the next one begins anew."""
-        graph = Graph(inputs, nodes, outputs)
-        nodes.clear()
-        return graph
-
-    def run(graph, *arrays, threads=1):
-        """The generated C, and what it computes. Without `cc`, what NumPy computes."""
-        kernels = fuse(graph)
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
-        if shutil.which("cc") is None or sys.platform != "linux":
-            return functions, graph.run(np, arrays)
-        values = dict(zip(graph.inputs, arrays, strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "kernels.c")
-            path.write_text(source)
-            command = [
-                "cc",
-                "-shared",
-                "-fPIC",
-                path,
-                "-o",
-                path.with_suffix(".so"),
-                *FLAGS,
-                *LIBRARIES,
-            ]
-            subprocess.run(command, check=True)
-            library = ctypes.CDLL(str(path.with_suffix(".so")))
-            for kernel in kernels:
-                values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-                order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-                library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order), threads)
-        return functions, [values[node] for node in graph.outputs]
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
 
-    def pragmas(functions):
-        """The loops, and what is said to the compiler; in short."""
-        functions = functions.replace("num_threads(threads) if(parallel: threads > 1)", "...")
-        functions = functions.replace("num_threads(threads) if(threads > 1)", "...")
-        return "\n".join(x.strip() for x in functions.splitlines() if "#" in x or "for (" in x)
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
 
-    # A long chain: each thread takes a part of the loop, and in it several elements at once.
+    # Two sums, one after the other: the variance of each row. x - mean is computed twice.
     rng = np.random.default_rng(0)
-    a = rng.normal(size=100_000).astype(np.float32)
-    x = given(100_000)
-    functions, (got,) = run(graph_of([x], [op("multiply", x, 3)]), a, threads=2)
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0, int threads) {
-    # ->     #pragma omp parallel for simd num_threads(threads) if(parallel: threads > 1)
-    # ->     for (long i0 = 0; i0 < 100000; i0++) {
-    # ->         const float x0 = in0[i0];
-    # ->         const float multiply_0 = x0 * 3.0f;
-    # ->         out0[i0] = multiply_0;
+    a = rng.normal(size=(3, 100)).astype(np.float32)
+
+    def normed(xp, x):
+        distance = x - x.sum(1, keepdims=True) * 0.01
+        return distance / xp.sqrt(xp.square(distance).sum(1, keepdims=True) * 0.01)
+
+    functions, got = run(normed, a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         double sum_0_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             sum_0_acc += x0;
+    # ->         }
+    # ->         const float sum_0 = (float)sum_0_acc;
+    # ->         const float multiply_1 = sum_0 * 0.01f;
+    # ->         double sum_4_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x1 = in0[i0 * 100 + i1];
+    # ->             const float subtract_2 = x1 - multiply_1;
+    # ->             const float square_3 = subtract_2 * subtract_2;
+    # ->             sum_4_acc += square_3;
+    # ->         }
+    # ->         const float sum_4 = (float)sum_4_acc;
+    # ->         const float multiply_5 = sum_4 * 0.01f;
+    # ->         const float sqrt_6 = sqrtf(multiply_5);
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x2 = in0[i0 * 100 + i1];
+    # ->             const float subtract_2 = x2 - multiply_1;
+    # ->             const float divide_7 = subtract_2 / sqrt_6;
+    # ->             out0[i0 * 100 + i1] = divide_7;
+    # ->         }
     # ->     }
     # -> }
-    print((got == a * 3).all())  # -> True
+    print(np.allclose(got, (a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True), atol=1e-5))
+    # -> True
 
-    # A short one: a thread would cost more than it saves.
-    x = given(100)
-    functions, (got,) = run(graph_of([x], [op("multiply", x, 3)]), a[:100].copy(), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp simd
-    # -> for (long i0 = 0; i0 < 100; i0++) {
+    # Where a reduction comes last, nothing is left for a last pass: two loops, no third.
+    def spread(xp, x):
+        return xp.square(x - x.sum(1, keepdims=True) * 0.01).sum(1)
 
-    # The sum of everything: each thread has an accumulator, and in the end they are added.
-    x = given(100_000)
-    outputs = [op("sum", x, axis=(0,)), op("max", x, axis=(0,))]
-    functions, got = run(graph_of([x], outputs), a, threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for simd ... reduction(+ : sum_0_acc)
-    # -> for (long i0 = 0; i0 < 100000; i0++) {
-    # -> #pragma omp parallel for simd ... reduction(max : max_0_acc) reduction(| : max_0_nan)
-    # -> for (long i0 = 0; i0 < 100000; i0++) {
-    print(np.allclose(got, [a.sum(dtype=float), a.max()]))  # -> True
+    functions, got = run(spread, a)
+    print(functions.count("i1 = 0"), np.allclose(got, 100 * a.var(1)))  # -> 2 True
 
-    # Rows: a thread takes whole rows. Two outer loops become one where the first is short.
-    a = a.reshape(4, 50, 500)
-    x = given(4, 50, 500)
-    total = op("sum", x, axis=(2,), keepdims=True)
-    functions, (got,) = run(graph_of([x], [op("subtract", x, total)]), a, threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for ...
-    # -> for (long i0 = 0; i0 < 200; i0++) {
-    # -> #pragma omp simd reduction(+ : sum_0_acc)
-    # -> for (long i1 = 0; i1 < 500; i1++) {
-    # -> #pragma omp simd
-    # -> for (long i1 = 0; i1 < 500; i1++) {
-    print(np.allclose(got, a - a.sum(2, keepdims=True), atol=1e-4))  # -> True
-    y = given(4, 500)
-    total = op("sum", op("multiply", x, op("view_at", y, (slice(None), None))), axis=(2,))
-    functions, (got,) = run(graph_of([x, y], [total]), a, a[:, 0].copy(), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for collapse(2) ...
-    # -> for (long i0 = 0; i0 < 4; i0++) {
-    # -> for (long i1 = 0; i1 < 50; i1++) {
-    # -> #pragma omp simd reduction(+ : sum_1_acc)
-    # -> for (long i2 = 0; i2 < 500; i2++) {
-    print(np.allclose(got, (a * a[:, :1]).sum(2), atol=1e-3))  # -> True
+    # A softmax to the base of 2. A power takes long: a buffer keeps it for the second pass.
+    def softmax(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True)
 
-    # Columns: a thread takes blocks of them.
-    x = given(200, 500)
-    functions, (got,) = run(
-        graph_of([x], [op("sum", x, axis=(0,))]), a.reshape(200, 500), threads=2
-    )
-    print(pragmas(functions))
-    # -> #pragma omp parallel for ...
-    # -> for (long first = 0; first < 500; first += 256) {
-    # -> for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
-    # -> for (long i0 = 0; i0 < 200; i0++) {
-    # -> #pragma omp simd
-    # -> for (long j = 0; j < width; j++) {
-    # -> #pragma omp simd
-    # -> for (long j = 0; j < width; j++) {
-    print(np.allclose(got, a.reshape(200, 500).sum(0), atol=1e-4))  # -> True
+    functions, got = run(softmax, a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         float exp2_0_row[100];
+    # ->         double sum_1_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             const float exp2_0 = exp2f(x0);
+    # ->             exp2_0_row[i1] = exp2_0;
+    # ->             sum_1_acc += exp2_0;
+    # ->         }
+    # ->         const float sum_1 = (float)sum_1_acc;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float exp2_0 = exp2_0_row[i1];
+    # ->             const float divide_2 = exp2_0 / sum_1;
+    # ->             out0[i0 * 100 + i1] = divide_2;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True
 
-    # A last loop of three rounds is written out: the one around it has the vectors.
-    a = a.ravel()[:99_000].reshape(33_000, 3)
-    x, y = given(33_000, 3), given(33_000, 1)
-    functions, (got,) = run(graph_of([x, y], [op("add", x, y)]), a, a[:, :1].copy(), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for simd ...
-    # -> for (long i0 = 0; i0 < 33000; i0++) {
-    # -> #pragma GCC unroll 3
-    # -> for (long i1 = 0; i1 < 3; i1++) {
-    print((got == a + a[:, :1]).all())  # -> True
+    # What has been written anyway is read back from there.
+    def softmax_and_power(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True), power
+
+    functions, got, _ = run(softmax_and_power, a)
+    print("\n".join(line.strip() for line in functions.splitlines() if "exp2_0 =" in line))
+    # -> const float exp2_0 = exp2f(x0);
+    # -> const float exp2_0 = out0[i0 * 100 + i1];
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True

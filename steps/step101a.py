@@ -1,163 +1,149 @@
-"""Step 101a: Compiling C and calling it from Python
+"""Step 101a: Code generation: a graph as Python text
 
-The kernels of topic 98 are text. A C compiler turns the text into a library of machine code, and
-ctypes, a module of Python, loads the library and calls its functions:
+Graph.run decides again in each run what each node has to do: it looks values up in a dict, compares
+the name of the operation, calls getattr. None of these answers changes between runs. A code
+generator does this work once, and writes the calls that are left as text:
 
-    text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
+    node of the graph                                text
+    %3 = multiply(%0, 2.0)                           a3 = multiply(a0, 2.0)
+    %4 = sum(%3, axis=(0,), keepdims=False)          a4 = sum(a3, axis=(0,), keepdims=False)
 
-Most machines have a compiler: `cc`, or the command in the environment variable CC. For the others,
-`pip install ziglang` provides one.
+`Text.of` writes an argument. Numbers, strings and tuples can be written as Python literals. Other
+values (a dtype, a function, a random generator) get a name, and the dict `names` maps the name to
+the value. exec() runs the text with `names` as its global variables.
 
-Compiling takes 0.1 s or more, and a program would pay that at each start. But the same text always
-gives the same library. So the library is kept in a cache folder, and its file name is a hash of all
-that it depends on: the text, the flags and the command. If the file exists, `build` loads it.
+The traps: two values may want the same name, such as the function exp and a Function called Exp.
+Then `named` adds a number to the second one. And repr(float("inf")) is "inf", which Python does not
+know as a number, so `names` contains inf and nan.
 
-When the compiler fails, it describes the error on its standard error. The first lines of that text
-become the message of a CompilerError. The caller can catch it and go on without C.
+PyTorch calls this codegen. torch.compile generates Python too, around its kernels.
 
-The trap: ctypes does not know the types of a C function. It takes the result for an int, and
-refuses a Python float as an argument. So set argtypes and restype before the first call.
-
-New: CompilerError, find_compiler, run_compiler, cache_folder, digest_of, ENDING, build.
-Try: leave the line with argtypes and restype out of the demo, and call library.square(3).
+New: Text.
+Try: print(text.names) in the demo. Which names did you not expect?
 """
 
-import ctypes
-import hashlib
-import importlib.util
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
+from tinytorch.ops.erf import erf_of
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+class Text:
+    """Writes values as Python text.
 
-
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
+    Attributes:
+        xp: the array library.
+        name_of: the name of a node's result in the text.
+        names: what the text means by its other names.
+        special: operations that are no functions of the array library.
     """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
 
+    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
+        self.xp, self.name_of = xp, name_of
+        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
+        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
+        self.special["erf"] = lambda x: erf_of(x, xp)
 
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
+    def named(self, name: str, value: Any) -> str:
+        """A name for `value`: `name`, with a number behind it where that means another value."""
+        free, number = name, 1
+        while self.names.setdefault(free, value) is not value:
+            free, number = f"{name}_{number}", number + 1
+        return free
 
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
+    def of(self, value: Any) -> str:
+        """The text of an argument."""
+        if isinstance(value, Node):
+            return self.name_of(value)
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
+        if isinstance(value, np.floating):
+            return f"{self.of(value.dtype)}.type({value.item()!r})"
+        if isinstance(value, np.dtype):
+            return self.named(value.name, value)
+        if value is None or type(value) in (bool, int, float, str):
+            return repr(value)
+        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
 
+    def call(self, function: Any, node: Node) -> str:
+        given = [self.of(value) for value in node.args]
+        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
+        return f"{function}({', '.join(given)})"
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
-
-
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-
-
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
-
-    Raises:
-        CompilerError: there is no compiler, or it fails.
-    """
-    compiler = find_compiler()
-    name = digest_of("\0".join((source, *flags, *compiler)).encode())[:32]
-    path = cache_folder() / (name + ENDING)
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        text = path.with_suffix(".c")
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        # The libraries that are linked (-lm) have to stand behind the source.
-        run_compiler([*compiler, "-shared", *position, "-o", str(path), str(text), *flags])
-    return ctypes.CDLL(str(path))
+    def expression(self, node: Node) -> str:
+        """The text that computes `node`. Everything but "constant"."""
+        op, args = node.op, node.args
+        if op == "random":
+            numbers = ", ".join(map(self.of, args[2:]))
+            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
+        function = self.special.get(op) or getattr(self.xp, op)
+        return self.call(self.named(op, function), node)
 
 
 if __name__ == "__main__":
-    import tempfile
+    import importlib
     import time
-    import types
 
-    folder = tempfile.TemporaryDirectory()
-    os.environ.pop("CC", None)
-    os.environ["XDG_CACHE_HOME"] = folder.name
-    os.environ.pop("TINYTORCH_CACHE", None)
-    print(cache_folder() == Path(folder.name, "tinytorch"))  # -> True
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder.name, "mine"))
-    print(cache_folder().name)  # -> mine
+    from tinytorch.compiler.capture import capture
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, rand_like
 
-    def messages(function):
-        try:
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+
+    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
+        """The text of a function that does what the graph does, and the function."""
+        every = [*graph.inputs, *graph.nodes]
+        names = {node: f"a{number}" for number, node in enumerate(every)}
+        text = Text(xp, names.__getitem__)
+        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
+        for node in graph.nodes:
+            if node.op == "constant":
+                text.names[names[node]] = node.args[0]
+            else:
+                lines.append(f"    {names[node]} = {text.expression(node)}")
+        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
+        exec("\n".join(lines), text.names)
+        return "\n".join(lines), text.names["run"]
+
+    def f(x, w):
+        return ((x @ w).tanh() * 2).sum(0)
+
+    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
+    graph = capture(f, (x, w), {}, [x, w]).graph
+    text, run = generated(graph)
+    print(text)
+    # -> def run(a0, a1):
+    # ->     a2 = matmul(a0, a1)
+    # ->     a3 = tanh(a2)
+    # ->     a4 = multiply(a3, 2.0)
+    # ->     a5 = sum(a4, axis=(0,), keepdims=False)
+    # ->     return a5
+    print(run(x.array, w.array), graph.run(np, [x.array, w.array])[0])
+    # -> [ 3.9731617 -1.5231884] [ 3.9731617 -1.5231884]
+
+    def seconds(function):
+        start = time.perf_counter()
+        for _ in range(2000):
             function()
-        except CompilerError as error:
-            print(str(error)[:64])
+        return time.perf_counter() - start
 
-    # Which compiler: the one of CC, the system's, the one of ziglang, none.
-    paths, os.environ["PATH"] = os.environ["PATH"], ""
-    sys.modules["ziglang"] = None
-    messages(find_compiler)
-    # -> there is no C compiler: neither $CC, nor 'cc', nor the Python pa
-    sys.modules["ziglang"] = types.ModuleType("ziglang")
-    sys.modules["ziglang"].__spec__ = importlib.util.spec_from_loader("ziglang", None)
-    print(find_compiler()[1:])  # -> ['-m', 'ziglang', 'cc']
-    del sys.modules["ziglang"]
-    os.environ["PATH"], os.environ["CC"] = paths, "/nowhere/cc -pipe"
-    print(find_compiler())  # -> ['/nowhere/cc', '-pipe']
-    messages(lambda: build("int one;"))
-    # -> the C compiler '/nowhere/cc' does not run: [Errno 2] No such fil
-    del os.environ["CC"]
-    if shutil.which("cc"):
-        print(find_compiler())  # -> ...
+    arrays = [x.array, w.array]
+    ratio = seconds(lambda: graph.run(np, arrays)) / seconds(lambda: run(*arrays))
+    print(f"Graph.run takes {ratio:.1f} times as long as the text")  # -> ...
 
-        source = "float square(float x) { return x * x; }\n"
-        for _ in range(2):
-            start = time.perf_counter()
-            library = build(source, ["-O3", "-lm"])
-            print(f"{time.perf_counter() - start:.4f} s")  # -> ...
-        library.square.argtypes, library.square.restype = [ctypes.c_float], ctypes.c_float
-        print(library.square(3))  # -> 9.0
-        print(sorted(path.suffix for path in cache_folder().iterdir()))  # -> ...
-        try:
-            build("float square(float x) { return y * y; }\n")
-        except CompilerError as error:
-            print("error" in str(error))  # -> True
-    folder.cleanup()
+    # A value that is not a literal gets a name. A second value with the same name gets a number.
+    t = Text(np, str)
+    print(t.of((1, float("inf"), None, np.dtype("int8"), np.float32(0.5))))
+    # -> (1, inf, None, int8, float32.type(0.5))
+    print(t.of(np.exp), t.of(type("Exp", (), {})), t.of(np.exp))  # -> exp exp_1 exp
+
+    manual_seed(0)  # random numbers are drawn again in each run
+    graph = capture(rand_like, (x,), {}, [x]).graph
+    text, run = generated(graph)
+    print(text.splitlines()[1].strip())  # -> a1 = generator.source.uniform((2, 2), float32)
+    print((run(x.array) != run(x.array)).all())  # -> True
+    print(t.names is not None and t.special["erf"](np.float64(1)))  # -> 0.8427007929497149

@@ -1,187 +1,167 @@
-"""Step 101b: A safe cache for compiled libraries
+"""Step 101b: Code generation for views
 
-The cache of step 101a works as long as nothing goes wrong. These things do go wrong:
+Step 101a writes a node as a call. A view is often an index, and a graph stores the index as a
+tuple:
 
-    two processes compile the same text at once      one loads a file that is half written
-    the process is killed while it writes            half a library stays under the right name
-    the disk is damaged, or a file is truncated      the library is broken or empty
-    the compiler is updated                          the old library is still used
-    the home folder is shared by several machines    a processor loads code that it cannot run
+    (slice(None), slice(None, None, 2), ...)      a[:, ::2, ...]
+    (0,)                                          a[0,]
+    ()                                            a[()]
 
-Loading half a library is not an error that Python can catch: the process crashes.
+`key` writes the part in the brackets. A view is written as an index, as a method of the array
+(transpose, reshape, view), or as a call (broadcast_to, which is not a method). `view` makes this
+choice. Its argument is the name of an array instead of a node, because a write may go through a
+chain of views (step 101k), and only the first array of the chain has a node.
 
-So `compile_to` writes the library in a temporary folder on the same disk, and moves it with
-os.replace. The move is atomic: other processes see no file or a complete one. A checksum is stored
-beside the library. If library and checksum do not match, the library is compiled again. And the
-name now also depends on the version of the compiler and on the features of the processor.
+One more kind of node is not a call: "part", one of the results of a node with several results. With
+it, every graph can be written as Python. The demo compares the forward and backward of a network.
 
-The trap: library and checksum are two files, and the process may be killed between the two moves.
-Then they do not match, and the next process compiles again: slow once, never wrong.
+The trap: a[1] and a[1, ...] differ. For an array with one dimension, a[1] is a NumPy scalar, a
+copy. a[1, ...] is an array with no dimensions that shows the memory of `a`.
 
-New: version_of, cached, compile_to. Changed: build.
-Try: truncate the library to half its size, and load it without asking `cached`. Python crashes.
+New: Text.key, Text.view. Changed: Text.of, Text.expression.
+Try: print the text of the backward pass. Which lines belong to tanh?
 """
 
-import ctypes
-import functools
-import hashlib
-import importlib.util
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
+from tinytorch.ops.erf import erf_of
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+class Text:
+    """Writes values as Python text.
 
-
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
+    Attributes:
+        xp: the array library.
+        name_of: the name of a node's result in the text.
+        names: what the text means by its other names.
+        special: operations that are no functions of the array library.
     """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
 
+    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
+        self.xp, self.name_of = xp, name_of
+        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
+        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
+        self.special["erf"] = lambda x: erf_of(x, xp)
 
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
+    def named(self, name: str, value: Any) -> str:
+        """A name for `value`: `name`, with a number behind it where that means another value."""
+        free, number = name, 1
+        while self.names.setdefault(free, value) is not value:
+            free, number = f"{name}_{number}", number + 1
+        return free
 
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
+    def of(self, value: Any) -> str:
+        """The text of an argument."""
+        if isinstance(value, Node):
+            return self.name_of(value)
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
+        if isinstance(value, slice):
+            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
+        if isinstance(value, np.floating):
+            return f"{self.of(value.dtype)}.type({value.item()!r})"
+        if isinstance(value, np.dtype):
+            return self.named(value.name, value)
+        if isinstance(value, EllipsisType):
+            return "..."
+        if value is None or type(value) in (bool, int, float, str):
+            return repr(value)
+        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
 
+    def key(self, key: Any) -> str:
+        """The text of an index: `0, 2:5, ...`."""
 
-@functools.cache
-def version_of(compiler: tuple[str, ...]) -> str:
-    """The compiler's version, and the processor: with -march=native, a library is for this one."""
-    about = Path("/proc/cpuinfo")  # of Linux
-    lines = about.read_text().splitlines() if about.exists() else []
-    features = (line for line in lines if line.startswith(("flags", "Features")))
-    processor = next(features, platform.processor())
-    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
+        def part(value: Any) -> str:
+            if not isinstance(value, slice):
+                return self.of(value)
+            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
+            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
 
+        if not isinstance(key, tuple):
+            return part(key)
+        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
+    def call(self, function: Any, node: Node) -> str:
+        given = [self.of(value) for value in node.args]
+        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
+        return f"{function}({', '.join(given)})"
 
+    def view(self, array: str, op: str, args: tuple) -> str:
+        """The text of a view of `array`."""
+        if op in ("view_at", "getitem"):
+            return f"{array}[{self.key(args[0])}]"
+        if op == "broadcast_to":
+            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
+        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
 
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def cached(path: Path) -> bool:
-    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
-    try:
-        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-
-
-def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
-    """Compiles `source` to a library at `path`; source and checksum are put beside it.
-
-    All is written in a folder of its own and then moved. Another process, which may be doing the
-    same, sees no file or a whole one, also when this process is killed between.
-
-    Raises:
-        OSError: the folder cannot be written into.
-        CompilerError: the compiler fails.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
-        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
-        # The libraries that are linked (-lm) have to stand behind the source.
-        run_compiler([*command, *flags])
-        checksum = Path(folder, "checksum")
-        checksum.write_text(digest_of(library.read_bytes()))
-        os.replace(text, path.with_suffix(".c"))
-        os.replace(library, path)
-        os.replace(checksum, path.with_suffix(".sha256"))
-
-
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
-
-    Raises:
-        CompilerError: there is no compiler, or it fails.
-    """
-    compiler = find_compiler()
-    version = version_of(tuple(compiler))
-    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
-    path = cache_folder() / (name + ENDING)
-    if not cached(path):
-        compile_to(path, compiler, flags, source)
-    return ctypes.CDLL(str(path))
+    def expression(self, node: Node) -> str:
+        """The text that computes `node`. Everything but "constant"."""
+        op, args = node.op, node.args
+        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
+            return self.view(self.of(args[0]), op, args[1:])
+        if op == "part":
+            return f"{self.of(args[0])}[{args[1]}]"
+        if op == "random":
+            numbers = ", ".join(map(self.of, args[2:]))
+            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
+        function = self.special.get(op) or getattr(self.xp, op)
+        return self.call(self.named(op, function), node)
 
 
 if __name__ == "__main__":
-    folder = tempfile.TemporaryDirectory()
-    os.environ["TINYTORCH_CACHE"] = folder.name
-    source = "int answer(void) { return 42; }\n"
-    print(len(version_of(tuple(find_compiler()))) > 20)  # -> True
-    print(build(source).answer())  # -> 42
-    (library,) = Path(folder.name).glob(f"*{ENDING}")
-    print(cached(library), len(list(Path(folder.name).iterdir())))  # -> True 3
+    import importlib
 
-    # Half a library, and no library. (In new processes, since this one has loaded the library.)
-    def in_a_new_process():
-        script = f"from steps.step101b import build; print(build({source!r}).answer())"
-        root = Path(__file__).parent.parent
-        command = [sys.executable, "-c", script]
-        return subprocess.run(command, capture_output=True, text=True, cwd=root).stdout.strip()
+    from tinytorch.compiler.capture import capture
+    from tinytorch.core.tensor import tensor
 
-    data = library.read_bytes()
-    library.unlink()
-    library.write_bytes(data[: len(data) // 2])
-    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
-    library.unlink()
-    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    # Three processes at once.
-    shutil.rmtree(folder.name)
-    command = [sys.executable, "-c", f"from steps.step101b import build; build({source!r})"]
-    root = Path(__file__).parent.parent
-    running = [subprocess.Popen(command, cwd=root) for _ in range(3)]
-    print([process.wait() for process in running], cached(library))  # -> [0, 0, 0] True
-    print(len(list(Path(folder.name).iterdir())))  # -> 3
-    folder.cleanup()
+    t = Text(np, str)
+    print(t.key((slice(None), slice(None, None, 2), ...)), "|", t.key((0,)), "|", t.key(()))
+    # -> :, ::2, ... | 0, | ()
+    print(t.key(slice(1, 9)), "|", t.of((slice(1, None),)))  # -> 1:9 | (slice(1, None, None),)
+    print(t.view("a", "broadcast_to", ((2, 3),)))  # -> broadcast_to(a, (2, 3))
+    print(t.view("a", "view_as", (np.dtype("int32"),)))  # -> a.view(int32)
+
+    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
+        """The text of a function that does what the graph does, and the function."""
+        every = [*graph.inputs, *graph.nodes]
+        names = {node: f"a{number}" for number, node in enumerate(every)}
+        text = Text(xp, names.__getitem__)
+        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
+        for node in graph.nodes:
+            if node.op == "constant":
+                text.names[names[node]] = node.args[0]
+            else:
+                lines.append(f"    {names[node]} = {text.expression(node)}")
+        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
+        exec("\n".join(lines), text.names)
+        return "\n".join(lines), text.names["run"]
+
+    def f(x, w):
+        y = (x @ w.t()).tanh()
+        return (y[:, ::2] * y[:, 1:2]).sum()
+
+    x = tensor([[1.0, 2.0], [3.0, 4.0]])
+    w = tensor([[0.5, -1.0], [1.0, 0.5], [0.25, 0.0]], requires_grad=True)
+    captured = capture(f, (x, w), {}, [x, w])
+    text, forward = generated(captured.graph)
+    print(text.splitlines()[1])  # ->     a2 = a1.transpose((1, 0))
+    print([line.strip() for line in text.splitlines() if "[" in line])
+    # -> ['a5 = a4[:, ::2, ...]', 'a6 = a4[:, 1:2, ...]']
+
+    result, *saved = forward(x.array, w.array)
+    _, backward = generated(captured.backward)
+    f(x, w).backward()
+    print(result, f(x, w).item())  # -> -0.98791283 -0.98791283
+    print(abs(backward(*saved, np.float32(1)) - w.grad.array).max() < 1e-6)  # -> True
+
+    a = Node("input", shape=(3,))
+    called = Node("call_backward", (a, a))  # a whole Function has several results
+    print(t.expression(Node("part", (called, 1))) == f"{called}[1]")  # -> True

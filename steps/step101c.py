@@ -1,238 +1,197 @@
-"""Step 101c: Fallbacks when compiling fails
+"""Step 101c: Results in existing memory: out=
 
-Three failures still end a program that could go on:
+Each line of the text in step 101b creates an array, and most of these arrays are thrown away soon
+after. Allocating memory takes time, and new memory is not in the cache. NumPy can write a result
+into an existing array instead:
 
-    the cache is read-only, or the disk is full         another folder can be used
-    the compiler lacks -fopenmp (Apple's clang, zig)    the code is right without it, and slower
-    the compiler fails for another reason               the program can run without C
+    a3 = add(a1, a2)             becomes      add(a1, a2, out=v3)
 
-1. A folder that cannot be written is replaced by a temporary one, deleted when the process ends.
-2. `LEFT_OUT` lists flags to leave out, attempt by attempt. `first_try` remembers which attempt
-   succeeded with a compiler, so that later texts begin there.
-3. Every other failure becomes a CompilerError.
+`writes_out` says which operations support that. A copy or a change of type is written as
+copyto(v3, a1). Operations without out= (where, a random number) still create an array.
 
-The trap: a full disk looks like a failing compiler, because the compiler reports in its own words
-that it cannot write its output. So after each failure `compile_to` writes a file itself. If that
-fails too, the disk was the problem. And when several attempts fail, the first message is reported:
-the last one may only speak of missing flags.
+Two calls are replaced by faster ones. np.sum is a Python function that ends in np.add.reduce, so
+the text calls np.add.reduce. And np.dot of two matrices runs the same BLAS routine as np.matmul,
+with less work before it.
 
-PyTorch's compiler raises an error when there is no C compiler.
+The trap: a "put" writes into a part of an array that a path of views leads to. A reshape of a
+transposed array is a copy, not a view, and a value written into a copy is lost. `writes_out` is
+False for such a path, and `put` looks up the positions of the part (places_of) as before.
 
-New: temporary_folder, LEFT_OUT, first_try. Changed: compile_to, build.
-Try: make the cache folder read-only (chmod 500), and compile. Where is the library?
+PyTorch's operations have out= too, and its compiler plans memory for them.
+
+New: REDUCTIONS, WITH_OUT, Text.writes_out. Changed: Text.call, Text.expression.
+Try: let `size` in the demo be 100, then a million. Where is the gain larger, and why?
 """
 
-import atexit
-import ctypes
-import functools
-import hashlib
-import importlib.util
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Node, call, call_backward, check, places_of, put
+from tinytorch.ops.erf import erf_of
+
+# NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
+REDUCTIONS = {
+    "sum": np.add.reduce,
+    "prod": np.multiply.reduce,
+    "max": np.maximum.reduce,
+    "min": np.minimum.reduce,
+    "all": np.logical_and.reduce,
+    "any": np.logical_or.reduce,
+}
+# Functions that write into `out`, beside the element-wise ones and the reductions.
+WITH_OUT = frozenset("matmul dot mean concatenate stack astype copy".split())
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+class Text:
+    """Writes values as Python text.
 
-
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
+    Attributes:
+        xp: the array library.
+        name_of: the name of a node's result in the text.
+        names: what the text means by its other names.
+        special: operations that are no functions of the array library.
     """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
 
+    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
+        self.xp, self.name_of = xp, name_of
+        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
+        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
+        self.special["erf"] = lambda x: erf_of(x, xp)
 
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
+    def named(self, name: str, value: Any) -> str:
+        """A name for `value`: `name`, with a number behind it where that means another value."""
+        free, number = name, 1
+        while self.names.setdefault(free, value) is not value:
+            free, number = f"{name}_{number}", number + 1
+        return free
 
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
+    def of(self, value: Any) -> str:
+        """The text of an argument."""
+        if isinstance(value, Node):
+            return self.name_of(value)
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
+        if isinstance(value, slice):
+            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
+        if isinstance(value, np.floating):
+            return f"{self.of(value.dtype)}.type({value.item()!r})"
+        if isinstance(value, np.dtype):
+            return self.named(value.name, value)
+        if isinstance(value, EllipsisType):
+            return "..."
+        if value is None or type(value) in (bool, int, float, str):
+            return repr(value)
+        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
 
+    def key(self, key: Any) -> str:
+        """The text of an index: `0, 2:5, ...`."""
 
-@functools.cache
-def version_of(compiler: tuple[str, ...]) -> str:
-    """The compiler's version, and the processor: with -march=native, a library is for this one."""
-    about = Path("/proc/cpuinfo")  # of Linux
-    lines = about.read_text().splitlines() if about.exists() else []
-    features = (line for line in lines if line.startswith(("flags", "Features")))
-    processor = next(features, platform.processor())
-    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
+        def part(value: Any) -> str:
+            if not isinstance(value, slice):
+                return self.of(value)
+            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
+            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
 
+        if not isinstance(key, tuple):
+            return part(key)
+        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
+    def call(self, function: Any, node: Node, out: str | None) -> str:
+        given = [self.of(value) for value in node.args]
+        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
+        given += [f"out={out}"] * (out is not None)
+        return f"{function}({', '.join(given)})"
 
+    def view(self, array: str, op: str, args: tuple) -> str:
+        """The text of a view of `array`."""
+        if op in ("view_at", "getitem"):
+            return f"{array}[{self.key(args[0])}]"
+        if op == "broadcast_to":
+            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
+        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
 
-@functools.cache
-def temporary_folder() -> Path:
-    """In place of the cache where that cannot be used. It goes when the process ends."""
-    folder = tempfile.mkdtemp(prefix="tinytorch-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    def writes_out(self, node: Node) -> bool:
+        """Whether the operation can write its result into an array that is there."""
+        if node.op == "put":
+            return places_of(node.shape, node.args[2][:-1]) is None
+        function = getattr(np, node.op, None)
+        return isinstance(function, np.ufunc) or node.op in WITH_OUT or node.op in REDUCTIONS
 
-
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def cached(path: Path) -> bool:
-    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
-    try:
-        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-# Flags that a compiler may lack: the code is right without them, and slower. Which of the tuples a
-# compiler needs is known once it has compiled something.
-LEFT_OUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native"))
-first_try: dict[tuple[str, ...], int] = {}
-
-
-def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
-    """Compiles `source` to a library at `path`; source and checksum are put beside it.
-
-    All is written in a folder of its own and then moved. Another process, which may be doing the
-    same, sees no file or a whole one, also when this process is killed between.
-
-    Raises:
-        OSError: the folder cannot be written into.
-        CompilerError: the compiler fails.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
-        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
-        problem = None
-        attempts = range(first_try.get(tuple(compiler), 0), len(LEFT_OUT))
-        for attempt in attempts:
-            try:
-                # The libraries that are linked (-lm) have to stand behind the source.
-                run_compiler([*command, *(x for x in flags if x not in LEFT_OUT[attempt])])
-                first_try[tuple(compiler)] = attempt
-                break
-            except CompilerError as error:
-                # Is it the disk? Then this raises an OSError. Is it the source? Then the first
-                # message says more than the last.
-                Path(folder, "space").write_bytes(bytes(2**20))
-                problem = problem or error
-        else:
-            raise problem
-        checksum = Path(folder, "checksum")
-        checksum.write_text(digest_of(library.read_bytes()))
-        os.replace(text, path.with_suffix(".c"))
-        os.replace(library, path)
-        os.replace(checksum, path.with_suffix(".sha256"))
-
-
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
-
-    Raises:
-        CompilerError: there is no compiler, or it fails, or there is no place to write to.
-    """
-    compiler = find_compiler()
-    version = version_of(tuple(compiler))
-    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
-    try:
-        path = cache_folder() / (name + ENDING)
-        if not cached(path):
-            compile_to(path, compiler, flags, source)
-    except OSError:  # the folder is read-only, or full
-        try:
-            path = temporary_folder() / (name + ENDING)
-            if not cached(path):
-                compile_to(path, compiler, flags, source)
-        except OSError as error:
-            raise CompilerError(f"no place for a compiled library: {error}") from error
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompilerError(f"the compiled library cannot be loaded: {error}") from error
+    def expression(self, node: Node, out: str | None = None) -> str:
+        """The text that computes `node`, and writes it into the array named `out` if there is one.
+        Everything but "put" with out, and "constant"."""
+        op, args, xp = node.op, node.args, self.xp
+        if op in ("astype", "copy"):
+            return f"{self.named('copyto', xp.copyto)}({out}, {self.of(args[0])}, casting='unsafe')"
+        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
+            return self.view(self.of(args[0]), op, args[1:])
+        if op == "part":
+            return f"{self.of(args[0])}[{args[1]}]"
+        if op == "random":
+            numbers = ", ".join(map(self.of, args[2:]))
+            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
+        if op in REDUCTIONS and xp is np:
+            return self.call(self.named(f"{op}_of", REDUCTIONS[op]), node, out)
+        if op == "matmul" and xp is np and len(args[0].shape) == len(args[1].shape) == 2:
+            op = "dot" if node.dtype.char in "fd" else op  # the same of BLAS, called faster
+        function = self.special.get(op) or getattr(xp, op)
+        return self.call(self.named(op, function), node, out)
 
 
 if __name__ == "__main__":
-    folder = tempfile.mkdtemp()
-    REAL = find_compiler()
-    source = "int answer(void) { return 42; }\n"
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "cache"))
+    import time
 
-    def pretend(name, body):
-        """Replaces the compiler: runs `body`, then the real compiler."""
-        path = Path(folder, name)
-        real = shlex.join(REAL)
-        path.write_text(f'#!/bin/sh\n{body}\nexec {real} "$@"\n')
-        path.chmod(0o700)
-        return str(path)
+    def node(op, *args, shape=(2, 2), dtype="float32", **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype(dtype))
 
-    # A compiler without -fopenmp: the second attempt succeeds, and later texts begin with it.
-    no_openmp = 'case "$*" in *-fopenmp*) echo "no omp.h" >&2; exit 1;; esac'
-    os.environ["CC"] = pretend("mycc", no_openmp)
-    print(build(source, ["-fopenmp"]).answer(), list(first_try.values()))  # -> 42 [1]
-    try:
-        build("int answer(void) { return forty_two; }\n", ["-fopenmp"])
-    except CompilerError as error:
-        print("forty_two" in str(error))  # -> True
+    names: dict[Node, str] = {}
+    text = Text(np, names.__getitem__)
+    a, b = node("input"), node("input")
+    names |= {a: "a", b: "b"}
+    for made in (
+        node("add", a, b),
+        node("matmul", a, b),
+        node("sum", a, axis=(0,), shape=(2,)),
+        node("mean", a, axis=(0,), shape=(2,)),
+        node("astype", a, np.dtype("float64"), dtype="float64"),
+        node("concatenate", (a, b), 0, shape=(4, 2)),
+        node("put", a, 1.0, (("getitem", ((0,),)),)),
+        node("where", a, a, b),
+    ):
+        can = text.writes_out(made)
+        print(can, text.expression(made, "v2" if can and made.op != "put" else None))
+    # -> True add(a, b, out=v2)
+    # -> True dot(a, b, out=v2)
+    # -> True sum_of(a, axis=(0,), out=v2)
+    # -> True mean(a, axis=(0,), out=v2)
+    # -> True copyto(v2, a, casting='unsafe')
+    # -> True concatenate((a, b), 0, out=v2)
+    # -> True put(a, 1.0, (('getitem', ((0,),)),))
+    # -> False where(a, a, b)
+    print(text.expression(node("exp", a)))  # -> exp(a)
 
-    # The cache "folder" is a file: the library goes to the temporary folder.
-    Path(folder, "file").write_text("")
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "file"))
-    print(build(source).answer(), len(list(temporary_folder().iterdir())))  # -> 42 3
+    # A reshape of a transposed array is a copy: a put along such a path is not one assignment.
+    path = (("transpose", ((1, 0),)), ("reshape", ((4,),)), ("getitem", ((slice(0, 2),),)))
+    print(text.writes_out(node("put", a, 1.0, path)))  # -> False
 
-    def message():
-        try:
-            build(source)
-        except CompilerError as error:
-            text = str(error).replace(str(temporary_folder()), "TEMPORARY")
-            print(text.replace(folder, "FOLDER").splitlines()[0][:70])
+    # The gain: three operations into new arrays, and into arrays that exist.
+    size = 100_000
+    x = np.linspace(0, 1, size, dtype=np.float32)
+    fresh = {"x": x, "tanh": np.tanh, "multiply": np.multiply, "add": np.add}
+    again = {**fresh, "v": np.empty_like(x), "w": np.empty_like(x)}
 
-    shutil.rmtree(temporary_folder())
-    temporary_folder().write_text("")  # this folder fails, too
-    message()  # -> no place for a compiled library: [Errno 17] File exists: 'TEMPORARY'
-    temporary_folder().unlink()
+    def seconds(lines, names):
+        code, best = compile("\n".join(lines), "text", "exec"), 1.0
+        for _ in range(50):
+            start = time.perf_counter()
+            exec(code, names)
+            best = min(best, time.perf_counter() - start)
+        return best
 
-    # A compiler whose output is not a library.
-    nonsense = 'while [ "$1" ]; do [ "$1" = -o ] && echo no > "$2"; shift; done; exit 0'
-    os.environ["CC"] = pretend("othercc", nonsense)
-    message()  # -> the compiled library cannot be loaded: TEMPORARY...
-    shutil.rmtree(folder)
+    one = seconds(["a = multiply(x, 2)", "b = add(a, x)", "c = multiply(b, b)"], fresh)
+    lines = ["multiply(x, 2, out=v)", "add(v, x, out=w)", "multiply(w, w, out=v)"]
+    print(f"new arrays / existing arrays: {one / seconds(lines, again):.2f}")  # -> ...
+    print((fresh["c"] == again["v"]).all())  # -> True

@@ -1,149 +1,120 @@
-"""Step 101d: Code generation: a graph as Python text
+"""Step 101d: Memory planning: buffers that are reused
 
-Graph.run decides again in each run what each node has to do: it looks values up in a dict, compares
-the name of the operation, calls getattr. None of these answers changes between runs. A code
-generator does this work once, and writes the calls that are left as text:
+With an `out` array of its own for each value, a graph of 40 operations on a million float32 numbers
+needs 40 arrays of 4 MB at once. But in a chain
 
-    node of the graph                                text
-    %3 = multiply(%0, 2.0)                           a3 = multiply(a0, 2.0)
-    %4 = sum(%3, axis=(0,), keepdims=False)          a4 = sum(a3, axis=(0,), keepdims=False)
+    v1 = tanh(x);   v2 = v1 * 2;   v3 = v2 + x;   v4 = exp(v3);   ...
 
-`Text.of` writes an argument. Numbers, strings and tuples can be written as Python literals. Other
-values (a dtype, a function, a random generator) get a name, and the dict `names` maps the name to
-the value. exec() runs the text with `names` as its global variables.
+only two values are needed at any time. Once v2 is computed, v1 is not read again, and v3 can use
+its memory. Compilers do the same with registers (register allocation); here it is buffers.
 
-The traps: two values may want the same name, such as the function exp and a Function called Exp.
-Then `named` adds a number to the second one. And repr(float("inf")) is "inf", which Python does not
-know as a number, so `names` contains inf and nan.
+All sizes, and the last use of each value, are known before the first run. So `Memory` plans without
+allocating. take(size) gives the number of a buffer, and the caller adds the number to `free` when
+the value is dead. A free buffer that is too small grows, which costs nothing during planning. At
+the end, all buffers lie side by side in one block, and each value is an array that shows a part of
+the block. These arrays are created once, for all runs.
 
-PyTorch calls this codegen. torch.compile generates Python too, around its kernels.
+    take(400) -> 0    take(400) -> 1    free 0    take(300) -> 0    take(900) -> 2
 
-New: Text.
-Try: print(text.names) in the demo. Which names did you not expect?
+The trap: if a small value gets a free buffer of 4 MB, the next large value needs another 4 MB. So
+take() accepts a free buffer only if it is at most about twice as large as needed.
+
+New: ALIGNMENT, Memory, block, array_at.
+Try: let `take` accept any free buffer that is large enough. Which promise of the demo breaks?
 """
 
-from collections.abc import Callable
+import itertools
+import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
-from tinytorch.ops.erf import erf_of
+ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
 
 
-class Text:
-    """Writes values as Python text.
+class Memory:
+    """Finds a place in one block of bytes for each value, and gives it to later ones again.
 
     Attributes:
-        xp: the array library.
-        name_of: the name of a node's result in the text.
-        names: what the text means by its other names.
-        special: operations that are no functions of the array library.
+        sizes: for each buffer, the size of the largest value that it holds.
+        free: the buffers that hold nothing now, the last one freed at the end.
+        asked: bytes of all values together: what they would take without giving again.
     """
 
-    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
-        self.xp, self.name_of = xp, name_of
-        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+    def __init__(self):
+        self.sizes: list[int] = []
+        self.free: list[int] = []
+        self.asked = 0
 
-    def named(self, name: str, value: Any) -> str:
-        """A name for `value`: `name`, with a number behind it where that means another value."""
-        free, number = name, 1
-        while self.names.setdefault(free, value) is not value:
-            free, number = f"{name}_{number}", number + 1
-        return free
+    def take(self, size: int) -> int:
+        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
+        else the largest that is too small, which grows, else a new one."""
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.asked += size
+        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
+        small = [b for b in self.free if self.sizes[b] < size]
+        if fitting:
+            chosen = min(fitting, key=self.sizes.__getitem__)
+        elif small:
+            chosen = max(small, key=self.sizes.__getitem__)
+        else:
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        self.free.remove(chosen)
+        self.sizes[chosen] = max(size, self.sizes[chosen])
+        return chosen
 
-    def of(self, value: Any) -> str:
-        """The text of an argument."""
-        if isinstance(value, Node):
-            return self.name_of(value)
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, np.floating):
-            return f"{self.of(value.dtype)}.type({value.item()!r})"
-        if isinstance(value, np.dtype):
-            return self.named(value.name, value)
-        if value is None or type(value) in (bool, int, float, str):
-            return repr(value)
-        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
+    def offsets(self) -> list[int]:
+        """Where each buffer begins; the last number is the size of the block."""
+        return [0, *itertools.accumulate(self.sizes)]
 
-    def call(self, function: Any, node: Node) -> str:
-        given = [self.of(value) for value in node.args]
-        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
-        return f"{function}({', '.join(given)})"
 
-    def expression(self, node: Node) -> str:
-        """The text that computes `node`. Everything but "constant"."""
-        op, args = node.op, node.args
-        if op == "random":
-            numbers = ", ".join(map(self.of, args[2:]))
-            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        function = self.special.get(op) or getattr(self.xp, op)
-        return self.call(self.named(op, function), node)
+def block(xp: Any, size: int) -> Any:
+    """Bytes that begin at a multiple of ALIGNMENT."""
+    memory = xp.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
+    return memory[start : start + size]
+
+
+def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
+    """An array in a block of bytes."""
+    end = offset + math.prod(shape) * dtype.itemsize
+    return memory[offset:end].view(dtype).reshape(shape)
 
 
 if __name__ == "__main__":
-    import importlib
-    import time
+    # A chain of 40 values: each buffer is free as soon as the next value is computed.
+    memory = Memory()
+    before = memory.take(4_000_000)
+    for _ in range(39):
+        after = memory.take(4_000_000)
+        memory.free.append(before)
+        before = after
+    print(memory.sizes, memory.offsets())  # -> [4000000, 4000000] [0, 4000000, 8000000]
+    print(memory.asked // 10**6, "MB in", memory.offsets()[-1] // 10**6)  # -> 160 MB in 8
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, rand_like
+    # A free buffer that is too small grows. One that is far too large is left for a large value.
+    memory = Memory()
+    small, large = memory.take(1000), memory.take(1_000_000)
+    memory.free += [small, large]
+    print(memory.take(4), memory.take(60), memory.take(2_000_000))  # -> 0 2 1
+    print(memory.sizes)  # -> [1024, 2000000, 64]
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-
-    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
-        """The text of a function that does what the graph does, and the function."""
-        every = [*graph.inputs, *graph.nodes]
-        names = {node: f"a{number}" for number, node in enumerate(every)}
-        text = Text(xp, names.__getitem__)
-        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
-        for node in graph.nodes:
-            if node.op == "constant":
-                text.names[names[node]] = node.args[0]
-            else:
-                lines.append(f"    {names[node]} = {text.expression(node)}")
-        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
-        exec("\n".join(lines), text.names)
-        return "\n".join(lines), text.names["run"]
-
-    def f(x, w):
-        return ((x @ w).tanh() * 2).sum(0)
-
-    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
-    graph = capture(f, (x, w), {}, [x, w]).graph
-    text, run = generated(graph)
-    print(text)
-    # -> def run(a0, a1):
-    # ->     a2 = matmul(a0, a1)
-    # ->     a3 = tanh(a2)
-    # ->     a4 = multiply(a3, 2.0)
-    # ->     a5 = sum(a4, axis=(0,), keepdims=False)
-    # ->     return a5
-    print(run(x.array, w.array), graph.run(np, [x.array, w.array])[0])
-    # -> [ 3.9731617 -1.5231884] [ 3.9731617 -1.5231884]
-
-    def seconds(function):
-        start = time.perf_counter()
-        for _ in range(2000):
-            function()
-        return time.perf_counter() - start
-
-    arrays = [x.array, w.array]
-    ratio = seconds(lambda: graph.run(np, arrays)) / seconds(lambda: run(*arrays))
-    print(f"Graph.run takes {ratio:.1f} times as long as the text")  # -> ...
-
-    # A value that is not a literal gets a name. A second value with the same name gets a number.
-    t = Text(np, str)
-    print(t.of((1, float("inf"), None, np.dtype("int8"), np.float32(0.5))))
-    # -> (1, inf, None, int8, float32.type(0.5))
-    print(t.of(np.exp), t.of(type("Exp", (), {})), t.of(np.exp))  # -> exp exp_1 exp
-
-    manual_seed(0)  # random numbers are drawn again in each run
-    graph = capture(rand_like, (x,), {}, [x]).graph
-    text, run = generated(graph)
-    print(text.splitlines()[1].strip())  # -> a1 = generator.source.uniform((2, 2), float32)
-    print((run(x.array) != run(x.array)).all())  # -> True
-    print(t.names is not None and t.special["erf"](np.float64(1)))  # -> 0.8427007929497149
+    # The arrays in the block. Two values that are never needed at the same time share memory.
+    memory = Memory()
+    first, second = memory.take(24), memory.take(24)
+    memory.free.append(first)
+    third = memory.take(12)
+    offsets = memory.offsets()
+    place = block(np, offsets[-1])
+    print(place.ctypes.data % ALIGNMENT, place.size)  # -> 0 128
+    v1 = array_at(place, offsets[first], (2, 3), np.dtype("float32"))
+    v2 = array_at(place, offsets[second], (2, 3), np.dtype("float32"))
+    v3 = array_at(place, offsets[third], (3,), np.dtype("float32"))
+    for x in (1.0, 2.0):  # two runs, and no new memory
+        np.add([[x, x, x], [0, 0, 0]], 1, out=v1)
+        np.multiply(v1, v1, out=v2)
+        np.add.reduce(v2, axis=0, out=v3)
+        print(v3, np.may_share_memory(v1, v3), np.may_share_memory(v1, v2))
+    # -> [5. 5. 5.] True False
+    # -> [10. 10. 10.] True False

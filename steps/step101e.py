@@ -1,167 +1,180 @@
-"""Step 101e: Code generation for views
+"""Step 101e: Lifetimes of values that share memory
 
-Step 101d writes a node as a call. A view is often an index, and a graph stores the index as a
-tuple:
+When may a buffer be reused? "After the last step that reads its value" is wrong with views:
 
-    (slice(None), slice(None, None, 2), ...)      a[:, ::2, ...]
-    (0,)                                          a[0,]
-    ()                                            a[()]
+    0  v1 = multiply(x, 2)
+    1  v2 = transpose(v1)       # the last step that names v1
+    2  v3 = exp(x)              # v3 gets the buffer of v1 ...
+    3  v4 = add(v2, 1)          # ... and v2, a view of that buffer, shows v3: wrong
 
-`key` writes the part in the brackets. A view is written as an index, as a method of the array
-(transpose, reshape, view), or as a call (broadcast_to, which is not a method). `view` makes this
-choice. Its argument is the name of an array instead of a node, because a write may go through a
-chain of views (step 101n), and only the first array of the chain has a node.
+A view has no memory of its own. The value whose memory it shows is its root, and the root must stay
+alive. `Lives` finds the roots of each value, and for each root the last step that reads its memory
+under any name.
 
-One more kind of node is not a call: "part", one of the results of a node with several results. With
-it, every graph can be written as Python. The demo compares the forward and backward of a network.
+A value can have several roots. A whole Function in the graph ("call") may return its argument, or a
+view of it, or keep it for its backward. So the result of a call has all arguments as roots, and
+itself. That may keep memory longer than needed, but it is never wrong. The memory of an output is
+needed until the end of the run.
 
-The trap: a[1] and a[1, ...] differ. For an array with one dimension, a[1] is a NumPy scalar, a
-copy. a[1, ...] is an array with no dimensions that shows the memory of `a`.
+The trap: counting only arguments. A result counts as well: even a value that no step reads needs
+its buffer during the step that writes it.
 
-New: Text.key, Text.view. Changed: Text.of, Text.expression.
-Try: print the text of the backward pass. Which lines belong to tanh?
+In compilers this is liveness analysis with alias analysis.
+
+New: HOLDS, SHOWS, reads, makes, Lives.
+Try: let `shown_by` always return [], and look at the plan in the demo.
 """
 
-from collections.abc import Callable
-from types import EllipsisType
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
-from tinytorch.ops.erf import erf_of
+from tinytorch.compiler.graph import VIEWS, Graph, Node
+from tinytorch.compiler.kernel import Kernel
+
+ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
+HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
+SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
 
 
-class Text:
-    """Writes values as Python text.
+def reads(step: Node | Kernel) -> list[Node]:
+    return step.inputs() if isinstance(step, Node) else step.inputs
+
+
+def makes(step: Node | Kernel) -> list[Node]:
+    return [step] if isinstance(step, Node) else step.outputs
+
+
+class Memory:
+    """Finds a place in one block of bytes for each value, and gives it to later ones again.
 
     Attributes:
-        xp: the array library.
-        name_of: the name of a node's result in the text.
-        names: what the text means by its other names.
-        special: operations that are no functions of the array library.
+        sizes: for each buffer, the size of the largest value that it holds.
+        free: the buffers that hold nothing now, the last one freed at the end.
+        asked: bytes of all values together: what they would take without giving again.
     """
 
-    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
-        self.xp, self.name_of = xp, name_of
-        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+    def __init__(self):
+        self.sizes: list[int] = []
+        self.free: list[int] = []
+        self.asked = 0
 
-    def named(self, name: str, value: Any) -> str:
-        """A name for `value`: `name`, with a number behind it where that means another value."""
-        free, number = name, 1
-        while self.names.setdefault(free, value) is not value:
-            free, number = f"{name}_{number}", number + 1
-        return free
+    def take(self, size: int) -> int:
+        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
+        else the largest that is too small, which grows, else a new one."""
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.asked += size
+        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
+        small = [b for b in self.free if self.sizes[b] < size]
+        if fitting:
+            chosen = min(fitting, key=self.sizes.__getitem__)
+        elif small:
+            chosen = max(small, key=self.sizes.__getitem__)
+        else:
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        self.free.remove(chosen)
+        self.sizes[chosen] = max(size, self.sizes[chosen])
+        return chosen
 
-    def of(self, value: Any) -> str:
-        """The text of an argument."""
-        if isinstance(value, Node):
-            return self.name_of(value)
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, slice):
-            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
-        if isinstance(value, np.floating):
-            return f"{self.of(value.dtype)}.type({value.item()!r})"
-        if isinstance(value, np.dtype):
-            return self.named(value.name, value)
-        if isinstance(value, EllipsisType):
-            return "..."
-        if value is None or type(value) in (bool, int, float, str):
-            return repr(value)
-        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
+    def offsets(self) -> list[int]:
+        """Where each buffer begins; the last number is the size of the block."""
+        return [0, *itertools.accumulate(self.sizes)]
 
-    def key(self, key: Any) -> str:
-        """The text of an index: `0, 2:5, ...`."""
 
-        def part(value: Any) -> str:
-            if not isinstance(value, slice):
-                return self.of(value)
-            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
-            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
+class Lives:
+    """Whose memory each value shows, and how long it is needed.
 
-        if not isinstance(key, tuple):
-            return part(key)
-        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
+    Attributes:
+        roots: for each value, those whose memory it may show; a value that has memory of its own
+            is its own root.
+        last: for each root, the last step that reads its memory; len(steps) for what is returned.
+    """
 
-    def call(self, function: Any, node: Node) -> str:
-        given = [self.of(value) for value in node.args]
-        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
-        return f"{function}({', '.join(given)})"
+    def __init__(self, graph: Graph, steps: Sequence):
+        self.graph, self.steps = graph, steps
+        self.find()
 
-    def view(self, array: str, op: str, args: tuple) -> str:
-        """The text of a view of `array`."""
-        if op in ("view_at", "getitem"):
-            return f"{array}[{self.key(args[0])}]"
-        if op == "broadcast_to":
-            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
-        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
+    def find(self) -> None:
+        self.roots: dict[Node, frozenset] = {}
+        self.last: dict[Node, int] = {}
+        for i, step in enumerate(self.steps):
+            for node in makes(step):
+                shown = self.shown_by(node) if step is node else []
+                roots = frozenset().union(*map(self.roots_of, shown))
+                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
+            for node in (*reads(step), *makes(step)):
+                self.last.update(dict.fromkeys(self.roots_of(node), i))
+        for node in self.graph.outputs:
+            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
 
-    def expression(self, node: Node) -> str:
-        """The text that computes `node`. Everything but "constant"."""
-        op, args = node.op, node.args
-        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
-            return self.view(self.of(args[0]), op, args[1:])
-        if op == "part":
-            return f"{self.of(args[0])}[{args[1]}]"
-        if op == "random":
-            numbers = ", ".join(map(self.of, args[2:]))
-            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        function = self.special.get(op) or getattr(self.xp, op)
-        return self.call(self.named(op, function), node)
+    def roots_of(self, node: Node) -> frozenset:
+        """Those whose memory the value may show: itself, for inputs and constants."""
+        return self.roots.setdefault(node, frozenset((node,)))
+
+    def shown_by(self, node: Node) -> list[Node]:
+        """The arguments whose memory the operation's result may show."""
+        if node.op in HOLDS:
+            return node.inputs()
+        return [node.args[0]] if node.op in SHOWS else []
+
+
+def block(xp: Any, size: int) -> Any:
+    """Bytes that begin at a multiple of ALIGNMENT."""
+    memory = xp.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
+    return memory[start : start + size]
+
+
+def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
+    """An array in a block of bytes."""
+    end = offset + math.prod(shape) * dtype.itemsize
+    return memory[offset:end].view(dtype).reshape(shape)
 
 
 if __name__ == "__main__":
-    import importlib
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.core.tensor import tensor
+    def node(op, *args, shape=(2, 3), **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    x = node("input")
+    v1 = node("multiply", x, 2.0)
+    v2 = node("transpose", v1, (1, 0), shape=(3, 2))
+    v3 = node("exp", x)
+    v4 = node("add", v2, 1.0, shape=(3, 2))
+    v5 = node("matmul", v3, v4, shape=(2, 2))
+    graph = Graph([x], [v1, v2, v3, v4, v5], [v5])
+    names = {x: "x", v1: "v1", v2: "v2", v3: "v3", v4: "v4", v5: "v5"}
+    lives = Lives(graph, graph.nodes)
+    print({names[n]: [names[r] for r in lives.roots[n]] for n in names})
+    # -> {'x': ['x'], 'v1': ['v1'], 'v2': ['v1'], 'v3': ['v3'], 'v4': ['v4'], 'v5': ['v5']}
+    print({names[root]: last for root, last in lives.last.items()})
+    # -> {'x': 2, 'v1': 3, 'v3': 4, 'v4': 4, 'v5': 5}
 
-    t = Text(np, str)
-    print(t.key((slice(None), slice(None, None, 2), ...)), "|", t.key((0,)), "|", t.key(()))
-    # -> :, ::2, ... | 0, | ()
-    print(t.key(slice(1, 9)), "|", t.of((slice(1, None),)))  # -> 1:9 | (slice(1, None, None),)
-    print(t.view("a", "broadcast_to", ((2, 3),)))  # -> broadcast_to(a, (2, 3))
-    print(t.view("a", "view_as", (np.dtype("int32"),)))  # -> a.view(int32)
+    # The plan: v1 is free after step 3, although no step names it after step 1.
+    memory, buffers = Memory(), {}
+    for i, step in enumerate(graph.nodes):
+        if step in lives.last:
+            buffers[step] = memory.take(24)
+        memory.free += [buffers[root] for root in buffers if lives.last[root] == i]
+    print({names[n]: buffer for n, buffer in buffers.items()})
+    # -> {'v1': 0, 'v3': 1, 'v4': 2, 'v5': 0}
+    place, offsets = block(np, memory.offsets()[-1]), memory.offsets()
+    arrays = {
+        n: array_at(place, offsets[buffer], n.shape, n.dtype) for n, buffer in buffers.items()
+    }
+    given = np.array([[0.0, 1, 2], [2, 1, 0]], np.float32)
+    np.multiply(given, 2, out=arrays[v1])
+    np.exp(given, out=arrays[v3])
+    np.add(arrays[v1].T, 1, out=arrays[v4])
+    np.matmul(arrays[v3], arrays[v4], out=arrays[v5])
+    print((arrays[v5] == graph.run(np, [given])[0]).all())  # -> True
 
-    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
-        """The text of a function that does what the graph does, and the function."""
-        every = [*graph.inputs, *graph.nodes]
-        names = {node: f"a{number}" for number, node in enumerate(every)}
-        text = Text(xp, names.__getitem__)
-        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
-        for node in graph.nodes:
-            if node.op == "constant":
-                text.names[names[node]] = node.args[0]
-            else:
-                lines.append(f"    {names[node]} = {text.expression(node)}")
-        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
-        exec("\n".join(lines), text.names)
-        return "\n".join(lines), text.names["run"]
-
-    def f(x, w):
-        y = (x @ w.t()).tanh()
-        return (y[:, ::2] * y[:, 1:2]).sum()
-
-    x = tensor([[1.0, 2.0], [3.0, 4.0]])
-    w = tensor([[0.5, -1.0], [1.0, 0.5], [0.25, 0.0]], requires_grad=True)
-    captured = capture(f, (x, w), {}, [x, w])
-    text, forward = generated(captured.graph)
-    print(text.splitlines()[1])  # ->     a2 = a1.transpose((1, 0))
-    print([line.strip() for line in text.splitlines() if "[" in line])
-    # -> ['a5 = a4[:, ::2, ...]', 'a6 = a4[:, 1:2, ...]']
-
-    result, *saved = forward(x.array, w.array)
-    _, backward = generated(captured.backward)
-    f(x, w).backward()
-    print(result, f(x, w).item())  # -> -0.98791283 -0.98791283
-    print(abs(backward(*saved, np.float32(1)) - w.grad.array).max() < 1e-6)  # -> True
-
-    a = Node("input", shape=(3,))
-    called = Node("call_backward", (a, a))  # a whole Function has several results
-    print(t.expression(Node("part", (called, 1))) == f"{called}[1]")  # -> True
+    # A whole Function may return or keep what it was given.
+    called = Node("call", (object, (), (), v1))
+    part = node("part", called, 0)
+    both = Lives(Graph([x], [v1, called, part], [part]), [v1, called, part])
+    print(both.roots[part] == {v1, called}, both.last[v1])  # -> True 3

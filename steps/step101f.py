@@ -1,197 +1,185 @@
-"""Step 101f: Results in existing memory: out=
+"""Step 101f: Writes in place, without a copy
 
-Each line of the text in step 101e creates an array, and most of these arrays are thrown away soon
-after. Allocating memory takes time, and new memory is not in the cache. NumPy can write a result
-into an existing array instead:
+A graph never overwrites a value: y[0] = 1 became a "put", a new array that equals y except in one
+part. Executed literally, a loop that fills the 1000 rows of an array copies the array 1000 times:
 
-    a3 = add(a1, a2)             becomes      add(a1, a2, out=v3)
+    v1 = zeros;   v2 = put(v1, row 0);   v3 = put(v2, row 1);   v4 = put(v3, row 2);   ...
 
-`writes_out` says which operations support that. A copy or a change of type is written as
-copyto(v3, a1). Operations without out= (where, a random number) still create an array.
+But v2 is not read after v3 is made. So v3 can use the memory of v2, and the put only writes the
+row, as the user's program did. This is allowed if
 
-Two calls are replaced by faster ones. np.sum is a Python function that ends in np.add.reduce, so
-the text calls np.add.reduce. And np.dot of two matrices runs the same BLAS routine as np.matmul,
-with less work before it.
+    the argument is in memory of the program (inputs and constants are not),
+    no later step reads that memory, under any name, and
+    neither the written value nor the index shows that memory.
 
-The trap: a "put" writes into a part of an array that a path of views leads to. A reshape of a
-transposed array is a copy, not a view, and a value written into a copy is lost. `writes_out` is
-False for such a path, and `put` looks up the positions of the part (places_of) as before.
+Such a put is then a view of its argument: it shows the same memory, and prolongs its life. So
+`Lives` searches twice: first with all puts as copies, to find those that may write in place, and
+then with these as views.
 
-PyTorch's operations have out= too, and its compiler plans memory for them.
+The trap: the second search could contradict the first. It does not, because a put that may write in
+place is the last reader of the old memory.
 
-New: REDUCTIONS, WITH_OUT, Text.writes_out. Changed: Text.call, Text.expression.
-Try: let `size` in the demo be 100, then a million. Where is the gain larger, and why?
+PyTorch calls this reinplacing; other compilers call it copy elision.
+
+New: Lives.may_write. Changed: Lives.
+Try: let the demo return `second`, too. Which put has to copy now?
 """
 
-from collections.abc import Callable
-from types import EllipsisType
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node, call, call_backward, check, places_of, put
-from tinytorch.ops.erf import erf_of
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
+from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.numpy_code import Text
 
-# NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
-REDUCTIONS = {
-    "sum": np.add.reduce,
-    "prod": np.multiply.reduce,
-    "max": np.maximum.reduce,
-    "min": np.minimum.reduce,
-    "all": np.logical_and.reduce,
-    "any": np.logical_or.reduce,
-}
-# Functions that write into `out`, beside the element-wise ones and the reductions.
-WITH_OUT = frozenset("matmul dot mean concatenate stack astype copy".split())
+ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
+HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
+SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
 
 
-class Text:
-    """Writes values as Python text.
+def reads(step: Node | Kernel) -> list[Node]:
+    return step.inputs() if isinstance(step, Node) else step.inputs
+
+
+def makes(step: Node | Kernel) -> list[Node]:
+    return [step] if isinstance(step, Node) else step.outputs
+
+
+class Memory:
+    """Finds a place in one block of bytes for each value, and gives it to later ones again.
 
     Attributes:
-        xp: the array library.
-        name_of: the name of a node's result in the text.
-        names: what the text means by its other names.
-        special: operations that are no functions of the array library.
+        sizes: for each buffer, the size of the largest value that it holds.
+        free: the buffers that hold nothing now, the last one freed at the end.
+        asked: bytes of all values together: what they would take without giving again.
     """
 
-    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
-        self.xp, self.name_of = xp, name_of
-        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+    def __init__(self):
+        self.sizes: list[int] = []
+        self.free: list[int] = []
+        self.asked = 0
 
-    def named(self, name: str, value: Any) -> str:
-        """A name for `value`: `name`, with a number behind it where that means another value."""
-        free, number = name, 1
-        while self.names.setdefault(free, value) is not value:
-            free, number = f"{name}_{number}", number + 1
-        return free
+    def take(self, size: int) -> int:
+        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
+        else the largest that is too small, which grows, else a new one."""
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.asked += size
+        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
+        small = [b for b in self.free if self.sizes[b] < size]
+        if fitting:
+            chosen = min(fitting, key=self.sizes.__getitem__)
+        elif small:
+            chosen = max(small, key=self.sizes.__getitem__)
+        else:
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        self.free.remove(chosen)
+        self.sizes[chosen] = max(size, self.sizes[chosen])
+        return chosen
 
-    def of(self, value: Any) -> str:
-        """The text of an argument."""
-        if isinstance(value, Node):
-            return self.name_of(value)
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, slice):
-            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
-        if isinstance(value, np.floating):
-            return f"{self.of(value.dtype)}.type({value.item()!r})"
-        if isinstance(value, np.dtype):
-            return self.named(value.name, value)
-        if isinstance(value, EllipsisType):
-            return "..."
-        if value is None or type(value) in (bool, int, float, str):
-            return repr(value)
-        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
+    def offsets(self) -> list[int]:
+        """Where each buffer begins; the last number is the size of the block."""
+        return [0, *itertools.accumulate(self.sizes)]
 
-    def key(self, key: Any) -> str:
-        """The text of an index: `0, 2:5, ...`."""
 
-        def part(value: Any) -> str:
-            if not isinstance(value, slice):
-                return self.of(value)
-            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
-            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
+class Lives:
+    """Whose memory each value shows, and how long it is needed.
 
-        if not isinstance(key, tuple):
-            return part(key)
-        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
+    Attributes:
+        roots: for each value, those whose memory it may show; a value that has memory of its own
+            is its own root.
+        last: for each root, the last step that reads its memory; len(steps) for what is returned.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
+    """
 
-    def call(self, function: Any, node: Node, out: str | None) -> str:
-        given = [self.of(value) for value in node.args]
-        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
-        given += [f"out={out}"] * (out is not None)
-        return f"{function}({', '.join(given)})"
+    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
+        self.graph, self.steps, self.can_hold = graph, steps, can_hold
+        self.in_place: set[Node] = set()
+        self.find()
+        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
+        self.find()
 
-    def view(self, array: str, op: str, args: tuple) -> str:
-        """The text of a view of `array`."""
-        if op in ("view_at", "getitem"):
-            return f"{array}[{self.key(args[0])}]"
-        if op == "broadcast_to":
-            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
-        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
+    def find(self) -> None:
+        self.roots: dict[Node, frozenset] = {}
+        self.last: dict[Node, int] = {}
+        for i, step in enumerate(self.steps):
+            for node in makes(step):
+                shown = self.shown_by(node) if step is node else []
+                roots = frozenset().union(*map(self.roots_of, shown))
+                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
+            for node in (*reads(step), *makes(step)):
+                self.last.update(dict.fromkeys(self.roots_of(node), i))
+        for node in self.graph.outputs:
+            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
 
-    def writes_out(self, node: Node) -> bool:
-        """Whether the operation can write its result into an array that is there."""
-        if node.op == "put":
-            return places_of(node.shape, node.args[2][:-1]) is None
-        function = getattr(np, node.op, None)
-        return isinstance(function, np.ufunc) or node.op in WITH_OUT or node.op in REDUCTIONS
+    def roots_of(self, node: Node) -> frozenset:
+        """Those whose memory the value may show: itself, for inputs and constants."""
+        return self.roots.setdefault(node, frozenset((node,)))
 
-    def expression(self, node: Node, out: str | None = None) -> str:
-        """The text that computes `node`, and writes it into the array named `out` if there is one.
-        Everything but "put" with out, and "constant"."""
-        op, args, xp = node.op, node.args, self.xp
-        if op in ("astype", "copy"):
-            return f"{self.named('copyto', xp.copyto)}({out}, {self.of(args[0])}, casting='unsafe')"
-        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
-            return self.view(self.of(args[0]), op, args[1:])
-        if op == "part":
-            return f"{self.of(args[0])}[{args[1]}]"
-        if op == "random":
-            numbers = ", ".join(map(self.of, args[2:]))
-            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        if op in REDUCTIONS and xp is np:
-            return self.call(self.named(f"{op}_of", REDUCTIONS[op]), node, out)
-        if op == "matmul" and xp is np and len(args[0].shape) == len(args[1].shape) == 2:
-            op = "dot" if node.dtype.char in "fd" else op  # the same of BLAS, called faster
-        function = self.special.get(op) or getattr(xp, op)
-        return self.call(self.named(op, function), node, out)
+    def shown_by(self, node: Node) -> list[Node]:
+        """The arguments whose memory the operation's result may show."""
+        if node.op in HOLDS:
+            return node.inputs()
+        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
+
+    def may_write(self, i: int, node: Any) -> bool:
+        """Whether step i is a "put" that may write into its argument: this has memory of the
+        program, and nothing reads it after this step."""
+        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
+            return False
+        target, others = node.args[0], nodes_in(node.args[1:])
+        alone = self.roots_of(target) == {target} and self.last[target] == i
+        shown = any(target in self.roots_of(x) for x in others)
+        return alone and not shown and self.can_hold(target)
+
+
+def block(xp: Any, size: int) -> Any:
+    """Bytes that begin at a multiple of ALIGNMENT."""
+    memory = xp.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
+    return memory[start : start + size]
+
+
+def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
+    """An array in a block of bytes."""
+    end = offset + math.prod(shape) * dtype.itemsize
+    return memory[offset:end].view(dtype).reshape(shape)
 
 
 if __name__ == "__main__":
-    import time
 
-    def node(op, *args, shape=(2, 2), dtype="float32", **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype(dtype))
+    def node(op, *args, shape=(2, 3), **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    names: dict[Node, str] = {}
-    text = Text(np, names.__getitem__)
-    a, b = node("input"), node("input")
-    names |= {a: "a", b: "b"}
-    for made in (
-        node("add", a, b),
-        node("matmul", a, b),
-        node("sum", a, axis=(0,), shape=(2,)),
-        node("mean", a, axis=(0,), shape=(2,)),
-        node("astype", a, np.dtype("float64"), dtype="float64"),
-        node("concatenate", (a, b), 0, shape=(4, 2)),
-        node("put", a, 1.0, (("getitem", ((0,),)),)),
-        node("where", a, a, b),
-    ):
-        can = text.writes_out(made)
-        print(can, text.expression(made, "v2" if can and made.op != "put" else None))
-    # -> True add(a, b, out=v2)
-    # -> True dot(a, b, out=v2)
-    # -> True sum_of(a, axis=(0,), out=v2)
-    # -> True mean(a, axis=(0,), out=v2)
-    # -> True copyto(v2, a, casting='unsafe')
-    # -> True concatenate((a, b), 0, out=v2)
-    # -> True put(a, 1.0, (('getitem', ((0,),)),))
-    # -> False where(a, a, b)
-    print(text.expression(node("exp", a)))  # -> exp(a)
+    def put(array, value, row):
+        return node("put", array, value, (("getitem", ((row,),)),))
 
-    # A reshape of a transposed array is a copy: a put along such a path is not one assignment.
-    path = (("transpose", ((1, 0),)), ("reshape", ((4,),)), ("getitem", ((slice(0, 2),),)))
-    print(text.writes_out(node("put", a, 1.0, path)))  # -> False
+    text = Text(np, str)
+    x = node("input")
+    zeros = node("constant", np.zeros((2, 3), np.float32))
+    first = put(zeros, 1.0, 0)
+    second = put(first, 2.0, 1)
+    third = put(second, 3.0, 0)
+    total = node("add", third, x)
+    graph = Graph([x], [first, second, third, total], [total])
+    lives = Lives(graph, graph.nodes, text.writes_out)
+    print([n in lives.in_place for n in (first, second, third)])  # -> [False, True, True]
+    print([lives.roots[n] == {first} for n in (first, second, third)], lives.last[first])
+    # -> [True, True, True] 3
 
-    # The gain: three operations into new arrays, and into arrays that exist.
-    size = 100_000
-    x = np.linspace(0, 1, size, dtype=np.float32)
-    fresh = {"x": x, "tanh": np.tanh, "multiply": np.multiply, "add": np.add}
-    again = {**fresh, "v": np.empty_like(x), "w": np.empty_like(x)}
+    def may(target, value, *nodes, outputs=()):
+        """Whether a put into `target` may write in place."""
+        written = put(target, value, 0)
+        steps = [*nodes, written]
+        found = Lives(Graph([x], steps, [written, *outputs]), steps, text.writes_out)
+        return written in found.in_place
 
-    def seconds(lines, names):
-        code, best = compile("\n".join(lines), "text", "exec"), 1.0
-        for _ in range(50):
-            start = time.perf_counter()
-            exec(code, names)
-            best = min(best, time.perf_counter() - start)
-        return best
-
-    one = seconds(["a = multiply(x, 2)", "b = add(a, x)", "c = multiply(b, b)"], fresh)
-    lines = ["multiply(x, 2, out=v)", "add(v, x, out=w)", "multiply(w, w, out=v)"]
-    print(f"new arrays / existing arrays: {one / seconds(lines, again):.2f}")  # -> ...
-    print((fresh["c"] == again["v"]).all())  # -> True
+    y = node("exp", x)
+    view = node("view_at", y, (0, ...), shape=(3,))
+    print(may(y, 1.0, y), may(x, 1.0))  # -> True False
+    print(may(y, 1.0, y, outputs=[y]), may(y, view, y, view))  # -> False False
+    print(may(view, 1.0, y, view), may(node("where", y, y, y), 1.0))  # -> False False

@@ -1,39 +1,36 @@
-"""Step 101h: Lifetimes of values that share memory
+"""Step 101h: One program, several threads
 
-When may a buffer be reused? "After the last step that reads its value" is wrong with views:
+The arrays of a program are created once. If two threads run the program at the same time, they
+write into the same arrays, and both results are wrong. A lock would make one thread wait.
 
-    0  v1 = multiply(x, 2)
-    1  v2 = transpose(v1)       # the last step that names v1
-    2  v3 = exp(x)              # v3 gets the buffer of v1 ...
-    3  v4 = add(v2, 1)          # ... and v2, a view of that buffer, shows v3: wrong
+`Program` holds the text and the values of its names. `prepared` executes the text with a new block
+of memory, and returns the function `run` that uses this block. Functions that are not running are
+kept in the list `idle`. A call takes one from the list, or prepares one, and puts it back:
 
-A view has no memory of its own. The value whose memory it shows is its root, and the root must stay
-alive. `Lives` finds the roots of each value, and for each root the last step that reads its memory
-under any name.
+    idle: [run, run]   --pop-->   run(arrays)   --append-->   idle: [run, run]
 
-A value can have several roots. A whole Function in the graph ("call") may return its argument, or a
-view of it, or keep it for its backward. So the result of a call has all arguments as roots, and
-itself. That may keep memory longer than needed, but it is never wrong. The memory of an output is
-needed until the end of the run.
+list.pop and list.append are atomic in CPython, so no lock is needed. There are as many blocks as
+there were calls at the same time: in most programs, one. A program that calls itself is safe too.
 
-The trap: counting only arguments. A result counts as well: even a value that no step reads needs
-its buffer during the step that writes it.
+The trap is a reference cycle: the function `run` refers to its global names, and one of them is
+`run`. The block, perhaps 100 MB, would wait for the garbage collector. So `prepared` removes the
+name.
 
-In compilers this is liveness analysis with alias analysis.
-
-New: HOLDS, SHOWS, reads, makes, Lives.
-Try: let `shown_by` always return [], and look at the plan in the demo.
+New: Program, compile_graph.
+Try: print len(program.idle) after the threads of the demo. Is it always the same number?
 """
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.numpy_code import Text
 
 ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
 HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
@@ -92,10 +89,14 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence):
-        self.graph, self.steps = graph, steps
+    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
+        self.graph, self.steps, self.can_hold = graph, steps, can_hold
+        self.in_place: set[Node] = set()
+        self.find()
+        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
         self.find()
 
     def find(self) -> None:
@@ -119,7 +120,99 @@ class Lives:
         """The arguments whose memory the operation's result may show."""
         if node.op in HOLDS:
             return node.inputs()
-        return [node.args[0]] if node.op in SHOWS else []
+        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
+
+    def may_write(self, i: int, node: Any) -> bool:
+        """Whether step i is a "put" that may write into its argument: this has memory of the
+        program, and nothing reads it after this step."""
+        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
+            return False
+        target, others = node.args[0], nodes_in(node.args[1:])
+        alone = self.roots_of(target) == {target} and self.last[target] == i
+        shown = any(target in self.roots_of(x) for x in others)
+        return alone and not shown and self.can_hold(target)
+
+
+class Writer:
+    """Writes the text of a program. A value's name says where it is:
+
+        x3  an input, as it was given            c4  a constant
+        v5  in the program's own memory, made once for all runs
+        t7  whatever else an operation gives in a run
+
+    The number is that of the node in str(graph).
+
+    Attributes:
+        head: what is done once: text, and the number of the buffer whose place stands in it.
+        lines: what each run does.
+        released: the buffers that are not needed after a step.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
+        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
+        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
+        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.lives = Lives(graph, self.steps, self.can_hold)
+        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
+        self.head: list[tuple[str, int]] = []
+        self.lines: list[str] = []
+        self.released: dict[int, list[int]] = defaultdict(list)
+        self.write()
+
+    def can_hold(self, node: Node) -> bool:
+        """Whether a value can be computed into memory that is there already."""
+        return self.text.writes_out(node)
+
+    def name_of(self, node: Node) -> str:
+        if node not in self.names:
+            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
+        return self.names[node]
+
+    def result(self, node: Node) -> str:
+        """The name of an array that an operation is to write its result into."""
+        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
+        buffer = self.memory.take(math.prod(node.shape) * node.dtype.itemsize)
+        name = self.names[node] = f"v{self.number[node]}"
+        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
+        self.released[self.lives.last[node]].append(buffer)
+        return name
+
+    def temporary(self, node: Node) -> str:
+        """A name for what an operation gives in a run."""
+        name = self.names[node] = f"t{self.number[node]}"
+        return name
+
+    def write(self) -> None:
+        for i, step in enumerate(self.steps):
+            line = self.statement(step)
+            made = ", ".join(x for x in (step.made_by, step.line) if x)
+            self.lines.append(f"{line}  # {made}" if made else line)
+            self.memory.free += self.released.pop(i, [])
+        outputs = [self.output(node) for node in self.graph.outputs]
+        self.lines.append(f"return [{', '.join(outputs)}]")
+
+    def statement(self, node: Node) -> str:
+        """The text of one operation."""
+        if node.op == "check":
+            return self.text.expression(node)
+        if self.can_hold(node) and node.op != "put":
+            return self.text.expression(node, self.result(node))
+        text = self.text.expression(node)
+        return f"{self.temporary(node)} = {text}"
+
+    def output(self, node: Node) -> str:
+        name = self.name_of(node)
+        return name if node.shape is None else f"array({name})"
+
+    def python_text(self) -> str:
+        """The text of a module: the arrays in the program's memory, and the function `run`."""
+        offsets = self.memory.offsets()
+        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
+        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
+        start = [f"{given}= arrays"] * bool(given)
+        return "\n".join(
+            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
+        )
 
 
 def block(xp: Any, size: int) -> Any:
@@ -135,46 +228,92 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
     return memory[offset:end].view(dtype).reshape(shape)
 
 
+class Program:
+    """Computes what a graph computes: program(arrays) gives the list of its outputs.
+
+    Attributes:
+        python_source: the generated text.
+        bytes: the memory that a run needs for what does not leave the program.
+        bytes_of_all: what it would need if no memory were used again.
+        idle: functions that run the program, each with memory of its own.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
+        self.xp, self.idle = xp, []
+        writer = Writer(graph, steps, xp)
+        self.python_source = writer.python_text()
+        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
+        self.names = writer.text.names | {"array_at": array_at, "array": xp.array}
+        self.code = compile(self.python_source, "<program>", "exec")
+
+    def prepared(self) -> Callable:
+        """A function that runs the program, with memory of its own."""
+        names = {**self.names, "memory": block(self.xp, self.bytes)}
+        exec(self.code, names)
+        return names.pop("run")  # no cycle: the memory goes with the program
+
+    def __call__(self, arrays: Sequence) -> list:
+        """The graph's outputs for these inputs, which are not changed. Threads may call it.
+
+        Raises:
+            CheckFailed: see Graph.run.
+        """
+        try:
+            run = self.idle.pop()
+        except IndexError:
+            run = self.prepared()
+        try:
+            return run(arrays)
+        finally:
+            self.idle.append(run)
+
+
+def compile_graph(graph: Graph, xp: Any = np) -> Program:
+    """A program that gives what the graph gives."""
+    return Program(graph, graph.nodes, xp)
+
+
 if __name__ == "__main__":
+    import importlib
+    import threading
+    import weakref
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    from tinytorch.compiler.capture import capture
+    from tinytorch.core.tensor import tensor
 
-    x = node("input")
-    v1 = node("multiply", x, 2.0)
-    v2 = node("transpose", v1, (1, 0), shape=(3, 2))
-    v3 = node("exp", x)
-    v4 = node("add", v2, 1.0, shape=(3, 2))
-    v5 = node("matmul", v3, v4, shape=(2, 2))
-    graph = Graph([x], [v1, v2, v3, v4, v5], [v5])
-    names = {x: "x", v1: "v1", v2: "v2", v3: "v3", v4: "v4", v5: "v5"}
-    lives = Lives(graph, graph.nodes)
-    print({names[n]: [names[r] for r in lives.roots[n]] for n in names})
-    # -> {'x': ['x'], 'v1': ['v1'], 'v2': ['v1'], 'v3': ['v3'], 'v4': ['v4'], 'v5': ['v5']}
-    print({names[root]: last for root, last in lives.last.items()})
-    # -> {'x': 2, 'v1': 3, 'v3': 4, 'v4': 4, 'v5': 5}
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    # The plan: v1 is free after step 3, although no step names it after step 1.
-    memory, buffers = Memory(), {}
-    for i, step in enumerate(graph.nodes):
-        if step in lives.last:
-            buffers[step] = memory.take(24)
-        memory.free += [buffers[root] for root in buffers if lives.last[root] == i]
-    print({names[n]: buffer for n, buffer in buffers.items()})
-    # -> {'v1': 0, 'v3': 1, 'v4': 2, 'v5': 0}
-    place, offsets = block(np, memory.offsets()[-1]), memory.offsets()
-    arrays = {
-        n: array_at(place, offsets[buffer], n.shape, n.dtype) for n, buffer in buffers.items()
-    }
-    given = np.array([[0.0, 1, 2], [2, 1, 0]], np.float32)
-    np.multiply(given, 2, out=arrays[v1])
-    np.exp(given, out=arrays[v3])
-    np.add(arrays[v1].T, 1, out=arrays[v4])
-    np.matmul(arrays[v3], arrays[v4], out=arrays[v5])
-    print((arrays[v5] == graph.run(np, [given])[0]).all())  # -> True
+    def f(x, w):
+        y = x
+        for _ in range(20):
+            y = (y @ w).tanh()
+        return y
 
-    # A whole Function may return or keep what it was given.
-    called = Node("call", (object, (), (), v1))
-    part = node("part", called, 0)
-    both = Lives(Graph([x], [v1, called, part], [part]), [v1, called, part])
-    print(both.roots[part] == {v1, called}, both.last[v1])  # -> True 3
+    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
+    graph = capture(f, (x, w), {}, [x, w]).graph
+    program = compile_graph(graph)
+    print(program.bytes, "bytes; without giving again", program.bytes_of_all)
+    # -> 128 bytes; without giving again 2560
+    (result,) = program([x.array, w.array])
+    print((result == graph.run(np, [x.array, w.array])[0]).all(), len(program.idle))  # -> True 1
+
+    wrong = []
+
+    def work(factor):
+        arrays = [x.array * factor, w.array]
+        (want,) = graph.run(np, arrays)
+        for _ in range(200):
+            if (program(arrays)[0] != want).any():
+                wrong.append(factor)
+
+    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(wrong, 1 <= len(program.idle) <= 4)  # -> [] True
+
+    run = weakref.ref(program.idle[0])
+    program.idle.clear()
+    print(run())  # -> None

@@ -1,30 +1,30 @@
-"""Step 101m: Escape analysis: memory for the outputs
+"""Step 101m: Kernels in the program
 
-Until now every output is copied (step 101j). A training step returns large arrays, the values that
-backward needs, and computing each of them in one place and copying it to another is a waste.
+fuse() turns a graph into a list of kernels and single nodes. In the program, a kernel is one line,
+which replaces all operations that were fused into it:
 
-An output with memory of its own is now computed into a new array in each run, named o:
+    k0((v3, contiguous(x1), o7,), 1)          softmax, and the operations around it
 
-    o5 = empty((2, 3), float32)          instead of a place in the program's memory
-    exp(v4, out=o5)
-    return [o5]
+The line passes the arrays of the inputs and of the outputs. The outputs get memory like the result
+of any other operation. Lives and Memory treat nodes and kernels alike, because `reads` and `makes`
+(step 101e) accept both.
 
-If the output is a view, its root has to be the new array: the root escapes from the program. A copy
-is still needed where the memory does not belong to this output alone: it is an input, a constant,
-the memory of another output, or the result of a whole Function, which may be any of these. If two
-outputs shared memory, a caller that writes into one would change the other.
+A kernel expects the elements of an array in order, without gaps. For a value in the program's
+memory the layout is known, and the text has the name alone where it is right. An input may have any
+strides, so it goes through np.ascontiguousarray, which copies a transposed array, and takes 25 ns
+where there is nothing to copy.
 
-The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
-may show an input, such as a weight, so the weight is not copied in each step.
+The trap: a kernel must not write into an array that it reads. An element-wise function of NumPy
+may. But the kernel declares its arrays `restrict`, which promises the C compiler that they do not
+overlap. So the buffers of the inputs are freed after the step, not before.
 
-The trap: shared outputs escape as well. Their roots need new memory in each run, too; in the
-program's own memory, the next run would overwrite them before backward reads them.
+PyTorch's compiler goes further, and can generate the calls in C++ too (cpp_wrapper).
 
-Changed: Lives, Writer, Program, compile_graph.
-Try: print the text of the demo without `shared`. How many copies are there?
+New: Writer.kernel_call, Writer.in_a_row. Changed: Writer, Program, compile_graph.
+Try: let `in_a_row` return the name without `contiguous`. Which promise breaks?
 """
 
-import itertools
+import ctypes
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -32,120 +32,18 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
+from tinytorch.compiler.build import CompilerError, build
+from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
+from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.graph import (
+    VIEWS,
+    Graph,
+    Node,
+    perform,
+)
 from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
-
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
-
-
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
-
-    Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
-    """
-
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
-
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
-
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
-
-
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
-
-    Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
-        copied: the numbers of the outputs that show memory which is not theirs alone.
-        escaping: the roots of all other outputs.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
-        self.copied, self.escaping, given = set(), set(), set()
-        for number, node in enumerate(graph.outputs):
-            roots = self.roots_of(node)
-            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
-            if (foreign or roots & given) and number not in shared and node.shape is not None:
-                self.copied.add(number)
-            else:
-                self.escaping |= roots
-            given |= roots
-
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
-
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nothing reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
@@ -162,13 +60,14 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released: the buffers that are not needed after a step.
+        released, forgotten: the buffers and names that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
@@ -179,11 +78,12 @@ class Writer:
         self.start: list[str] = []
         self.lines: list[str] = []
         self.released: dict[int, list[int]] = defaultdict(list)
+        self.forgotten: dict[int, list[str]] = defaultdict(list)
         self.write()
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
+        return node in self.by_kernels or self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
@@ -207,17 +107,26 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run."""
-        name = self.names[node] = f"t{self.number[node]}"
+        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
+        name, roots = f"t{self.number[node]}", self.lives.roots[node]
+        if not any(root.op == "input" for root in roots):
+            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
+        self.names[node] = name
         return name
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
+            if isinstance(step, Node):
+                line = self.statement(step)
+                made = ", ".join(x for x in (step.made_by, step.line) if x)
+            else:
+                line = self.kernel_call(step)
+                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
+            if i in self.forgotten:
+                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
         outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
         self.lines.append(f"return [{', '.join(outputs)}]")
 
@@ -225,9 +134,11 @@ class Writer:
         """The text of one operation; none where it is done once, before all runs."""
         if node.op == "check":
             return self.text.expression(node)
+        if node.op == "put" and self.can_hold(node):
+            return self.put(node)
         if node.op in VIEWS or node.op == "view_as":
             return self.view(node)
-        if self.can_hold(node) and node.op != "put":
+        if self.can_hold(node):
             return self.text.expression(node, self.result(node))
         text = self.text.expression(node)
         return f"{self.temporary(node)} = {text}"
@@ -244,6 +155,32 @@ class Writer:
         self.head.append((f"{self.names[node]} = {text}", 0))
         return ""
 
+    def put(self, node: Node) -> str:
+        target, value, (*views, (_, (key,))) = node.args
+        before = self.name_of(target)
+        if node in self.lives.in_place:
+            self.names[node], self.layout[node] = before, self.layout[target]
+        else:
+            self.lines.append(f"copyto({self.result(node)}, {before})")
+        part = self.names[node]
+        for op, args in views:
+            part = self.text.view(part, op, args)
+        if views and part[0] == "v":
+            self.head.append((f"p{self.number[node]} = {part}", 0))
+            part = f"p{self.number[node]}"
+        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
+
+    def kernel_call(self, kernel: Kernel) -> str:
+        arrays = [self.in_a_row(node) for node in kernel.inputs]
+        arrays += [self.result(node) for node in kernel.outputs]
+        return f"{kernel.name}(({', '.join(arrays)},), 1)"
+
+    def in_a_row(self, node: Node) -> str:
+        """The text of an array that has the elements of a value in a row, as kernels need it."""
+        name, like = self.name_of(node), self.layout.get(node)
+        known = like is not None and like.flags.c_contiguous
+        return name if known else f"contiguous({name})"
+
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
@@ -259,37 +196,71 @@ class Writer:
         )
 
 
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
+def callers(kernels: Sequence[Kernel]) -> str:
+    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
+
+    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
+    takes a third of the time of one with ten.
+
+    Raises:
+        CompilerError: they keep them elsewhere, in this version.
+    """
+    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
+    at, pair = ctypes.c_void_p.from_address, (None, array)
+    item = at(id(pair) + tuple.__basicsize__ + word).value
+    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
+        raise CompilerError("the addresses of arrays are not where they are expected")
+    lines = [
+        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
+        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
+        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
+    ]
+    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
+        count = len(kernel.inputs) + len(kernel.outputs)
+        given = "".join(f"AT({i}), " for i in range(count))
+        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
+    return "\n".join([*lines, ""])
 
 
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
+def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
+    source = c_source(kernels) + callers(kernels)
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
+    for kernel in kernels:
+        function = functions[kernel.name] = library[f"call_{kernel.name}"]
+        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+    return source, functions
 
 
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
-        python_source: the generated text.
+        schedule: the kernels and nodes that a run goes through.
+        python_source, c_source: the generated texts.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
         idle: functions that run the program, each with memory of its own.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.xp, self.idle = xp, []
+        self.schedule, self.xp, self.idle = list(steps), xp, []
+        self.names: dict[str, Any] = {"array_at": array_at}
+        self.c_source = ""
+        if kernels := [step for step in steps if isinstance(step, Kernel)]:
+            self.c_source, functions = compiled_c(kernels)
+            self.names |= functions
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
+        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
         self.code = compile(self.python_source, "<program>", "exec")
+
+    @property
+    def source(self) -> str:
+        """Both texts."""
+        return f"{self.python_source}\n{self.c_source}"
 
     def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
@@ -313,54 +284,68 @@ class Program:
             self.idle.append(run)
 
 
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
+def compile_graph(
+    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
+) -> Program:
     """A program that gives what the graph gives.
 
     Args:
+        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
+
+    Raises:
+        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    return Program(graph, graph.nodes, xp, shared)
+    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    return Program(graph, steps, xp, shared)
 
 
 if __name__ == "__main__":
+    import importlib
+    import time
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    from tinytorch.compiler.capture import capture
+    from tinytorch.compiler.simplify import simplify
+    from tinytorch.ops.random import manual_seed, randn
 
-    x, w = node("input"), node("input")
-    y = node("multiply", x, w)
-    z = node("exp", y)
-    across = node("transpose", z, (1, 0), shape=(3, 2))
-    kept = node("transpose", w, (1, 0), shape=(3, 2))
-    graph = Graph([x, w], [y, z, across, kept], [across, z, x, kept])
-    program = compile_graph(graph, shared=(1, 3))
-    print(program.python_source.partition("def ")[2])
-    # -> run(arrays):
-    # ->     x0, x1, = arrays
-    # ->     o3 = empty((2, 3), float32)
-    # ->     multiply(x0, x1, out=v2)
-    # ->     exp(v2, out=o3)
-    # ->     t4 = o3.transpose((1, 0))
-    # ->     t5 = x1.transpose((1, 0))
-    # ->     return [t4, o3, x0.copy(), t5]
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    arrays = [np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)]
-    first, second = program(arrays), program(arrays)
-    print(np.may_share_memory(first[0], second[0]))  # -> False
-    print([np.may_share_memory(a, b) for a, b in zip(first, [*arrays, *arrays], strict=True)])
-    # -> [False, False, False, True]
+    def f(x, w):
+        y = (x @ w).tanh() * 0.5 + 1
+        return (y * y).exp() / y
 
-    def copies(outputs, nodes):
-        """Which outputs are copied."""
-        return sorted(Lives(Graph([x, w], nodes, outputs), nodes, (), lambda node: True).copied)
+    manual_seed(0)
+    x, w = randn(64, 32), randn(32, 32)
+    graph = simplify(capture(f, (x, w), {}, [x, w]).graph)
+    program, plain = compile_graph(graph), compile_graph(graph, "numpy")
+    lines = program.python_source.split("\n    ")[3:]
+    print(*(line.partition("  # ")[0].strip() for line in lines), sep="; ")
+    # -> dot(x0, x1, out=v2); k0((v2, o8,), 1); return [o8]
+    print([type(step).__name__ for step in program.schedule])  # -> ['Node', 'Kernel']
+    print("void call_k0(char *arrays, int threads)" in program.source)  # -> True
 
-    called = node("call_backward", y, z)
-    part = node("part", called, 0)
-    constant = node("constant", np.ones(3))
-    steps = [y, z, called, part]
-    print(copies([y, z], [y, z]), copies([y, y], [y]), copies([part, constant], steps))
-    # -> [] [1] [0, 1]
-    chosen = node("where", x, w, 2.0, shape=())  # what NumPy gives for it may be a scalar
-    program = compile_graph(Graph([x, w], [chosen], [chosen]))
-    print(type(program([np.array(True), np.array(3.0)])[0]).__name__)  # -> ndarray
+    arrays = [x.array, w.array]
+    for function in (program, plain):
+        print(abs(function(arrays)[0] - f(x, w).array).max() < 1e-4)  # -> True
+    across = x.array.copy(order="F")
+    print(abs(program([across, w.array])[0] - f(x, w).array).max() < 1e-4)  # -> True
+
+    # An input that is not in a row, and a value that has no name before the kernel is called.
+    def g(x):
+        return x.t().tanh() + x[:, 0].exp()
+
+    x = randn(32, 32)
+    graph = simplify(capture(g, (x,), {}, [x]).graph)
+    print(abs(compile_graph(graph)([x.array.T])[0] - g(x.t()).array).max() < 1e-5)  # -> True
+
+    def seconds(function):
+        start = time.perf_counter()
+        for _ in range(300):
+            function()
+        return (time.perf_counter() - start) / 300
+
+    for name, function in {"numpy": plain, "c": program}.items():
+        time_of_one = seconds(lambda function=function: function(arrays))
+        print(f"{name}: {time_of_one * 1e6:.0f} us")  # -> ...

@@ -1,25 +1,26 @@
-"""Step 101n: Assignments for puts, and del for temporaries
+"""Step 101n: The number of threads of a run
 
-Step 101i finds the puts that need no copy, but the text still calls Graph's `put`, which copies.
-Now a put becomes an assignment to a part:
+The kernels of step 101m run on one thread: the line of each call ends in 1. Large loops should use
+as many threads as matrix products do, and the user may change that number with set_num_threads
+between two runs. So each run asks for it, once, in its first line:
 
-    y = zeros; y[0, 1:] = x            copyto(v3, c1)          unless y may be overwritten
-                                       p3[1:,] = x0            where p3 = v3[0, ...]
+    threads = threads_now()
+    k0((v2, o8,), threads)
 
-The part that the path of views leads to is created once, in the head, and named p.
+The trap is the price of the question. get_num_threads searches all loaded libraries for BLAS, the
+library of the matrix products, which takes 300 us: longer than many programs run. The function of
+BLAS that it finds takes 0.2 us to call. So thread_counter searches once and keeps that function.
 
-The temporaries, named t, stay in memory until the run ends, although most are needed for a few
-lines only. So a `del` follows the last step that reads their memory. A view of an input gets no
-`del`: it has no memory of its own.
+Without threadpoolctl the number is not known, and the kernels use one thread.
 
-The trap: del removes a name, and the memory is freed with the last name that refers to it. A view
-of t7 that is still needed keeps the memory, as it should. But names that share memory and end
-together must be deleted together.
+(PyTorch: torch.get_num_threads(), in ATen; its kernels call omp_get_max_threads.)
 
-New: Writer.put. Changed: Writer.
-Try: compare the peak memory of a run with and without del, with tracemalloc.
+New: thread_counter, threads_now. Changed: Writer.kernel_call, .python_text, Program.__init__.
+Try: measure tinytorch.get_num_threads() and threads_now().
 """
 
+import ctypes
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -27,9 +28,19 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+from tinytorch.compiler.build import CompilerError, build
+from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
+from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.graph import (
+    VIEWS,
+    Graph,
+    Node,
+    perform,
+)
+from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
+from tinytorch.threads import blas_libraries
 
 
 class Writer:
@@ -53,6 +64,7 @@ class Writer:
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
@@ -68,7 +80,7 @@ class Writer:
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
+        return node in self.by_kernels or self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
@@ -101,8 +113,12 @@ class Writer:
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
+            if isinstance(step, Node):
+                line = self.statement(step)
+                made = ", ".join(x for x in (step.made_by, step.line) if x)
+            else:
+                line = self.kernel_call(step)
+                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
@@ -151,6 +167,17 @@ class Writer:
             part = f"p{self.number[node]}"
         return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
 
+    def kernel_call(self, kernel: Kernel) -> str:
+        arrays = [self.in_a_row(node) for node in kernel.inputs]
+        arrays += [self.result(node) for node in kernel.outputs]
+        return f"{kernel.name}(({', '.join(arrays)},), threads)"
+
+    def in_a_row(self, node: Node) -> str:
+        """The text of an array that has the elements of a value in a row, as kernels need it."""
+        name, like = self.name_of(node), self.layout.get(node)
+        known = like is not None and like.flags.c_contiguous
+        return name if known else f"contiguous({name})"
+
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
@@ -161,29 +188,93 @@ class Writer:
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
+        start += ["threads = threads_now()"] * bool(self.by_kernels)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
+
+
+@functools.cache
+def thread_counter() -> Callable[[], int]:
+    """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
+    try:
+        library = blas_libraries().lib_controllers[0]
+    except (ImportError, IndexError):
+        return lambda: 1
+    name = "scipy_openblas_get_num_threads64_"  # as in the packages of NumPy
+    return getattr(library.dynlib, name, library.get_num_threads)
+
+
+def threads_now() -> int:
+    """The number of threads that get_num_threads() gives."""
+    return thread_counter()()
+
+
+def callers(kernels: Sequence[Kernel]) -> str:
+    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
+
+    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
+    takes a third of the time of one with ten.
+
+    Raises:
+        CompilerError: they keep them elsewhere, in this version.
+    """
+    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
+    at, pair = ctypes.c_void_p.from_address, (None, array)
+    item = at(id(pair) + tuple.__basicsize__ + word).value
+    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
+        raise CompilerError("the addresses of arrays are not where they are expected")
+    lines = [
+        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
+        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
+        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
+    ]
+    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
+        count = len(kernel.inputs) + len(kernel.outputs)
+        given = "".join(f"AT({i}), " for i in range(count))
+        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
+    return "\n".join([*lines, ""])
+
+
+def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
+    source = c_source(kernels) + callers(kernels)
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
+    for kernel in kernels:
+        function = functions[kernel.name] = library[f"call_{kernel.name}"]
+        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
+    return source, functions
 
 
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
-        python_source: the generated text.
+        schedule: the kernels and nodes that a run goes through.
+        python_source, c_source: the generated texts.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
         idle: functions that run the program, each with memory of its own.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.xp, self.idle = xp, []
+        self.schedule, self.xp, self.idle = list(steps), xp, []
+        self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
+        self.c_source = ""
+        if kernels := [step for step in steps if isinstance(step, Kernel)]:
+            self.c_source, functions = compiled_c(kernels)
+            self.names |= functions
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
+        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
         self.code = compile(self.python_source, "<program>", "exec")
+
+    @property
+    def source(self) -> str:
+        """Both texts."""
+        return f"{self.python_source}\n{self.c_source}"
 
     def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
@@ -207,52 +298,56 @@ class Program:
             self.idle.append(run)
 
 
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
+def compile_graph(
+    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
+) -> Program:
     """A program that gives what the graph gives.
 
     Args:
+        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
+
+    Raises:
+        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    return Program(graph, graph.nodes, xp, shared)
+    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    return Program(graph, steps, xp, shared)
 
 
 if __name__ == "__main__":
+    import time
+    from types import SimpleNamespace
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    def node(op, *args, shape=(3,)):
+        return Node(op, args, {}, shape, np.dtype("float32"))
 
-    def put(array, value, *path):
-        return node("put", array, value, path)
+    # The text of a program with a kernel, and of one without.
+    x, w = (node("input", shape=(4, 4)) for _ in range(2))
+    product = node("matmul", x, w, shape=(4, 4))
+    total = node("add", node("tanh", product, shape=(4, 4)), 1.0, shape=(4, 4))
+    nodes = [product, total.args[0], total]
+    program = compile_graph(Graph([x, w], nodes, [total]))
+    lines = program.python_source.split("def run(arrays):")[1].split("\n    ")
+    print([line.strip() for line in lines if "threads" in line])
+    print(compile_graph(Graph([x, w], nodes[:1], [product])).python_source.count("threads"))  # -> 0
+    print(program([np.eye(4, dtype="f4"), np.zeros((4, 4), "f4")])[0][0])  # -> [1. 1. 1. 1.]
 
-    x, index = node("input"), node("input", shape=(2,))
-    zeros = node("constant", np.zeros((2, 3), np.float32))
-    corner = (("view_at", ((0, ...),)), ("getitem", ((slice(1, None),),)))
-    first = put(zeros, 1.0, *corner)
-    second = put(first, 5.0, ("getitem", ((1,),)))
-    taken = node("take", x, index, 1, shape=(2, 2))
-    part = node("view_at", taken, (0, ...), shape=(2,))
-    total = node("sum", part, axis=(0,), shape=())
-    result = node("add", second, total)
-    steps = [zeros, first, second, taken, part, total, result]
-    program = compile_graph(Graph([x, index], steps, [result]))
-    lines = program.python_source.splitlines()
-    print("\n".join(line for line in lines if line and "array_at" not in line))
-    # -> p3 = v3[0, ...]
-    # -> def run(arrays):
-    # ->     x0, x1, = arrays
-    # ->     o8 = empty((2, 3), float32)
-    # ->     copyto(v3, c2)
-    # ->     p3[1:,] = 1.0
-    # ->     v3[1,] = 5.0
-    # ->     t5 = take(x0, x1, 1)
-    # ->     t6 = t5[0, ...]
-    # ->     sum_of(t6, axis=(0,), out=v7)
-    # ->     del t5, t6
-    # ->     add(v3, v7, out=o8)
-    # ->     return [o8]
-    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array([0, 2])]
-    for _ in range(2):
-        print(program(arrays)[0].tolist())
-    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
-    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
+    # How long the question takes: by the search, and by the function that was found.
+    def microseconds(function, rounds):
+        start = time.perf_counter()
+        for _ in range(rounds):
+            function()
+        return (time.perf_counter() - start) * 1e6 / rounds
+
+    thread_counter.cache_clear()
+    search = microseconds(thread_counter, 1)
+    print(f"search {search:.0f} us, then {microseconds(threads_now, 1000):.2f} us")  # -> search ...
+    print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
+
+    # Without threadpoolctl the number is not known: one thread.
+    found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
+    thread_counter.cache_clear()
+    print(threads_now())  # -> 1
+    blas_libraries = found
+    thread_counter.cache_clear()

@@ -1,30 +1,36 @@
-"""Step 101o: Calling a kernel with one tuple of arrays
+"""Step 101o: Errors that name the operation
 
-The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
-passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
-So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
-tuple stores its items, and an array its address, at a fixed offset from the start of the object:
+A program fails in a line of generated code, which the user has never seen: an index is out of
+bounds, or the C compiler does not take a kernel. But each of these lines names the operation that
+it was made for, and so do the comments above each kernel. Both are added to the error:
 
-    tuple   | head, size | item | item | ...        array   | head | address | ...
+    IndexError: index 9 is out of bounds for axis 0 with size 3
+    in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
 
-`callers` writes for each kernel a C function that reads them:
+    the C compiler 'cc' failed: kernels.c:12:5: error: ...
+    // Gelu, model.py:14
 
-    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
+The first is found in the traceback: `explain` looks for the frame whose file is the program, and
+takes the line of its text with that number. It becomes a note of the error (`add_note`), so type
+and message stay as in eager. The second is found by the number that the compiler prints: the last
+comment before that line of C.
 
-With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
-number of arrays, and other Python threads can run meanwhile.
+A check that fails is not an error: the caller catches CheckFailed, and runs in eager. The line
+becomes part of its message.
 
-The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
-and writes there. So `callers` first tests with one array that the address is where it is expected.
-The offsets are computed (__basicsize__ is the size of the head), because they have changed between
-versions of Python.
+The trap: two programs with the same file name would be confused, so each program gets a number.
 
-New: callers, compiled_c.
-Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
+(PyTorch: TORCHDYNAMO_VERBOSE, and the comments "Source Nodes" in Inductor's code.)
+
+New: build_kernels, Program.explain. Changed: compiled_c, Program.
+Try: raise an error inside a Function that is one node of the graph. What is noted?
 """
 
 import ctypes
+import functools
+import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -36,6 +42,7 @@ from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
     VIEWS,
+    CheckFailed,
     Graph,
     Node,
     perform,
@@ -43,6 +50,7 @@ from tinytorch.compiler.graph import (
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
+from tinytorch.threads import blas_libraries
 
 
 class Writer:
@@ -66,6 +74,7 @@ class Writer:
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
+        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
@@ -81,7 +90,7 @@ class Writer:
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
+        return node in self.by_kernels or self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
@@ -114,8 +123,12 @@ class Writer:
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
+            if isinstance(step, Node):
+                line = self.statement(step)
+                made = ", ".join(x for x in (step.made_by, step.line) if x)
+            else:
+                line = self.kernel_call(step)
+                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
@@ -164,6 +177,17 @@ class Writer:
             part = f"p{self.number[node]}"
         return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
 
+    def kernel_call(self, kernel: Kernel) -> str:
+        arrays = [self.in_a_row(node) for node in kernel.inputs]
+        arrays += [self.result(node) for node in kernel.outputs]
+        return f"{kernel.name}(({', '.join(arrays)},), threads)"
+
+    def in_a_row(self, node: Node) -> str:
+        """The text of an array that has the elements of a value in a row, as kernels need it."""
+        name, like = self.name_of(node), self.layout.get(node)
+        known = like is not None and like.flags.c_contiguous
+        return name if known else f"contiguous({name})"
+
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
@@ -174,9 +198,26 @@ class Writer:
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
+        start += ["threads = threads_now()"] * bool(self.by_kernels)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
+
+
+@functools.cache
+def thread_counter() -> Callable[[], int]:
+    """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
+    try:
+        library = blas_libraries().lib_controllers[0]
+    except (ImportError, IndexError):
+        return lambda: 1
+    name = "scipy_openblas_get_num_threads64_"  # as in the packages of NumPy
+    return getattr(library.dynlib, name, library.get_num_threads)
+
+
+def threads_now() -> int:
+    """The number of threads that get_num_threads() gives."""
+    return thread_counter()()
 
 
 def callers(kernels: Sequence[Kernel]) -> str:
@@ -205,10 +246,26 @@ def callers(kernels: Sequence[Kernel]) -> str:
     return "\n".join([*lines, ""])
 
 
+def build_kernels(source: str) -> ctypes.CDLL:
+    """The library of generated C.
+
+    Raises:
+        CompilerError: see build. Where the compiler does not take a line, the message names the
+            operations of the program that the line is made for.
+    """
+    try:
+        return build(source, [*FLAGS, *LIBRARIES])
+    except CompilerError as error:
+        found = re.search(r"kernels\.c:(\d+)", str(error))
+        before = source.splitlines()[: int(found[1])] if found else []
+        comments = re.findall(r"((?:^// .*\n)+)", "\n".join(before), re.MULTILINE)
+        raise CompilerError("\n".join([str(error), *comments[-1:]])) from error
+
+
 def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
     source = c_source(kernels) + callers(kernels)
-    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
+    library, functions = build_kernels(source), {}
     for kernel in kernels:
         function = functions[kernel.name] = library[f"call_{kernel.name}"]
         function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
@@ -219,20 +276,34 @@ class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
-        python_source: the generated text.
+        schedule: the kernels and nodes that a run goes through.
+        python_source, c_source: the generated texts.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
         idle: functions that run the program, each with memory of its own.
     """
 
+    count = itertools.count()
+
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.xp, self.idle = xp, []
+        self.schedule, self.xp, self.idle = list(steps), xp, []
+        self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
+        self.c_source = ""
+        if kernels := [step for step in steps if isinstance(step, Kernel)]:
+            self.c_source, functions = compiled_c(kernels)
+            self.names |= functions
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.code = compile(self.python_source, "<program>", "exec")
+        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
+        self.file = f"<program {next(Program.count)}>"
+        self.code = compile(self.python_source, self.file, "exec")
+
+    @property
+    def source(self) -> str:
+        """Both texts."""
+        return f"{self.python_source}\n{self.c_source}"
 
     def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
@@ -252,52 +323,69 @@ class Program:
             run = self.prepared()
         try:
             return run(arrays)
+        except Exception as error:
+            self.explain(error)
+            raise
         finally:
             self.idle.append(run)
 
+    def explain(self, error: Exception) -> None:
+        """Adds to an error the line of the generated code, which names the program's operation."""
+        step = error.__traceback__
+        while step is not None:
+            if step.tb_frame.f_code.co_filename == self.file:
+                line = self.python_source.splitlines()[step.tb_lineno - 1].strip()
+                if isinstance(error, CheckFailed):
+                    error.args = (f"{error}: {line}",)
+                error.add_note(f"in the compiled program: {line}")
+            step = step.tb_next
 
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
+
+def compile_graph(
+    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
+) -> Program:
     """A program that gives what the graph gives.
 
     Args:
+        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
+
+    Raises:
+        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    return Program(graph, graph.nodes, xp, shared)
+    steps = graph.nodes if backend == "numpy" else fuse(graph)
+    return Program(graph, steps, xp, shared)
 
 
 if __name__ == "__main__":
-    import time
-    from types import SimpleNamespace
 
-    def node(op, *args, shape=(1000,)):
-        return Node(op, args, {}, shape, np.dtype("float32"))
+    def node(op, *args, shape=(3,), made_by="", **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
 
-    x, y = node("input"), node("input")
-    total = node("add", node("multiply", x, 2.0), y)
-    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
-    source, functions = compiled_c([kernel])
-    print(source.splitlines()[-1])
-    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
-
-    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
-    functions["k0"]((a, b, c), 1)
-    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
-
-    def microseconds(function):
-        start = time.perf_counter()
-        for _ in range(5000):
-            function()
-        return (time.perf_counter() - start) * 200
-
-    call = functions["k0"]
-    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
-    print(f"three addresses: {addresses:.2f} us")  # -> ...
-    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
-
-    # A Python that keeps its arrays elsewhere.
-    np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))
+    x, index = node("input"), node("input")
+    taken = node("take", x, index, 0, made_by="Embedding")
+    total = node("multiply", taken, 2.0, made_by="Mul")
+    program = compile_graph(Graph([x, index], [taken, total], [total]))
+    print(program([np.ones(3, np.float32), np.array([0, 1, 1])])[0])  # -> [2. 2. 2.]
     try:
-        callers([])
+        program([np.ones(3, np.float32), np.array([0, 1, 9])])
+    except IndexError as error:
+        print(error)  # -> index 9 is out of bounds for axis 0 with size 3
+        print(error.__notes__[0])
+        # -> in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+
+    positive = node("all", node("greater", x, 0.0), axis=(0,), shape=(), made_by="Log")
+    positive.dtype = positive.args[0].dtype = np.dtype(bool)
+    check = Node("check", (positive, True), made_by="Log", line="model.py:15")
+    nodes = [positive.args[0], positive, check, total := node("log", x, made_by="Log")]
+    program = compile_graph(Graph([x], nodes, [total]))
+    try:
+        program([-np.ones(3, np.float32)])
+    except CheckFailed as error:
+        print(error)  # -> a check gave False: check(v2, True)  # Log, model.py:15
+
+    try:
+        build_kernels("// Gelu, model.py:14\nvoid k0(int *x) {\n    x[0] = y;\n}\n")
     except CompilerError as error:
-        print(error)  # -> the addresses of arrays are not where they are expected
+        print(str(error).splitlines()[-1])  # -> // Gelu, model.py:14

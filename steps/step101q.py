@@ -1,31 +1,23 @@
-"""Step 101q: The number of threads, and errors that name the operation
+"""Step 101q: The same program on a GPU
 
-Two things are missing before others can use the program.
+`Writer` does not depend on the CPU. The text calls the functions of an array library, and CuPy has
+the same ones, with views and out=. Only the kernels, and the way they are called, are different.
 
-The first is the number of threads. Large loops use as many threads as matrix products do. The user
-may change the number with set_num_threads between two runs, so each run asks for it.
-get_num_threads searches all loaded libraries for BLAS, which takes 300 us. The function of BLAS
-that it finds takes 0.2 us to call. So thread_counter searches once and keeps that function.
+Topic 98 already generates the kernels in CUDA. NVIDIA's compiler NVRTC is a library, so neither a
+compiler program nor a file is needed. CuPy offers it as RawModule. A function from a RawModule is
+started with the number of blocks, the number of threads in each block, and the arrays:
 
-The second is error messages. The user has never seen the generated code, but each of its lines
-names the operation that it was made for, and so do the comments above each kernel. Both are added
-to the error:
+    k0((v3, x1, o7,), threads)      CPU: calls C, with a number of threads
+                                    GPU: function((blocks,), (256,), arrays)
 
-    IndexError: index 9 is out of bounds for axis 0 with size 3
-    in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+So the line of a kernel is the same for both. `launcher` returns a function that knows the two
+numbers, which belong to the kernel, and ignores its second argument.
 
-    the C compiler 'cc' failed: kernels.c:12:5: error: ...
-    // Gelu, model.py:14
+The trap: a GPU works asynchronously. The line returns when the kernel is in the queue, before the
+result exists. Reusing a buffer is still safe, because the kernels of a queue run in order.
 
-A check that fails is not an error: the caller catches CheckFailed, and runs in eager. The line
-becomes part of its message.
-
-The trap: `explain` finds the line by the file name in the traceback. Two programs with the same
-file name would be confused, so each program gets a number.
-
-New: thread_counter, threads_now, build_kernels, Program.explain. Changed: compiled_c, Writer,
-Program.
-Try: raise an error inside a Function that is one node of the graph. What is noted?
+New: compiled_cuda. Changed: Program, compile_graph.
+Try: on a machine with a GPU, compile_graph(graph, "cuda", cupy).
 """
 
 import ctypes
@@ -41,8 +33,10 @@ import numpy as np
 
 from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
+from tinytorch.compiler.cuda_code import cuda_source, launch_of
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
+    EFFECTS,
     VIEWS,
     CheckFailed,
     Graph,
@@ -50,7 +44,7 @@ from tinytorch.compiler.graph import (
     perform,
 )
 from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
 from tinytorch.compiler.numpy_code import Text
 from tinytorch.threads import blas_libraries
 
@@ -274,6 +268,27 @@ def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     return source, functions
 
 
+def compiled_cuda(xp: Any, kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
+    """The text of kernels in CUDA, and what starts them, as in compiled_c.
+
+    Raises:
+        CompilerError: NVIDIA's compiler does not take it.
+    """
+    source = cuda_source(kernels)
+
+    def launcher(function: Callable, blocks: int, threads: int) -> Callable:
+        return lambda arrays, _: function((blocks,), (threads,), arrays)
+
+    try:
+        module = xp.RawModule(code=source)
+        found = {kernel.name: module.get_function(kernel.name) for kernel in kernels}
+    except Exception as error:
+        raise CompilerError(f"the CUDA compiler failed: {error}") from error
+    return source, {
+        kernel.name: launcher(found[kernel.name], *launch_of(kernel)) for kernel in kernels
+    }
+
+
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
@@ -292,7 +307,8 @@ class Program:
         self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
         self.c_source = ""
         if kernels := [step for step in steps if isinstance(step, Kernel)]:
-            self.c_source, functions = compiled_c(kernels)
+            found = compiled_c(kernels) if xp is np else compiled_cuda(xp, kernels)
+            self.c_source, functions = found
             self.names |= functions
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
@@ -343,13 +359,33 @@ class Program:
             step = step.tb_next
 
 
+def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
+    """The steps in an order in which those that no other step reads, such as the product that
+    gives the gradient of a weight, run as soon as they can: what they read is in the cache then,
+    and its memory is free afterwards. So do views, which cost nothing.
+
+    The key of a step is its number. That of a step which runs early is the largest key of what it
+    reads: it follows that at once.
+    """
+    read = {node for step in steps for node in reads(step)}
+    made: dict[Node, int] = {}
+    keys = []
+    for i, step in enumerate(steps):
+        last = not any(x in read or x.op in EFFECTS for x in makes(step))
+        early = last or getattr(step, "op", "") in VIEWS
+        keys.append(max((made.get(x, -1) for x in reads(step)), default=i) if early else i)
+        made.update(dict.fromkeys(makes(step), keys[-1]))
+    return [steps[i] for i in sorted(range(len(steps)), key=lambda i: (keys[i], i))]
+
+
 def compile_graph(
     graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
 ) -> Program:
     """A program that gives what the graph gives.
 
     Args:
-        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
+        backend: "c" on the CPU, "cuda" on a GPU: kernels, and what they cannot do in calls of the
+            array library; "numpy": calls of the array library only.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
 
@@ -357,48 +393,48 @@ def compile_graph(
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
-    return Program(graph, steps, xp, shared)
+    return Program(graph, soon(steps), xp, shared)
 
 
 if __name__ == "__main__":
-
-    def node(op, *args, shape=(3,), made_by="", **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
-
     from types import SimpleNamespace
 
-    print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
+    def node(op, *args, shape=(6, 100), **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    # Without threadpoolctl the number is not known: one thread.
-    found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
-    thread_counter.cache_clear()
-    print(threads_now())  # -> 1
-    blas_libraries = found
-    thread_counter.cache_clear()
+    x, w = node("input"), node("input", shape=(100, 100))
+    h = node("tanh", node("matmul", x, w))
+    total = node("sum", h, axis=(1,), keepdims=False, shape=(6,))
+    graph = Graph([x, w], [h.args[0], h, total], [h, total])
 
-    x, index = node("input"), node("input")
-    taken = node("take", x, index, 0, made_by="Embedding")
-    total = node("multiply", taken, 2.0, made_by="Mul")
-    program = compile_graph(Graph([x, index], [taken, total], [total]))
-    print(program([np.ones(3, np.float32), np.array([0, 1, 1])])[0])  # -> [2. 2. 2.]
+    # What is asked of CuPy. No GPU here: this one notes what would be started.
+    started = []
+
+    class Pretended:
+        def __getattr__(self, name):
+            return getattr(np, name)
+
+        def RawModule(self, code):  # noqa: N802
+            def get_function(name):
+                if f" {name}(" not in code:
+                    raise RuntimeError(f"NVRTC: no function {name}")
+                return lambda grid, block, arrays: started.append((grid, block, len(arrays)))
+
+            return SimpleNamespace(get_function=get_function)
+
+    program = compile_graph(graph, "cuda", Pretended())
+    arrays = [np.ones((6, 100), np.float32), np.ones((100, 100), np.float32)]
+    program(arrays)
+    print(started)  # -> [((6,), (256,), 3)]
+    for backend in (program, compile_graph(graph, "c")):
+        (line,) = (x for x in backend.python_source.splitlines() if "k0(" in x)
+        print(line.strip())
+    # -> k0((v2, o3, o4,), threads)
+    # -> k0((v2, o3, o4,), threads)
+    print([name in program.c_source for name in ("__global__", "blockIdx")])  # -> [True, True]
+
+    cuda_source = lambda kernels: "nothing"  # noqa: E731
     try:
-        program([np.ones(3, np.float32), np.array([0, 1, 9])])
-    except IndexError as error:
-        print(error)  # -> index 9 is out of bounds for axis 0 with size 3
-        print(error.__notes__[0])
-        # -> in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
-
-    positive = node("all", node("greater", x, 0.0), axis=(0,), shape=(), made_by="Log")
-    positive.dtype = positive.args[0].dtype = np.dtype(bool)
-    check = Node("check", (positive, True), made_by="Log", line="model.py:15")
-    nodes = [positive.args[0], positive, check, total := node("log", x, made_by="Log")]
-    program = compile_graph(Graph([x], nodes, [total]))
-    try:
-        program([-np.ones(3, np.float32)])
-    except CheckFailed as error:
-        print(error)  # -> a check gave False: check(v2, True)  # Log, model.py:15
-
-    try:
-        build_kernels("// Gelu, model.py:14\nvoid k0(int *x) {\n    x[0] = y;\n}\n")
+        compile_graph(graph, "cuda", Pretended())
     except CompilerError as error:
-        print(str(error).splitlines()[-1])  # -> // Gelu, model.py:14
+        print(error)  # -> the CUDA compiler failed: NVRTC: no function k0

@@ -1,6 +1,6 @@
 """Step 102b: An entry: a graph with its program
 
-The parts exist: a trace (topic 97), kernels (topic 98), a program (topic 99). An `Entry` combines
+The parts exist: a trace (topic 97), kernels (topic 100), a program (topic 101). An `Entry` combines
 them for one graph. The graph reads two kinds of tensors, its sources. Some are arguments: each call
 passes its own, and `places` says which argument it is. The others, such as weights, were found
 during the trace, and are the same objects in each call:

@@ -188,7 +188,7 @@ class Entry:
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
 VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
-PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
+PATIENCE = 19  # calls in a row that have no graph; then only one of so many looks for one
 
 
 class Unsupported(RuntimeError):
@@ -252,7 +252,7 @@ class Compiled:
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
-    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
+    seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
     misses: int = 0

@@ -72,7 +72,7 @@ from tinytorch.optim.adam import Adam
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
 VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
-PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
+PATIENCE = 19  # calls in a row that have no graph; then only one of so many looks for one
 
 
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
@@ -166,7 +166,7 @@ class Compiled:
     parts: dict[Module, Callable] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
-    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
+    seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
     misses: int = 0
@@ -384,8 +384,8 @@ def compile(
             without it the function then runs as it is.
         dynamic: each size, and each Python number among the arguments, has a graph of its own: no
             graph is for all sizes. None or True: after two that differ only in sizes or numbers, a
-            call with others runs in eager, and is compiled when it comes for the third time.
-            False: it is compiled at once. In either case there are at most 8 graphs.
+            call with others runs in eager, and is compiled when it has come three times in the
+            last 50 such calls. False: it is compiled at once. At most 8 graphs are made.
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.

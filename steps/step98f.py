@@ -1,29 +1,29 @@
-"""Step 98f: Common subexpressions and constant folding
+"""Step 98f: Results with memory of their own
 
-Derivatives by formulas have a bad name: d/dx of a short expression fills a page. Trace a function
-that calls grad(), and the graph has the same problem: for x x exp(-x x) it has 16 nodes.
+By the rules of steps 98d and 98e, x * 1 is x, and a transposed view that moves nothing is its
+argument. Inside a graph that is right: nothing in a graph is overwritten. At its end it is not:
 
-The chain rule needs the same values again and again. In a graph that is easy to see: two nodes are
-the same if they have the same operation on the same nodes. So look each node up in a dictionary,
-under (operation, arguments). The first such node stays, and replaces the later ones. As the nodes
-are in order, equal arguments have become the same node by then. Together with the rules of step
-98e, this leaves 11 of the 16.
+    def f(x):                   eager: y is a new tensor
+        return x * 1            simplified: y is the array of x itself
 
-Constant folding: a node whose arguments are all constants is computed now, once for all runs. That
-is the mask of a causal attention, a table of positions, or a check of them. A result that is larger
-than its arguments and than 4 KB is not folded: zeros(1, 1000) + zeros(1000, 1) would occupy memory
-for as long as the graph exists.
+    y = f(x); y.add_(1)         x has changed
 
-The trap: x * 1 as a result would become x itself, and two equal results would become one. A program
-that writes into its result would write into its argument. So such an output gets a copy at the end;
-with this in place, a `copy` inside the graph can be dropped. And two random numbers are never the
-same number.
+So a pass at the end compares each output with the output before all passes. `memory_of` follows
+views to the node that owns the memory. An output gets a `copy` where it has come to share memory
+with an input, a constant or another output, and did not share it before.
 
-(PyTorch: "common subexpression elimination" and "constant folding".)
+    before    %1 = multiply(%0, 1)    memory of %1: its own
+    after     %0                      memory of %0: the input's      return copy(%0)
 
-New: memory_of, with_memory_of_their_own, settled, key_of, common_parts, constants, copied.
-Changed: simplify, dead_code.
-Try: the demo enters log(exp(x)) -> x, which is right for real numbers. For which floats is it not?
+With this in place, a `copy` inside the graph can be dropped: `copied` is one more rule.
+
+A program that returns a result and a view of it, such as y and y.T, gets both as in eager: they
+shared memory before.
+
+(PyTorch: AOTAutograd marks outputs that alias inputs, and makes them again outside of the graph.)
+
+New: memory_of, with_memory_of_their_own, copied. Changed: simplify.
+Try: let simplify return the graph without with_memory_of_their_own. What does the first line print?
 """
 
 import functools
@@ -33,23 +33,15 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
-from tinytorch.autograd.modes import no_grad
 from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import (
     EFFECTS,
     VIEWS,
     Graph,
     Node,
-    map_nodes,
-    perform,
     without_dead_code,
 )
-from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
-from tinytorch.nn import functional as F
-from tinytorch.ops.creation import arange, ones_like
-from tinytorch.ops.random import rand
 
 Rule = Callable[[Node], Node | None]
 
@@ -59,7 +51,7 @@ def simplify(graph: Graph) -> Graph:
     outputs, graph, before = graph.outputs, dead_code(graph), None
     while before is None or len(graph.nodes) < before:
         before = len(graph.nodes)
-        for one_pass in (numbers, constants, algebra, common_parts, dead_code):
+        for one_pass in (numbers, algebra, dead_code):
             graph = one_pass(graph)
     return with_memory_of_their_own(graph, outputs)
 
@@ -121,54 +113,7 @@ def with_memory_of_their_own(graph: Graph, before: Sequence[Node]) -> Graph:
 
 def dead_code(graph: Graph) -> Graph:
     """Without the nodes on which no output depends; what has an effect stays."""
-    nodes = [node for node in graph.nodes if node.op != "check" or not settled(node)]
-    return Graph(graph.inputs, without_dead_code(nodes, graph.outputs), graph.outputs)
-
-
-def settled(node: Node) -> bool:
-    """Whether a check's answer is known."""
-    value = node.args[0]
-    return value.op == "constant" and bool(value.args[0]) is node.args[1]
-
-
-def key_of(node: Node) -> Any:
-    """A key that is equal for nodes that compute the same. repr() tells 1, 1.0 and True apart, and
-    0.0 from -0.0."""
-    if node.op == "constant":
-        (array,) = node.args
-        return node.dtype, node.shape, array.tobytes() if array.nbytes <= 1 << 16 else id(array)
-    args = sorted(node.args, key=repr) if node.op in ("add", "multiply") else node.args
-    return repr((node.op, args, node.kwargs, node.dtype))
-
-
-def common_parts(graph: Graph) -> Graph:
-    """Merges nodes that have the same operation on the same arguments."""
-    seen: dict[Any, Node] = {}
-
-    def rule(node: Node) -> Node | None:
-        if node.op in EFFECTS:
-            return None
-        first = seen.setdefault(key_of(node), node)
-        return None if first is node else first
-
-    return rewritten(graph, rule)
-
-
-def constants(graph: Graph) -> Graph:
-    """Computes what depends on constants alone, where that is not larger than they are."""
-
-    def rule(node: Node) -> Node | None:
-        inputs = node.inputs()
-        if not inputs or node.dtype is None or any(x.op != "constant" for x in inputs):
-            return None
-        size = math.prod(node.shape) * node.dtype.itemsize
-        if node.op in EFFECTS or size > max(4096, *(x.args[0].nbytes for x in inputs)):
-            return None
-        xp = device_of(inputs[0].args[0]).xp
-        value = perform(xp, node.op, map_nodes(lambda x: x.args[0], node.args), node.kwargs)
-        return made(node, "constant", xp.ascontiguousarray(value).reshape(node.shape))
-
-    return rewritten(graph, rule)
+    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
 
 
 @functools.cache
@@ -429,63 +374,36 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    x = tensor([0.3, -1.2, 2.0], requires_grad=True)
+    x = tensor([0.3, -1.2, 2.0])
 
-    def derivative(function):
-        """The graph of d/dx of the sum of function(x)."""
+    def result_of(graph):
+        (y,) = graph.run(np, [x.numpy()])
+        return y
 
-        def slope(x):
-            y = function(x)
-            return grad(y, x, ones_like(y))[0]
+    # One pass alone gives the program its own array back.
+    graph = capture(lambda x: x * 1, (x,), {}, [x]).graph
+    print(np.shares_memory(result_of(algebra(graph)), x.numpy()))  # -> True
+    print(np.shares_memory(result_of(simplify(graph)), x.numpy()))  # -> False
 
-        return capture(slope, (x,), {}, [x]).graph
-
-    def compared(function):
-        graph = derivative(function)
-        simple = simplify(graph)
-        old, new = (g.run(np, [x.detach().numpy()])[0] for g in (graph, simple))
-        assert np.array_equal(old, new)
-        return f"{len(graph.nodes)} nodes, simplified {len(simple.nodes)}"
-
-    print(compared(lambda x: x * x * (-x * x).exp()))  # -> 16 nodes, simplified 11
-    print(compared(lambda x: (x.sin() ** 2 + x.cos() ** 2) / 1))  # -> 16 nodes, simplified 8
-    print(compared(lambda x: (1 + x.exp()).log()))  # -> 5 nodes, simplified 4
-    text = str(simplify(derivative(lambda x: x * x * x)))  # x x + x x + x x, which is 3 x^2
-    print([line.partition("  ")[0] for line in text.splitlines()[1:]])
-    # -> ['%1 = multiply(%0, %0)', '%2 = add(%1, %1)', '%3 = add(%2, %1)', 'return %3']
-
-    def ops(function, *tensors):
+    def ops(function):
         """The operations before and after."""
-        graph = capture(function, tensors or (x,), {}, tensors or [x]).graph
+        graph = capture(function, (x,), {}, [x]).graph
         before, after = ([n.op for n in g.nodes] for g in (graph, simplify(graph)))
         return f"{' '.join(before)} -> {' '.join(after)}"
 
-    # A rule that is right for real numbers only.
-    @rule_for("log")
-    def log_of_exp(node):
-        return node.args[0].args[0] if is_op(node.args[0], "exp") else None
+    print(ops(lambda x: x * 1))  # -> multiply -> copy
+    print(ops(lambda x: (x.sin() * 1).reshape(3, 1)))  # -> sin multiply reshape -> sin reshape
 
-    print(ops(lambda x: x.detach().exp().log() * 2))  # -> view_at exp log multiply -> multiply
-    RULES.pop("log")
+    # Two results that become one; two that showed the same memory before.
+    def twice(x):
+        y = x.sin()
+        return y, y * 1
 
-    # Each result has memory of its own; a copy inside the graph is dropped.
-    with no_grad():
-        print(ops(lambda x: x * 1))  # -> multiply -> copy
-        print(ops(lambda x: (x.sin(), x.sin())))  # -> sin sin -> sin copy
-        print(ops(lambda x: x.clone().sin()))  # -> copy sin -> sin
-        print(ops(lambda x: (x.sin() * 1).reshape(3, 1)))  # -> sin multiply reshape -> sin reshape
-        print(ops(lambda x: rand(3) - rand(3)))
-        # -> random random subtract -> random random subtract
+    def views(x):
+        y = x.sin()
+        return y, y.reshape(3, 1)
 
-        # What does not depend on the inputs.
-        print(ops(lambda x: x * (arange(3) + 1).float()))
-        # -> constant add astype multiply -> constant multiply
-        print(ops(lambda x: x + (arange(90).reshape(90, 1, 1) + arange(90).reshape(90, 1))))
-        # -> constant reshape constant reshape add astype add -> constant constant add astype add
-        print(ops(lambda table: F.embedding(arange(8), table), rand(8, 3)))
-        # -> constant view_as max greater_equal check call part -> constant call part
-        q = rand(2, 4, 8, 16)
-        attend = F.scaled_dot_product_attention
-        graph = capture(lambda q: attend(q, q, q, is_causal=True), (q,), {}, [q]).graph
-        masks = [node for node in simplify(graph).nodes if node.op == "constant"]
-        print(masks[0].dtype, masks[0].shape)  # -> bool (8, 8)
+    print(ops(twice), "|", ops(views))  # -> sin multiply -> sin copy | sin reshape -> sin reshape
+
+    # A copy inside the graph is dropped.
+    print(ops(lambda x: x.clone().sin()))  # -> copy sin -> sin

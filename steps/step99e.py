@@ -10,7 +10,7 @@ functions (DIVISIONS) correct that, written for each type that needs them. NumPy
 logaddexp of two equal infinities: inf - inf is nan, so equal operands have a case of their own.
 
 COSTS estimates the time of an operation, measured in additions. If two passes need a value, step
-99o uses the costs to decide between computing it twice and storing it.
+99r uses the costs to decide between computing it twice and storing it.
 
 New: DIVISIONS, COSTS, REDUCTIONS, and lines of the tables.
 Try: print -7 / 2 and -7 % 2 from a C program, and compare with Python's -7 // 2 and -7 % 2.

@@ -1,24 +1,26 @@
 """Step 99g: Fusion: which operations may share a loop
 
-To fuse operations is to compute them in one loop. A chain can be fused, and so can two chains that
-meet. But equal shapes are not enough:
+To fuse operations is to compute them in one loop: exp(x) * 2 needs one loop over x instead of two,
+and no array for exp(x). The expressions of steps 99a to 99e are what stands in such a loop.
+
+Which operations may share one? Those of one shape, but that is not enough:
 
     a = exp(x)          a and y have the same shape, but y needs the product p, and p needs all of
     p = a @ a           a. A loop for a and y would need p before a is complete: a cycle.
     y = p + a
 
 Searching for a cycle for each pair of operations takes too long. Levels make it simple. An
-operation joins the groups of those operands that have the highest level, and takes that level. If
-it cannot join, it starts a group one level higher:
+operation joins the group of those operands that have the highest level, and takes that level. If it
+cannot join, it starts a group one level higher:
 
     x: 0      exp: 1      matmul: 2      add: 3
 
-So an edge between two groups always leads to a higher level. Groups of the same level never depend
-on each other, directly or indirectly, and may be merged when an operation uses values of both. Each
-node is visited once, so the time grows with the number of nodes, not with its square.
+Here the highest operand of add is p, which is in no group, so add starts one. An edge between two
+groups always leads to a higher level, and so no path leads back: there are no cycles. Each node is
+visited once, so the time grows with the number of nodes, not with its square.
 
-The trap: when groups are merged, nodes still point to the group that was absorbed. `now` follows
-`inside` to the group that is left.
+So far a group grows along a chain. Two chains that meet stay two groups, and what comes after them
+is a third.
 
 (PyTorch's scheduler scores pairs of nodes and fuses the best pair, again and again, and searches
 for cycles each time.)
@@ -48,13 +50,6 @@ class Group:
     def __init__(self, level: int, shape: tuple[int, ...]):
         self.level, self.shape = level, shape
         self.nodes: list[Node] = []
-        self.inside: Group | None = None  # the group that has swallowed it
-
-    def now(self) -> "Group":
-        group = self
-        while group.inside is not None:
-            group = group.inside
-        return group
 
 
 class Fuser:
@@ -71,8 +66,7 @@ class Fuser:
         self.levels: dict[Node, int] = {}
 
     def group(self, node: Node) -> Group | None:
-        found = self.groups.get(node)
-        return None if found is None else found.now()
+        return self.groups.get(node)
 
     def operands(self, node: Node) -> list:
         """A node's operands: nodes, and the numbers among them."""
@@ -86,8 +80,8 @@ class Fuser:
         return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
 
     def join(self, node: Node, into: list[Group], level: int) -> Group | None:
-        """Puts a node into one group made of the groups `into`, or where there are none into a new
-        one; None where they do not fit."""
+        """Puts a node into the group in `into`, or where there is none into a new one; None where
+        it does not fit."""
         group = agreed(into, node.shape, level)
         if group is not None:
             group.nodes.append(node)
@@ -119,20 +113,15 @@ class Fuser:
 
 
 def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
-    """One group of several, where all results have one shape; else None.
+    """The one group of `into`, where its results have the shape of a further result; else None.
 
     Args:
-        shape: of a further result.
+        shape: of the further result.
         level: of a new group, where there is none yet.
     """
-    if any(group.shape != shape for group in into):
+    if len(into) > 1 or any(group.shape != shape for group in into):
         return None
-    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level, shape)
-    for group in into:
-        if group is not first:
-            first.nodes += group.nodes
-            group.inside = first
-    return first
+    return into[0] if into else Group(level, shape)
 
 
 if __name__ == "__main__":
@@ -146,7 +135,7 @@ if __name__ == "__main__":
     def groups(*inputs):
         fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
         fuser.sort()
-        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        found = dict.fromkeys(fuser.groups.values())
         return [" ".join(node.op for node in group.nodes) for group in found]
 
     def leaf(*shape):
@@ -158,11 +147,14 @@ if __name__ == "__main__":
     new("add", new("matmul", e, e), e)
     print(groups(x))  # -> ['exp', 'add']
 
-    # Two chains that meet become one group; so does what comes after.
+    # A chain is one group. Two chains that meet are two, and what comes after is a third.
+    x = leaf(8, 8)
+    new("multiply", new("tanh", x), 2.0)
+    print(groups(x))  # -> ['tanh multiply']
     x, y = leaf(8, 8), leaf(8, 8)
     a, b = new("exp", x), new("multiply", new("tanh", y), 2.0)
     new("negative", new("add", a, b))
-    print(groups(x, y))  # -> ['tanh multiply exp add negative']
+    print(groups(x, y))  # -> ['exp', 'tanh multiply', 'add negative']
 
     # Shapes differ; an operation that C does not know; an empty array.
     x, w = leaf(8, 8), leaf(8)

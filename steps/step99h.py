@@ -1,33 +1,34 @@
-"""Step 99h: Views inside a loop: bases and strides
+"""Step 99h: Groups that merge
 
-A transpose, a slice or a reshape between two operations computes nothing; it is a view (step 66b).
-But step 99g treats it as an operation that C does not have, so it ends a group. A loop does not
-need the view as an array: it can read the memory of the original array with the view's strides.
+    a = exp(x)              group 1, level 1
+    b = tanh(y) * 2         group 2, level 1
+    c = -(a + b)            group 3, level 2: it reads the arrays a and b
 
-NumPy can compute these strides. `show` applies the view to an array with one byte per element. The
-bytes are never read or written. Since an element is one byte, the array's strides count elements.
-The same works for a view of a view, for a slice and for a broadcast. So each view has a base, the
-node whose memory it shows, and a group depends on bases only.
+One loop can compute all of this: it reads x[i] and y[i], and writes c[i]. So where an operation
+uses values of several groups, they become one.
 
-A constant with one element becomes a number, and the loop contains it as a literal.
+May they? Two groups of one level never depend on each other, directly or indirectly, since every
+edge between groups leads to a higher level (step 99g). `sort` gives `join` only groups of one
+level, so each such merge is safe, without a search for cycles.
 
-The trap: a reshape of a transpose has to copy. Then NumPy's result shares no memory with its
-argument, and the node counts as an ordinary operation. Another limit: a view of a value that the
-group itself computes cannot be read yet, because its elements come in another order. Step 99i finds
-out which of these views can be read.
+To merge means to move the nodes of the smaller groups into the largest one. If each node were then
+told its new group, a chain of n merges could take n * n steps. Instead, a group that was absorbed
+remembers where it went:
 
-(PyTorch's compiler calls such views ReinterpretView.)
+    node ---> group 2 --inside--> group 1        now() follows `inside` to the group that is left
 
-New: Fuser.show, .number, .is_view. Changed: Fuser.__init__, .operands, .bases, .join, .sort.
-Try: which strides does `show` find for y[::2], a view_at of y with (slice(0, None, 2), ...)?
+The trap is to forget now(): a group that is inside another one still has its old nodes.
+
+(The data structure is known as union-find, or disjoint sets.)
+
+New: Group.now. Changed: Group, Fuser.group, agreed.
+Try: let agreed merge into the smallest group instead of the largest. Does the demo notice?
 """
-
-from typing import Any
 
 import numpy as np
 
 from tinytorch.compiler.expressions import has_expression
-from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import Graph, Node
 
 
 class Group:
@@ -55,35 +56,14 @@ class Fuser:
     """Sorts the nodes of one graph into groups.
 
     Attributes:
-        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
-        known: the operands of each node.
         groups: of each node; None for one that stays as it is.
         levels: of each node.
     """
 
     def __init__(self, graph: Graph):
-        self.graph, self.inputs = graph, set(graph.inputs)
-        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
-        self.known: dict[Node, list] = {}
+        self.graph = graph
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
-
-    def show(self, node: Node) -> tuple[Node, np.ndarray]:
-        """The node whose memory a node's result shows, and its layout in it.
-
-        The array has one byte for each element, so that its strides count elements.
-        """
-        if node not in self.shown:
-            base, array = node, None
-            if node.op in VIEWS and node not in self.inputs:
-                base, memory = self.show(node.args[0])
-                array = perform(np, node.op, (memory, *node.args[1:]), {})
-                if not np.may_share_memory(array, memory):
-                    base, array = node, None  # NumPy has to make a copy
-            if array is None:
-                array = np.empty(node.shape, np.int8)
-            self.shown[node] = base, array
-        return self.shown[node]
 
     def group(self, node: Node) -> Group | None:
         found = self.groups.get(node)
@@ -91,18 +71,7 @@ class Fuser:
 
     def operands(self, node: Node) -> list:
         """A node's operands: nodes, and the numbers among them."""
-        if node not in self.known:
-            args = node.args[:1] if node.op == "astype" else node.args
-            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
-        return self.known[node]
-
-    def number(self, node: Node) -> Any:
-        """The number that a constant of one element is, or the node."""
-        base = self.show(node)[0] if node.shape is not None else node
-        if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
-            value = base.args[0]
-            return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
-        return node
+        return [*(node.args[:1] if node.op == "astype" else node.args)]
 
     def fits(self, node: Node) -> bool:
         """Whether a node can be in a kernel."""
@@ -114,10 +83,6 @@ class Fuser:
     def join(self, node: Node, into: list[Group], level: int) -> Group | None:
         """Puts a node into one group made of the groups `into`, or where there are none into a new
         one; None where they do not fit."""
-        nodes = [x for x in self.operands(node) if isinstance(x, Node)]
-        shown = (x for x in nodes if self.is_view(x) and self.group(self.show(x)[0]) in into)
-        if any(shown):
-            return None  # another order of the elements of a value that the group computes
         group = agreed(into, node.shape, level)
         if group is not None:
             group.nodes.append(node)
@@ -133,9 +98,7 @@ class Fuser:
         for node in self.graph.nodes:
             bases = self.bases(node)
             level = max((self.levels[x] for x in bases), default=0)
-            if self.is_view(node):
-                self.levels[node] = level
-            elif not self.fits(node):
+            if not self.fits(node):
                 self.levels[node] = level + 1
             else:
                 into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
@@ -145,13 +108,9 @@ class Fuser:
                 group = group or self.join(node, [], level + 1)
                 self.levels[node] = group.level
 
-    def is_view(self, node: Node) -> bool:
-        return node.op in VIEWS and self.show(node)[0] is not node
-
     def bases(self, node: Node) -> list[Node]:
-        """The nodes that a node depends on, without the views between."""
-        used = dict.fromkeys(node.inputs())
-        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+        """The nodes that a node depends on."""
+        return [*dict.fromkeys(node.inputs())]
 
 
 def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
@@ -189,30 +148,20 @@ if __name__ == "__main__":
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    x, y = leaf(6, 8), leaf(8, 6)
-    flipped = new("transpose", y, (1, 0), shape=(6, 8))
-    new("add", new("exp", x), flipped)
-    print(groups(x, y))  # -> ['exp add']
-    fuser = Fuser(Graph([x, y], nodes, nodes[-1:]))
-    base, array = fuser.show(flipped)
-    print(base is y, array.shape, array.strides)  # -> True (6, 8) (1, 6)
+    # Two chains that meet become one group; so does what comes after.
+    x, y = leaf(8, 8), leaf(8, 8)
+    a, b = new("exp", x), new("multiply", new("tanh", y), 2.0)
+    new("negative", new("add", a, b))
+    print(groups(x, y))  # -> ['tanh multiply exp add negative']
 
-    # A view of a view; and one that has to be a copy.
-    half = new("view_at", flipped, (slice(0, 3), ...), shape=(3, 8))
-    flat = new("reshape", flipped, (48,), shape=(48,))
-    print(fuser.show(half)[0] is y, fuser.show(half)[1].strides)  # -> True (1, 6)
-    print(fuser.is_view(half), fuser.is_view(flat))  # -> True False
+    # Three chains, which meet in two steps.
+    x, y = leaf(8, 8), leaf(8, 8)
+    first = new("add", new("exp", x), new("tanh", y))
+    new("add", new("log", x), first)
+    print(groups(x, y))  # -> ['exp tanh add log add']
 
-    # A value of the group itself, transposed.
-    x = leaf(5, 5)
+    # A product between them: the chains stay apart.
+    x = leaf(8, 8)
     e = new("exp", x)
-    new("add", e, new("transpose", e, (1, 0), shape=(5, 5)))
+    new("add", new("matmul", e, e), e)
     print(groups(x))  # -> ['exp', 'add']
-
-    # A constant of one element is a number, one of several is read.
-    x = leaf(3)
-    one, three = (new("constant", np.full(n, 0.5, f), shape=(n,)) for n in (1, 3))
-    new("multiply", new("add", x, one), three)
-    fuser = Fuser(Graph([x], nodes, nodes[-1:]))
-    print(fuser.operands(nodes[-2])[1], fuser.operands(nodes[-1])[1] is three)  # -> 0.5 True
-    print(groups(x), fuser.number(Node("call", (), {})).op)  # -> ['add multiply'] call

@@ -1,34 +1,31 @@
-"""Step 99i: One loop for values of different shapes
+"""Step 99i: Views inside a loop: bases and strides
 
-Step 99h compares shapes, so a reshape between two operations ends a group, although both go over
-the same elements in the same order. So does a transpose, although a loop can write its results in
-any order.
+A transpose, a slice or a reshape between two operations computes nothing; it is a view (step 66b).
+But step 99h treats it as an operation that C does not have, so it ends a group. A loop does not
+need the view as an array: it can read the memory of the original array with the view's strides.
 
-Now each value of a group has a place: for each dimension, the list of axes (step 99f) that it
-consists of. A node that joins a group unifies its own axes with those of its operands:
+NumPy can compute these strides. `show` applies the view to an array with one byte per element. The
+bytes are never read or written. Since an element is one byte, the array's strides count elements.
+The same works for a view of a view, for a slice and for a broadcast. So each view has a base, the
+node whose memory it shows, and a group depends on bases only.
 
-    h = tanh(x)                  axes a (6), b (20)
-    r = reshape(h, (2, 3, 20))   an axis for each dimension: 2, 3, 20. Unified with a, b: the axis a
-                                 is split into 2 x 3
-    t = transpose(r, (1, 0, 2))  the same axes in another order
+A constant with one element becomes a number, and the loop contains it as a literal.
 
-`axes_of` sorts the dimensions of a view by stride, from the slowest to the fastest, and checks that
-the view shows every element of the value exactly once. A slice does not; it starts a new group.
-`agreed` then checks that the node loops over all axes of the group, each of them once.
+The trap: a reshape of a transpose has to copy. Then NumPy's result shares no memory with its
+argument, and the node counts as an ordinary operation. Another limit: a view of a value that the
+group itself computes cannot be read yet, because its elements come in another order. Step 99j finds
+out which of these views can be read.
 
-The trap: e + e.T. The axes of e are a, b, those of e.T are b, a. Unifying them makes a and b the
-same axis, and the list of axes contains it twice. `agreed` refuses that, and `join` undoes it.
+(PyTorch's compiler calls such views ReinterpretView.)
 
-New: Fuser.axes_of, .sequence, .place. Changed: Group, Fuser, Fuser.join, agreed.
-Try: in the demo's groups(), print the sizes of each node's axes in fuser.places.
+New: Fuser.show, .number, .is_view. Changed: Fuser.__init__, .operands, .bases, .join, .sort.
+Try: which strides does `show` find for y[::2], a view_at of y with (slice(0, None, 2), ...)?
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import has_expression
 from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
@@ -39,12 +36,11 @@ class Group:
     Attributes:
         level: how many nodes outside of it stand one after the other on the way to it, at least.
             Groups of one level never depend on each other.
-        full: the axes of its loops.
+        shape: of its results.
     """
 
-    def __init__(self, level: int):
-        self.level = level
-        self.full: list[Axis] = []
+    def __init__(self, level: int, shape: tuple[int, ...]):
+        self.level, self.shape = level, shape
         self.nodes: list[Node] = []
         self.inside: Group | None = None  # the group that has swallowed it
 
@@ -61,7 +57,6 @@ class Fuser:
     Attributes:
         shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
         known: the operands of each node.
-        places: for each node of a group, the axes of each dimension of what it loops over.
         groups: of each node; None for one that stays as it is.
         levels: of each node.
     """
@@ -70,7 +65,6 @@ class Fuser:
         self.graph, self.inputs = graph, set(graph.inputs)
         self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
         self.known: dict[Node, list] = {}
-        self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
 
@@ -117,64 +111,17 @@ class Fuser:
         operands = self.operands(node)
         return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
 
-    # How a node's dimensions lie on the axes of its operands' groups.
-
-    def axes_of(self, value: Node, trail: list[Axis]) -> list[Axis | None] | None:
-        """An axis for each dimension of an operand, None for one of size 1 or repeated; None in all
-        where the operand does not show each element of its group's value once."""
-        base, array = self.show(value)
-        dims = [
-            None if n == 1 or not s else Axis(n)
-            for n, s in zip(array.shape, array.strides, strict=True)
-        ]
-        order = sorted((s, d) for d, s in enumerate(array.strides) if dims[d] is not None)[::-1]
-        expected = math.prod(base.shape)
-        for stride, d in order:
-            if stride * array.shape[d] != expected:
-                return None
-            expected = stride
-        if expected != 1 or not unify([dims[d] for _, d in order], self.sequence(base), trail):
-            return None
-        return dims
-
-    def sequence(self, node: Node) -> list[Axis]:
-        """The axes of a result, from the slowest to the fastest."""
-        return [x for axes in self.places[node] for x in axes]
-
-    def place(self, node: Node, into: list[Group], trail: list[Axis]) -> bool:
-        """Finds the axes of a node's dimensions from its operands that are in the groups `into`."""
-        operands = [x for x in self.operands(node) if isinstance(x, Node)]
-        shape = node.shape
-        place: list[list[Axis]] = [[] for _ in shape]
-        for x in operands:
-            if self.group(self.show(x)[0]) not in into:
-                continue
-            dims = self.axes_of(x, trail)
-            if dims is None:
-                return False
-            for d, axis in enumerate(dims, len(shape) - len(dims)):
-                if axis is not None and not place[d]:
-                    place[d] = [axis]
-                elif axis is not None and not unify(place[d], [axis], trail):
-                    return False
-        free = [d for d, axes in enumerate(place) if not axes and shape[d] > 1]
-        for d in free:
-            place[d] = [Axis(shape[d])]
-        self.places[node] = [leaves(axes) for axes in place]
-        return not into or not free
-
     def join(self, node: Node, into: list[Group], level: int) -> Group | None:
         """Puts a node into one group made of the groups `into`, or where there are none into a new
         one; None where they do not fit."""
-        trail: list[Axis] = []
-        group = None
-        if self.place(node, into, trail):
-            group = agreed(into, self.sequence(node), level)
-        if group is None:
-            undo(trail)
-            return None
-        group.nodes.append(node)
-        self.groups[node] = group
+        nodes = [x for x in self.operands(node) if isinstance(x, Node)]
+        shown = (x for x in nodes if self.is_view(x) and self.group(self.show(x)[0]) in into)
+        if any(shown):
+            return None  # another order of the elements of a value that the group computes
+        group = agreed(into, node.shape, level)
+        if group is not None:
+            group.nodes.append(node)
+            self.groups[node] = group
         return group
 
     # Which node goes where.
@@ -207,23 +154,20 @@ class Fuser:
         return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
 
 
-def agreed(into: list[Group], looped: list[Axis], level: int) -> Group | None:
-    """One group of several, where all values loop over the same axes; else None.
+def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
+    """One group of several, where all results have one shape; else None.
 
     Args:
-        looped: the axes of a further value.
+        shape: of a further result.
         level: of a new group, where there is none yet.
     """
-    full = leaves(looped)
-    for axes in (leaves(group.full) for group in into):
-        if len(set(axes)) < len(axes) or set(axes) != set(full):
-            return None
-    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level)
+    if any(group.shape != shape for group in into):
+        return None
+    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level, shape)
     for group in into:
         if group is not first:
             first.nodes += group.nodes
             group.inside = first
-    first.full = full
     return first
 
 
@@ -245,28 +189,30 @@ if __name__ == "__main__":
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    x = leaf(6, 20)
-    h = new("reshape", new("tanh", x), (2, 3, 20), shape=(2, 3, 20))
-    new("exp", new("transpose", h, (1, 0, 2), shape=(3, 2, 20)))
-    new("add", nodes[0], nodes[0])
-    print(groups(x))  # -> ['tanh exp add']
+    x, y = leaf(6, 8), leaf(8, 6)
+    flipped = new("transpose", y, (1, 0), shape=(6, 8))
+    new("add", new("exp", x), flipped)
+    print(groups(x, y))  # -> ['exp add']
+    fuser = Fuser(Graph([x, y], nodes, nodes[-1:]))
+    base, array = fuser.show(flipped)
+    print(base is y, array.shape, array.strides)  # -> True (6, 8) (1, 6)
 
-    # e + e.T, and a slice: they need all of e before.
+    # A view of a view; and one that has to be a copy.
+    half = new("view_at", flipped, (slice(0, 3), ...), shape=(3, 8))
+    flat = new("reshape", flipped, (48,), shape=(48,))
+    print(fuser.show(half)[0] is y, fuser.show(half)[1].strides)  # -> True (1, 6)
+    print(fuser.is_view(half), fuser.is_view(flat))  # -> True False
+
+    # A value of the group itself, transposed.
     x = leaf(5, 5)
     e = new("exp", x)
     new("add", e, new("transpose", e, (1, 0), shape=(5, 5)))
-    new("negative", new("view_at", e, (slice(0, 2), ...), shape=(2, 5)))
-    new("log", new("view_at", e, (..., slice(0, 1)), shape=(5, 1)))
-    print(groups(x))  # -> ['exp', 'add', 'negative', 'log']
+    print(groups(x))  # -> ['exp', 'add']
 
-    # Two cuts that do not go together: 4 x 6 and 6 x 4 of a sum of both.
-    x, y = leaf(4, 6), leaf(6, 4)
-    a, b = new("exp", x), new("tanh", y)
-    a, b = new("reshape", a, (24,), shape=(24,)), new("reshape", b, (24,), shape=(24,))
-    new("add", a, b)
-    print(groups(x, y))  # -> ['exp', 'tanh', 'add']
-
-    # A row that is repeated for each row of a matrix: its own group, so that it is computed once.
-    x, row = leaf(3, 4), leaf(4)
-    new("add", x, new("exp", row))
-    print(groups(x, row))  # -> ['exp', 'add']
+    # A constant of one element is a number, one of several is read.
+    x = leaf(3)
+    one, three = (new("constant", np.full(n, 0.5, f), shape=(n,)) for n in (1, 3))
+    new("multiply", new("add", x, one), three)
+    fuser = Fuser(Graph([x], nodes, nodes[-1:]))
+    print(fuser.operands(nodes[-2])[1], fuser.operands(nodes[-1])[1] is three)  # -> 0.5 True
+    print(groups(x), fuser.number(Node("call", (), {})).op)  # -> ['add multiply'] call

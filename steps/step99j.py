@@ -1,29 +1,26 @@
-"""Step 99j: Reductions inside a kernel
+"""Step 99j: One loop for values of different shapes
 
-The softmax of a row takes three loops: the largest element, the sum of exp(x - largest), and the
-quotients. So far a reduction ends a group, and each of the three loops goes over the whole array.
-Row by row is faster: a row of 1,000 numbers stays in the cache, and the second and third loop read
-it from there. So a reduction, what comes before it and what comes after it become one kernel:
+Step 99i compares shapes, so a reshape between two operations ends a group, although both go over
+the same elements in the same order. So does a transpose, although a loop can write its results in
+any order.
 
-    for each row:                           the outer axes: what the reduction leaves
-        largest = -inf
-        for each column: largest = ...      the full axes: outer and inner
-        sum = 0
-        for each column: sum += exp(x - largest)
-        for each column: out = exp(x - largest) / sum
+Now each value of a group has a place: for each dimension, the list of axes (step 99f) that it
+consists of. A node that joins a group unifies its own axes with those of its operands:
 
-Now a group has two kinds of values: full ones, one for each element, and outer ones, one for each
-row. `agreed` rejects anything else: full values have all axes, outer values have the axes that the
-reductions leave. In x - largest, `place` must find the missing axis of `largest`: it takes the axes
-that the group loops over and that the node does not have yet.
+    h = tanh(x)                  axes a (6), b (20)
+    r = reshape(h, (2, 3, 20))   an axis for each dimension: 2, 3, 20. Unified with a, b: the axis a
+                                 is split into 2 x 3
+    t = transpose(r, (1, 0, 2))  the same axes in another order
 
-The trap: a row vector that is added to a matrix is not a reduction. Without the test of
-`reduces` in `agreed`, the vector would be an outer value for each column, and the loops would run
-down the columns.
+`axes_of` sorts the dimensions of a view by stride, from the slowest to the fastest, and checks that
+the view shows every element of the value exactly once. A slice does not; it starts a new group.
+`agreed` then checks that the node loops over all axes of the group, each of them once.
 
-New: Group.outer, Group.reduces. Changed: Fuser.operands, .fits, .sequence, .place, .join, agreed.
-Try: let the softmax of the demo sum over the first dimension: shape=(1, 7), axis=(0,). Which groups
-does it print now, and why?
+The trap: e + e.T. The axes of e are a, b, those of e.T are b, a. Unifying them makes a and b the
+same axis, and the list of axes contains it twice. `agreed` refuses that, and `join` undoes it.
+
+New: Fuser.axes_of, .sequence, .place. Changed: Group, Fuser, Fuser.join, agreed.
+Try: in the demo's groups(), print the sizes of each node's axes in fuser.places.
 """
 
 import math
@@ -32,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
-from tinytorch.compiler.expressions import REDUCTIONS, has_expression
+from tinytorch.compiler.expressions import has_expression
 from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
 
@@ -43,14 +40,11 @@ class Group:
         level: how many nodes outside of it stand one after the other on the way to it, at least.
             Groups of one level never depend on each other.
         full: the axes of its loops.
-        outer: where it has reductions: the axes that they leave, over which the outer loops run.
-        reduces: whether one of its nodes is a reduction.
     """
 
     def __init__(self, level: int):
-        self.level, self.reduces = level, False
+        self.level = level
         self.full: list[Axis] = []
-        self.outer: list[Axis] | None = None
         self.nodes: list[Node] = []
         self.inside: Group | None = None  # the group that has swallowed it
 
@@ -104,7 +98,7 @@ class Fuser:
     def operands(self, node: Node) -> list:
         """A node's operands: nodes, and the numbers among them."""
         if node not in self.known:
-            args = node.args[:1] if node.op in REDUCTIONS or node.op == "astype" else node.args
+            args = node.args[:1] if node.op == "astype" else node.args
             self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
         return self.known[node]
 
@@ -121,15 +115,6 @@ class Fuser:
         if node.shape is None or 0 in node.shape:
             return False
         operands = self.operands(node)
-        if node.op in REDUCTIONS:
-            of = operands[0]
-            axis = node.kwargs.get("axis")
-            return (
-                isinstance(of, Node)
-                and isinstance(axis, tuple)
-                and math.prod(of.shape) > math.prod(node.shape)
-                and has_expression(Node("astype", (), {}, of.shape, node.dtype), [of])
-            )
         return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
 
     # How a node's dimensions lie on the axes of its operands' groups.
@@ -154,13 +139,12 @@ class Fuser:
 
     def sequence(self, node: Node) -> list[Axis]:
         """The axes of a result, from the slowest to the fastest."""
-        gone = node.kwargs["axis"] if node.op in REDUCTIONS else ()
-        return [x for d, axes in enumerate(self.places[node]) if d not in gone for x in axes]
+        return [x for axes in self.places[node] for x in axes]
 
     def place(self, node: Node, into: list[Group], trail: list[Axis]) -> bool:
         """Finds the axes of a node's dimensions from its operands that are in the groups `into`."""
         operands = [x for x in self.operands(node) if isinstance(x, Node)]
-        shape = operands[0].shape if node.op in REDUCTIONS else node.shape
+        shape = node.shape
         place: list[list[Axis]] = [[] for _ in shape]
         for x in operands:
             if self.group(self.show(x)[0]) not in into:
@@ -177,14 +161,7 @@ class Fuser:
         for d in free:
             place[d] = [Axis(shape[d])]
         self.places[node] = [leaves(axes) for axes in place]
-        known = {x for d, axes in enumerate(place) if d not in free for x in leaves(axes)}
-        fresh = [x for d in free for x in place[d]]
-        for group in into:  # what the node repeats a value over is what the group loops over
-            missing = [x for x in leaves(group.full) if x not in known]
-            if fresh and missing and not unify(fresh, missing, trail):
-                return False
-            fresh = fresh or missing
-        return True
+        return not into or not free
 
     def join(self, node: Node, into: list[Group], level: int) -> Group | None:
         """Puts a node into one group made of the groups `into`, or where there are none into a new
@@ -192,10 +169,7 @@ class Fuser:
         trail: list[Axis] = []
         group = None
         if self.place(node, into, trail):
-            looped = [x for axes in self.places[node] for x in axes]
-            reduces = node.op in REDUCTIONS
-            lists = [looped, self.sequence(node)] if reduces else [looped]
-            group = agreed(into, lists, reduces, level)
+            group = agreed(into, self.sequence(node), level)
         if group is None:
             undo(trail)
             return None
@@ -233,34 +207,23 @@ class Fuser:
         return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
 
 
-def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
-    """One group of several, where all values loop over the same axes, or over all but those that
-    are reduced; else None.
+def agreed(into: list[Group], looped: list[Axis], level: int) -> Group | None:
+    """One group of several, where all values loop over the same axes; else None.
 
     Args:
-        more: the axes of further values.
-        reduces: whether a reduction is among these.
+        looped: the axes of a further value.
         level: of a new group, where there is none yet.
     """
-    lists = [x for group in into for x in (group.full, group.outer) if x is not None]
-    lists = sorted(map(leaves, lists + more), key=len, reverse=True)
-    full, outer = lists[0], None
-    for axes in lists:
-        if len(set(axes)) < len(axes) or not set(full).issuperset(axes):
+    full = leaves(looped)
+    for axes in (leaves(group.full) for group in into):
+        if len(set(axes)) < len(axes) or set(axes) != set(full):
             return None
-        if len(axes) < len(full):
-            outer = axes if outer is None else outer
-            if set(axes) != set(outer):
-                return None
-    reduces = reduces or any(group.reduces for group in into)
-    if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
-        return None  # a value that each row would compute again
     first = max(into, key=lambda group: len(group.nodes)) if into else Group(level)
     for group in into:
         if group is not first:
             first.nodes += group.nodes
             group.inside = first
-    first.full, first.outer, first.reduces = full, outer, reduces
+    first.full = full
     return first
 
 
@@ -282,35 +245,28 @@ if __name__ == "__main__":
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    x = leaf(5, 7)
-    top = new("max", x, shape=(5, 1), axis=(1,), keepdims=True)
-    e = new("exp", new("subtract", x, top))
-    y = new("divide", e, new("sum", e, shape=(5, 1), axis=(1,), keepdims=True))
-    print(groups(x))  # -> ['max subtract exp sum divide']
+    x = leaf(6, 20)
+    h = new("reshape", new("tanh", x), (2, 3, 20), shape=(2, 3, 20))
+    new("exp", new("transpose", h, (1, 0, 2), shape=(3, 2, 20)))
+    new("add", nodes[0], nodes[0])
+    print(groups(x))  # -> ['tanh exp add']
 
-    # Two reductions of one row; the mean of all elements; another sum, in another direction.
-    new("sum", new("sum", y, shape=(5,), axis=(1,), keepdims=False), shape=(), axis=(0,))
-    new("sum", y, shape=(7,), axis=(0,), keepdims=False)
-    print(groups(x)[1:])  # -> ['sum', 'sum']
+    # e + e.T, and a slice: they need all of e before.
+    x = leaf(5, 5)
+    e = new("exp", x)
+    new("add", e, new("transpose", e, (1, 0), shape=(5, 5)))
+    new("negative", new("view_at", e, (slice(0, 2), ...), shape=(2, 5)))
+    new("log", new("view_at", e, (..., slice(0, 1)), shape=(5, 1)))
+    print(groups(x))  # -> ['exp', 'add', 'negative', 'log']
 
-    # Two reductions that meet in one value per row: of equal rows, and of rows of different sizes.
-    x, z = leaf(5, 7), leaf(5, 7)
-    a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
-    b = new("max", new("exp", z), shape=(5,), axis=(1,), keepdims=False)
+    # Two cuts that do not go together: 4 x 6 and 6 x 4 of a sum of both.
+    x, y = leaf(4, 6), leaf(6, 4)
+    a, b = new("exp", x), new("tanh", y)
+    a, b = new("reshape", a, (24,), shape=(24,)), new("reshape", b, (24,), shape=(24,))
     new("add", a, b)
-    print(groups(x, z))  # -> ['exp max sum add']
-    x, z = leaf(5, 7), leaf(5, 8)
-    a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
-    new("add", a, new("sum", z, shape=(5,), axis=(1,), keepdims=False))
-    print(groups(x, z))  # -> ['sum', 'sum', 'add']
+    print(groups(x, y))  # -> ['exp', 'tanh', 'add']
 
-    # A row that is added to each row of a matrix is not a reduction.
+    # A row that is repeated for each row of a matrix: its own group, so that it is computed once.
     x, row = leaf(3, 4), leaf(4)
     new("add", x, new("exp", row))
     print(groups(x, row))  # -> ['exp', 'add']
-
-    # A value for each row, and a reduction of the row's elements that it is taken from.
-    x, w = leaf(3, 4), leaf(3, 1)
-    inside = new("multiply", x, new("exp", w))
-    new("sum", new("exp", nodes[0]), shape=(1, 1), axis=(0,), keepdims=True)
-    print(groups(x, w))  # -> ['exp multiply exp', 'sum']

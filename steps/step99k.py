@@ -1,26 +1,29 @@
-"""Step 99k: Moving a group into the group that uses it
+"""Step 99k: Reductions inside a kernel
 
-Dropout makes its mask from random numbers, which depend on nothing. So the mask has level 1, while
-the layer that uses it may have level 30. The two operations that make the mask become a kernel of
-their own, and the mask is written to memory and read back for nothing.
+The softmax of a row takes three loops: the largest element, the sum of exp(x - largest), and the
+quotients. So far a reduction ends a group, and each of the three loops goes over the whole array.
+Row by row is faster: a row of 1,000 numbers stays in the cache, and the second and third loop read
+it from there. So a reduction, what comes before it and what comes after it become one kernel:
 
-So `sink` takes a second look after the sorting. If all users of a group are in one other group, it
-moves into that group. This cannot create a cycle, since every path out of the group leads there.
+    for each row:                           the outer axes: what the reduction leaves
+        largest = -inf
+        for each column: largest = ...      the full axes: outer and inner
+        sum = 0
+        for each column: sum += exp(x - largest)
+        for each column: out = exp(x - largest) / sum
 
-    random -> [maximum, multiply] -> ... -> [matmul] -> [add, multiply by the mask]
-                     `-----------------------------------------------^
+Now a group has two kinds of values: full ones, one for each element, and outer ones, one for each
+row. `agreed` rejects anything else: full values have all axes, outer values have the axes that the
+reductions leave. In x - largest, `place` must find the missing axis of `largest`: it takes the axes
+that the group loops over and that the node does not have yet.
 
-`connect` unifies the axes of the two groups wherever one uses values of the other, as in step 99i.
-`agreed` decides whether they fit.
+The trap: a row vector that is added to a matrix is not a reduction. Without the test of
+`reduces` in `agreed`, the vector would be an outer value for each column, and the loops would run
+down the columns.
 
-Some groups should not be merged. The gradient of 2 x 2 pooling has one value per window. Together
-with rows of 784 elements, the loops would be 14 x 2 x 14 x 2, and a vector cannot help an innermost
-loop of two iterations. `narrow` refuses to split a row into pieces of fewer than SHORT elements.
-
-(PyTorch's scheduler finds such pairs by the memory that they share.)
-
-New: Fuser.sink, .connect, .narrow. Changed: Fuser.__init__, .join, agreed.
-Try: set SHORT to 1. The demo's last line then shows one group instead of two.
+New: Group.outer, Group.reduces. Changed: Fuser.operands, .fits, .sequence, .place, .join, agreed.
+Try: let the softmax of the demo sum over the first dimension: shape=(1, 7), axis=(0,). Which groups
+does it print now, and why?
 """
 
 import math
@@ -31,8 +34,6 @@ import numpy as np
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import REDUCTIONS, has_expression
 from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
-
-SHORT = 8  # elements of a loop that vectors do not help
 
 
 class Group:
@@ -78,7 +79,6 @@ class Fuser:
         self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
-        self.position = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
 
     def show(self, node: Node) -> tuple[Node, np.ndarray]:
         """The node whose memory a node's result shows, and its layout in it.
@@ -191,7 +191,7 @@ class Fuser:
         one; None where they do not fit."""
         trail: list[Axis] = []
         group = None
-        if self.place(node, into, trail) and not self.narrow([node, *(x.nodes[-1] for x in into)]):
+        if self.place(node, into, trail):
             looped = [x for axes in self.places[node] for x in axes]
             reduces = node.op in REDUCTIONS
             lists = [looped, self.sequence(node)] if reduces else [looped]
@@ -202,12 +202,6 @@ class Fuser:
         group.nodes.append(node)
         self.groups[node] = group
         return group
-
-    def narrow(self, nodes: list[Node]) -> bool:
-        """Whether the last dimension of a node has been cut into pieces that are too short for a
-        loop: one value for each 2 x 2 window beside one for each element of a long row."""
-        rows = [leaves(self.places[node][-1]) for node in nodes if self.places[node]]
-        return any(len(row) > 1 and row[-1].size < SHORT for row in rows)
 
     # Which node goes where.
 
@@ -238,47 +232,6 @@ class Fuser:
         used = dict.fromkeys(node.inputs())
         return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
 
-    def sink(self) -> None:
-        """Moves a group into the one that uses it where there is only one: a mask that is made
-        early and used late."""
-        users: dict[Node, list[Node]] = {node: [] for node in self.position}
-        for node in self.graph.nodes:
-            if not self.is_view(node):
-                for base in self.bases(node):
-                    users[base].append(node)
-        groups = dict.fromkeys(self.groups.values())
-        for group in sorted(groups, key=lambda group: -group.level):
-            if group.inside is not None:
-                continue
-            outside = {
-                self.group(user)
-                for node in group.nodes
-                for user in users[node]
-                if self.group(user) is not group
-            }
-            if len(outside) == 1 and None not in outside:
-                (into,) = outside
-                trail: list[Axis] = []
-                fits = self.connect(group, into, trail)
-                fits = fits and not self.narrow([group.nodes[-1], into.nodes[-1]])
-                if not fits or not agreed([into, group], [], False, 0):
-                    undo(trail)
-
-    def connect(self, group: Group, into: Group, trail: list[Axis]) -> bool:
-        """Makes the axes of two groups one where the second uses values of the first."""
-        for node in into.nodes:
-            for x in self.operands(node):
-                if isinstance(x, Node) and self.group(self.show(x)[0]) is group:
-                    dims, place = self.axes_of(x, trail), self.places[node]
-                    if dims is None:
-                        return False
-                    for axis, axes in zip(dims, place[len(place) - len(dims) :], strict=True):
-                        if axis is not None and not unify(axes, [axis], trail):
-                            return False
-        a, b = leaves(group.full), leaves(into.full)
-        only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
-        return not (only_a and only_b) or unify(only_a, only_b, trail)
-
 
 def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
     """One group of several, where all values loop over the same axes, or over all but those that
@@ -303,7 +256,6 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
         return None  # a value that each row would compute again
     first = max(into, key=lambda group: len(group.nodes)) if into else Group(level)
-    first.level = into[0].level if into else level
     for group in into:
         if group is not first:
             first.nodes += group.nodes
@@ -323,52 +275,42 @@ if __name__ == "__main__":
     def groups(*inputs):
         fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
         fuser.sort()
-        fuser.sink()
         found = dict.fromkeys(group.now() for group in fuser.groups.values())
-        return [
-            " ".join(node.op for node in sorted(group.nodes, key=fuser.position.get))
-            for group in found
-        ]
+        return [" ".join(node.op for node in group.nodes) for group in found]
 
     def leaf(*shape):
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    x, noise = leaf(8, 8), leaf(8, 8)
-    mask = new("multiply", new("maximum", noise, 0.5), 2.0)
-    h = new("matmul", new("matmul", x, x), x)
-    new("multiply", new("add", h, 1.0), mask)
-    print(groups(x, noise))  # -> ['maximum multiply add multiply']
+    x = leaf(5, 7)
+    top = new("max", x, shape=(5, 1), axis=(1,), keepdims=True)
+    e = new("exp", new("subtract", x, top))
+    y = new("divide", e, new("sum", e, shape=(5, 1), axis=(1,), keepdims=True))
+    print(groups(x))  # -> ['max subtract exp sum divide']
 
-    # Used by two groups, or by an operation that C does not know: it stays.
-    new("matmul", mask, mask)
-    print(groups(x, noise))  # -> ['maximum multiply', 'add multiply']
+    # Two reductions of one row; the mean of all elements; another sum, in another direction.
+    new("sum", new("sum", y, shape=(5,), axis=(1,), keepdims=False), shape=(), axis=(0,))
+    new("sum", y, shape=(7,), axis=(0,), keepdims=False)
+    print(groups(x)[1:])  # -> ['sum', 'sum']
 
-    # What it shows of itself does not fit, or its axes do not.
-    x = leaf(6, 6)
-    e = new("exp", x)
-    h = new("matmul", x, x)
-    new("add", h, new("view_at", e, (0, ...), shape=(6,)))
-    print(groups(x))  # -> ['exp', 'add']
-    x = leaf(4, 4)
-    e = new("exp", x)
-    h = new("matmul", x, x)
-    new("add", new("add", h, e), new("transpose", e, (1, 0), shape=(4, 4)))
-    print(groups(x))  # -> ['exp', 'add add']
-    x, z = leaf(40, 60), leaf(60, 40)
-    flat = new("reshape", new("exp", x), (2400,), shape=(2400,))
-    new("add", new("reshape", new("tanh", new("sort", z)), (2400,), shape=(2400,)), flat)
-    print(groups(x, z))  # -> ['exp', 'tanh add']
+    # Two reductions that meet in one value per row: of equal rows, and of rows of different sizes.
+    x, z = leaf(5, 7), leaf(5, 7)
+    a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
+    b = new("max", new("exp", z), shape=(5,), axis=(1,), keepdims=False)
+    new("add", a, b)
+    print(groups(x, z))  # -> ['exp max sum add']
+    x, z = leaf(5, 7), leaf(5, 8)
+    a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
+    new("add", a, new("sum", z, shape=(5,), axis=(1,), keepdims=False))
+    print(groups(x, z))  # -> ['sum', 'sum', 'add']
 
-    # Two groups that became one before.
-    x, y = leaf(4, 4), leaf(4, 4)
-    both = new("add", new("exp", x), new("tanh", y))
-    new("add", new("matmul", x, y), both)
-    print(groups(x, y))  # -> ['exp tanh add add']
+    # A row that is added to each row of a matrix is not a reduction.
+    x, row = leaf(3, 4), leaf(4)
+    new("add", x, new("exp", row))
+    print(groups(x, row))  # -> ['exp', 'add']
 
-    # Windows of two and a row of sixteen.
-    w, x = leaf(8, 1), leaf(16)
-    grad = new("multiply", w, np.float32(2))
-    pair = new("add", grad, Node("input", (), {}, (2,), f), shape=(8, 2))
-    new("add", new("reshape", pair, (16,), shape=(16,)), x)
-    print(groups(w, pair.args[1], x))  # -> ['multiply add', 'add']
+    # A value for each row, and a reduction of the row's elements that it is taken from.
+    x, w = leaf(3, 4), leaf(3, 1)
+    inside = new("multiply", x, new("exp", w))
+    new("sum", new("exp", nodes[0]), shape=(1, 1), axis=(0,), keepdims=True)
+    print(groups(x, w))  # -> ['exp multiply exp', 'sum']

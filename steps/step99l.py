@@ -1,32 +1,28 @@
-"""Step 99l: A kernel: its loops and its loads
+"""Step 99l: Moving a group into the group that uses it
 
-A group says which operations share loops. A Kernel says how: the size of each loop, and the
-position in memory that each iteration reads or writes. Each operand of a node is one of three
-things:
+Dropout makes its mask from random numbers, which depend on nothing. So the mask has level 1, while
+the layer that uses it may have level 30. The two operations that make the mask become a kernel of
+their own, and the mask is written to memory and read back for nothing.
 
-    a node      computed by the same kernel
-    a number    written into the source
-    a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
+So `sink` takes a second look after the sorting. If all users of a group are in one other group, it
+moves into that group. This cannot create a cycle, since every path out of the group leads there.
 
-The strides of a Load belong to loops, not to dimensions. The dimensions of a view have strides
-(step 99h) and consist of axes (step 99i), and each axis is a loop. If a dimension consists of two
-axes, its stride is that of the inner one; the outer one has that stride times the size of the
-inner one. The stride is 0 for a loop over an axis that the view does not have: each row reads the
-same bias again.
+    random -> [maximum, multiply] -> ... -> [matmul] -> [add, multiply by the mask]
+                     `-----------------------------------------------^
 
-Results have strides, too: their elements lie one after the other along the axes of their sequence.
+`connect` unifies the axes of the two groups wherever one uses values of the other, as in step 99j.
+`agreed` decides whether they fit.
 
-The demo executes a kernel in Python, one iteration at a time. That is slow, but it shows that a
-Kernel contains all that the computation needs.
+Some groups should not be merged. The gradient of 2 x 2 pooling has one value per window. Together
+with rows of 784 elements, the loops would be 14 x 2 x 14 x 2, and a vector cannot help an innermost
+loop of two iterations. `narrow` refuses to split a row into pieces of fewer than SHORT elements.
 
-(PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
+(PyTorch's scheduler finds such pairs by the memory that they share.)
 
-New: Load, Kernel, build_kernel, address.
-Try: print the strides of all Loads in kernel.operands. Which of them has strides of 0, and why?
+New: Fuser.sink, .connect, .narrow. Changed: Fuser.__init__, .join, agreed.
+Try: set SHORT to 1. The demo's last line then shows one group instead of two.
 """
 
-import dataclasses
-import itertools
 import math
 from typing import Any
 
@@ -35,88 +31,6 @@ import numpy as np
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import REDUCTIONS, has_expression
 from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
-
-
-@dataclasses.dataclass(frozen=True)
-class Load:
-    """An element that a kernel reads.
-
-    base: the node whose array it is in. offset: of the first element.
-    strides: for each loop, how many elements further one more round reads.
-    """
-
-    base: Node
-    offset: int
-    strides: tuple[int, ...]
-
-
-class Kernel:
-    """Operations that run as one nest of loops.
-
-    Attributes:
-        name: of the function in the generated source.
-        inputs, outputs: the nodes whose arrays are read, and written.
-        nodes: what is computed, in order.
-        sizes: of the loops, from the outermost.
-        operands: of each node: nodes of the kernel, Loads and numbers.
-        strides: of each node's result, for each loop.
-    """
-
-    name: str
-
-    def __init__(self, nodes: list[Node]):
-        self.nodes = nodes
-        self.inputs: list[Node] = []
-        self.outputs: list[Node] = []
-        self.sizes: tuple[int, ...] = ()
-        self.operands: dict[Node, list] = {}
-        self.strides: dict[Node, tuple[int, ...]] = {}
-
-
-def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
-    """The kernel of a group of nodes (see fuse.py)."""
-    kernel = Kernel(group.nodes)
-    kernel.name = f"k{number}"
-    kernel.outputs = [node for node in group.nodes if node in needed]
-    loops = leaves(group.full)
-    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
-    index = {axis: i for i, axis in enumerate(loops)}
-
-    def strides_of(dims: list) -> tuple[int, ...]:
-        """Strides of the loops from (axes of a dimension, its stride)."""
-        strides = [0] * len(loops)
-        for axes, stride in dims:
-            for axis in reversed(axes):
-                strides[index[axis]] += stride
-                stride *= axis.size
-        return tuple(strides)
-
-    for node in group.nodes:
-        place = [leaves(axes) for axes in fuser.places[node]]
-        kernel.operands[node] = found = []
-        for x in fuser.operands(node):
-            if isinstance(x, Node):
-                base, array = fuser.show(x)
-                if fuser.group(base) is group:
-                    x = base
-                else:
-                    start = address(array) - address(fuser.show(base)[1])
-                    shown = place[len(place) - array.ndim :]
-                    steps = [
-                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
-                    ]
-                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
-            found.append(x)
-        kernel.strides[node] = strides_of([(sequences[node], 1)])
-    kernel.sizes = tuple(axis.size for axis in loops)
-    loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
-    kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
-    return kernel
-
-
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
 
 SHORT = 8  # elements of a loop that vectors do not help
 
@@ -406,51 +320,55 @@ if __name__ == "__main__":
         nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
         return nodes[-1]
 
+    def groups(*inputs):
+        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
+        fuser.sort()
+        fuser.sink()
+        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        return [
+            " ".join(node.op for node in sorted(group.nodes, key=fuser.position.get))
+            for group in found
+        ]
+
     def leaf(*shape):
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    def kernel_of(inputs, outputs):
-        fuser = Fuser(Graph(inputs, nodes, outputs))
-        fuser.sort()
-        (group,) = {group.now() for group in fuser.groups.values()}
-        return build_kernel(group, fuser, set(outputs), 0)
+    x, noise = leaf(8, 8), leaf(8, 8)
+    mask = new("multiply", new("maximum", noise, 0.5), 2.0)
+    h = new("matmul", new("matmul", x, x), x)
+    new("multiply", new("add", h, 1.0), mask)
+    print(groups(x, noise))  # -> ['maximum multiply add multiply']
 
-    def run(kernel, arrays):
-        """A kernel's loops, in Python. `arrays`: of its inputs."""
-        flat = {node: array.reshape(-1) for node, array in arrays.items()}
-        flat |= {node: np.empty(math.prod(node.shape), node.dtype) for node in kernel.outputs}
-        for counters in itertools.product(*map(range, kernel.sizes)):
-            values = {}
-            for node in kernel.nodes:
-                operands = []
-                for x in kernel.operands[node]:
-                    if isinstance(x, Load):
-                        steps = zip(counters, x.strides, strict=True)
-                        x = flat[x.base][x.offset + sum(i * s for i, s in steps)]
-                    operands.append(values.get(x, x))
-                values[node] = getattr(np, node.op)(*operands)
-                if node in kernel.outputs:
-                    steps = zip(counters, kernel.strides[node], strict=True)
-                    flat[node][sum(i * s for i, s in steps)] = values[node]
-        return [flat[node].reshape(node.shape) for node in kernel.outputs]
+    # Used by two groups, or by an operation that C does not know: it stays.
+    new("matmul", mask, mask)
+    print(groups(x, noise))  # -> ['maximum multiply', 'add multiply']
 
-    x, y, bias = leaf(6, 16), leaf(16, 7), leaf(16)
-    flipped = new("transpose", y, (1, 0), shape=(7, 16))
-    part = new("view_at", flipped, (slice(1, 7), ...), shape=(6, 16))
-    total = new("add", new("multiply", x, 2.0), part)
-    result = new("exp", new("reshape", new("add", total, bias), (2, 48), shape=(2, 48)))
-    kernel = kernel_of([x, y, bias], [total, result])
-    print(kernel.name, kernel.sizes, len(kernel.nodes), kernel.inputs == [x, y, bias])
-    # -> k0 (2, 3, 16) 4 True
-    print(
-        [(load.offset, load.strides) for load in kernel.operands[total] if isinstance(load, Load)]
-    )
-    # -> [(1, (3, 1, 7))]
+    # What it shows of itself does not fit, or its axes do not.
+    x = leaf(6, 6)
+    e = new("exp", x)
+    h = new("matmul", x, x)
+    new("add", h, new("view_at", e, (0, ...), shape=(6,)))
+    print(groups(x))  # -> ['exp', 'add']
+    x = leaf(4, 4)
+    e = new("exp", x)
+    h = new("matmul", x, x)
+    new("add", new("add", h, e), new("transpose", e, (1, 0), shape=(4, 4)))
+    print(groups(x))  # -> ['exp', 'add add']
+    x, z = leaf(40, 60), leaf(60, 40)
+    flat = new("reshape", new("exp", x), (2400,), shape=(2400,))
+    new("add", new("reshape", new("tanh", new("sort", z)), (2400,), shape=(2400,)), flat)
+    print(groups(x, z))  # -> ['exp', 'tanh add']
 
-    rng = np.random.default_rng(0)
-    a, b, c = (rng.normal(size=node.shape).astype(f) for node in (x, y, bias))
-    got = run(kernel, {x: a, y: b, bias: c})
-    want = a * 2 + b.T[1:]
-    print((got[0] == want).all(), np.allclose(got[1], np.exp((want + c).reshape(2, 48))))
-    # -> True True
+    # Two groups that became one before.
+    x, y = leaf(4, 4), leaf(4, 4)
+    both = new("add", new("exp", x), new("tanh", y))
+    new("add", new("matmul", x, y), both)
+    print(groups(x, y))  # -> ['exp tanh add add']
+
+    # Windows of two and a row of sixteen.
+    w, x = leaf(8, 1), leaf(16)
+    grad = new("multiply", w, np.float32(2))
+    pair = new("add", grad, Node("input", (), {}, (2,), f), shape=(8, 2))
+    new("add", new("reshape", pair, (16,), shape=(16,)), x)
+    print(groups(w, pair.args[1], x))  # -> ['multiply add', 'add']

@@ -1,29 +1,32 @@
-"""Step 99m: The schedule: kernels and single nodes in order
+"""Step 99m: A kernel: its loops and its loads
 
-Some nodes are in no kernel: products, random numbers, whole Functions. `fuse` returns a list of
-nodes and kernels in an order in which they can run.
+A group says which operations share loops. A Kernel says how: the size of each loop, and the
+position in memory that each iteration reads or writes. Each operand of a node is one of three
+things:
 
-What does a kernel have to write? The values that another kernel, a single node or the caller of the
-graph uses. All other values never exist as an array. Views and numbers that only kernels use are
-left out of the list.
+    a node      computed by the same kernel
+    a number    written into the source
+    a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
 
-The order: each unit (a kernel or a node) comes after the units that it needs, otherwise as in the
-graph. `in_order` goes through the nodes; where a unit needs others that are not done yet, those
-come first. It uses a stack instead of recursion, because a chain of 10,000 nodes exceeds Python's
-limit.
+The strides of a Load belong to loops, not to dimensions. The dimensions of a view have strides
+(step 99i) and consist of axes (step 99j), and each axis is a loop. If a dimension consists of two
+axes, its stride is that of the inner one; the outer one has that stride times the size of the
+inner one. The stride is 0 for a loop over an axis that the view does not have: each row reads the
+same bias again.
 
-The trap: random numbers. Two draws do not depend on each other, but the program made them in a
-certain order, and in another order the generator would give them other numbers. So each operation
-with an effect also waits for the one before it. The levels of step 99g must include this edge;
-otherwise it could close a cycle.
+Results have strides, too: their elements lie one after the other along the axes of their sequence.
 
-(PyTorch: fx nodes have no such edges; Inductor keeps the order of extern calls.)
+The demo executes a kernel in Python, one iteration at a time. That is slow, but it shows that a
+Kernel contains all that the computation needs.
 
-New: fuse, in_order. Changed: Fuser.sort.
-Try: remove the line chained[node] = effect. In which order do the demo's draws run then?
+(PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
+
+New: Load, Kernel, build_kernel, address.
+Try: print the strides of all Loads in kernel.operands. Which of them has strides of 0, and why?
 """
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -31,7 +34,7 @@ import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import REDUCTIONS, has_expression
-from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,7 +299,6 @@ class Fuser:
 
     def sort(self) -> None:
         """Gives each node that fits a group: that of its operands, or one of its own."""
-        before = 0  # the level of the last node with an effect
         for node in self.graph.inputs:
             self.levels[node] = 0
         for node in self.graph.nodes:
@@ -306,8 +308,6 @@ class Fuser:
                 self.levels[node] = level
             elif not self.fits(node):
                 self.levels[node] = level + 1
-                if node.op in EFFECTS and node.op != "check":
-                    self.levels[node] = before = max(level, before) + 1
             else:
                 into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
                 group = None
@@ -398,67 +398,6 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     return first
 
 
-def fuse(graph: Graph) -> list[Node | Kernel]:
-    """The graph's operations in an order in which they can run, with loops in place of many.
-
-    A kernel stands for the operations that it has taken in; other nodes stay, but for views and
-    numbers that only kernels use. Takes time in proportion to the number of nodes.
-    """
-    fuser = Fuser(graph)
-    fuser.sort()
-    fuser.sink()
-    groups = [*dict.fromkeys(group.now() for group in fuser.groups.values())]
-    for group in groups:
-        group.nodes.sort(key=fuser.position.__getitem__)
-    needed = set(graph.outputs)  # outside of the kernel that computes it, if one does
-    for group in groups:
-        for node in group.nodes:
-            bases = (fuser.show(x)[0] for x in fuser.operands(node) if isinstance(x, Node))
-            needed.update(x for x in bases if fuser.group(x) is not group)
-    for node in reversed(graph.nodes):
-        if node not in fuser.groups and (node in needed or node.op in EFFECTS):
-            needed.update(node.inputs())
-    kernels = {group: build_kernel(group, fuser, needed, i) for i, group in enumerate(groups)}
-    return in_order(graph, fuser, kernels, needed)
-
-
-def in_order(graph: Graph, fuser: Fuser, kernels: dict, needed: set[Node]) -> list[Node | Kernel]:
-    """Kernels and single nodes, each after what it needs, otherwise as in the graph."""
-    done: set = set(graph.inputs)
-    order: list[Node | Kernel] = []
-    effect = None
-    chained: dict[Node, Node] = {}
-    for node in graph.nodes:
-        if node.op in EFFECTS and node.op != "check":
-            if effect is not None:
-                chained[node] = effect
-            effect = node
-
-    def unit(node: Node) -> Any:
-        group = fuser.group(node)
-        return node if group is None else kernels[group]
-
-    def before(unit: Any) -> list[Node]:
-        if isinstance(unit, Kernel):
-            return unit.inputs
-        return [*unit.inputs(), *([chained[unit]] if unit in chained else [])]
-
-    for node in graph.nodes:
-        kept = node in needed or node in fuser.groups or node.op in EFFECTS
-        stack = [unit(node)] if kept else []
-        while stack:
-            top = stack[-1]
-            waiting = [u for u in map(unit, before(top)) if u not in done]
-            if top in done or not waiting:
-                stack.pop()
-                if top not in done:
-                    done.add(top)
-                    order.append(top)
-            else:
-                stack.extend(waiting)
-    return order
-
-
 if __name__ == "__main__":
     f = np.dtype("float32")
     nodes = []
@@ -471,39 +410,47 @@ if __name__ == "__main__":
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    def words(schedule):
-        return " ".join(unit.op if isinstance(unit, Node) else unit.name for unit in schedule)
+    def kernel_of(inputs, outputs):
+        fuser = Fuser(Graph(inputs, nodes, outputs))
+        fuser.sort()
+        (group,) = {group.now() for group in fuser.groups.values()}
+        return build_kernel(group, fuser, set(outputs), 0)
 
-    x, w, bias = leaf(8, 4), leaf(4, 4), leaf(4)
-    flipped = new("transpose", w, (1, 0))
-    h = new("add", new("matmul", x, flipped, shape=(8, 4)), bias)
-    y = new("tanh", h)
-    last = new("matmul", y, flipped, shape=(8, 4))
-    schedule = fuse(Graph([x, w, bias], nodes, [last, y]))
-    print(words(schedule))  # -> transpose matmul k0 matmul
+    def run(kernel, arrays):
+        """A kernel's loops, in Python. `arrays`: of its inputs."""
+        flat = {node: array.reshape(-1) for node, array in arrays.items()}
+        flat |= {node: np.empty(math.prod(node.shape), node.dtype) for node in kernel.outputs}
+        for counters in itertools.product(*map(range, kernel.sizes)):
+            values = {}
+            for node in kernel.nodes:
+                operands = []
+                for x in kernel.operands[node]:
+                    if isinstance(x, Load):
+                        steps = zip(counters, x.strides, strict=True)
+                        x = flat[x.base][x.offset + sum(i * s for i, s in steps)]
+                    operands.append(values.get(x, x))
+                values[node] = getattr(np, node.op)(*operands)
+                if node in kernel.outputs:
+                    steps = zip(counters, kernel.strides[node], strict=True)
+                    flat[node][sum(i * s for i, s in steps)] = values[node]
+        return [flat[node].reshape(node.shape) for node in kernel.outputs]
+
+    x, y, bias = leaf(6, 16), leaf(16, 7), leaf(16)
+    flipped = new("transpose", y, (1, 0), shape=(7, 16))
+    part = new("view_at", flipped, (slice(1, 7), ...), shape=(6, 16))
+    total = new("add", new("multiply", x, 2.0), part)
+    result = new("exp", new("reshape", new("add", total, bias), (2, 48), shape=(2, 48)))
+    kernel = kernel_of([x, y, bias], [total, result])
+    print(kernel.name, kernel.sizes, len(kernel.nodes), kernel.inputs == [x, y, bias])
+    # -> k0 (2, 3, 16) 4 True
     print(
-        schedule[2].outputs == [y], [node.op for node in schedule[2].nodes]
-    )  # -> True ['add', 'tanh']
+        [(load.offset, load.strides) for load in kernel.operands[total] if isinstance(load, Load)]
+    )
+    # -> [(1, (3, 1, 7))]
 
-    # Only the kernel uses `half`, so the list does not contain it: the kernel reads x itself.
-    x = leaf(8, 4)
-    half = new("view_at", x, (slice(0, 4), ...), shape=(4, 4))
-    y = new("multiply", half, new("constant", np.full((), 2, f), shape=()))
-    print(words(fuse(Graph([x], nodes, [y]))))  # -> k0
-    print(words(fuse(Graph([x], nodes, [y, half]))))  # -> view_at k0
-
-    # Three draws, and a kernel that is due before them, since it begins with exp: they keep their
-    # order.
-    x = leaf(3)
-    early = new("exp", x)
-    draws = [new("random", None, "normal", shape=(3,)) for _ in range(3)]
-    total = new("add", new("add", new("add", early, draws[0]), draws[1]), draws[2])
-    schedule = fuse(Graph([x], nodes, [total]))
-    print(schedule[:3] == draws, words(schedule))  # -> True random random random k0
-
-    # A kernel whose first node stands before the product that its last node needs.
-    x = leaf(4, 4)
-    a = new("exp", x)
-    p = new("matmul", new("sort", x), x)
-    total = new("add", p, a)
-    print(words(fuse(Graph([x], nodes, [total]))))  # -> sort matmul k0
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=node.shape).astype(f) for node in (x, y, bias))
+    got = run(kernel, {x: a, y: b, bias: c})
+    want = a * 2 + b.T[1:]
+    print((got[0] == want).all(), np.allclose(got[1], np.exp((want + c).reshape(2, 48))))
+    # -> True True

@@ -63,8 +63,8 @@ def compile(
             without it the function then runs as it is.
         dynamic: each size, and each Python number among the arguments, has a graph of its own: no
             graph is for all sizes. None or True: after two that differ only in sizes or numbers, a
-            call with others runs in eager, and is compiled when it comes for the third time.
-            False: it is compiled at once. In either case there are at most 8 graphs.
+            call with others runs in eager, and is compiled when it has come three times in the
+            last 50 such calls. False: it is compiled at once. At most 8 graphs are made.
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.

@@ -36,7 +36,7 @@ from tinytorch.nn.module import Module
 
 RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
 VARYING, OFTEN = 2, 3  # after so many kinds that differ in sizes, others are traced if called often
-PATIENCE = 20  # calls in a row that have no graph; then only one of so many looks for one
+PATIENCE = 19  # calls in a row that have no graph; then only one of so many looks for one
 FAILURES = 10  # of a graph's checks in a row; after that such calls run in eager
 all_compiled: weakref.WeakSet = weakref.WeakSet()  # for reset()
 
@@ -136,7 +136,7 @@ class Compiled:
     parts: dict[Module, Callable] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
-    seldom: deque = field(default_factory=lambda: deque(maxlen=100))
+    seldom: deque = field(default_factory=lambda: deque(maxlen=50))
     count: int = 0
     full: bool = False  # more graphs than the limit were asked for
     misses: int = 0

@@ -1535,3 +1535,59 @@ def adapters_on_a_network_that_is_frozen_late(torch):
         mask = (kept > 0).type(torch.Tensor)
         print(total.item(), memory.grad.sum().item(), mask.mean().item())
     print([param.grad is None for param in base.parameters()])
+
+
+@program("Conv2d")
+def pixels_one_after_the_other(torch):
+    """Masked convolutions draw pixel by pixel; an optimizer of one's own, in PyTorch's manner."""
+    nn = torch.nn
+
+    class MaskedConv2d(nn.Conv2d):
+        def __init__(self, *args, center, **options):
+            super().__init__(*args, **options)
+            mask = torch.ones_like(self.weight, memory_format=torch.preserve_format)
+            high, wide = self.kernel_size
+            mask[:, :, high // 2, wide // 2 + center :] = 0
+            mask[:, :, high // 2 + 1 :] = 0
+            self.register_buffer("mask", mask)
+
+        def forward(self, x):
+            return self._conv_forward(x, self.weight * self.mask, self.bias)
+
+    class Belief(torch.optim.Optimizer):
+        def __init__(self, params, lr=1e-2, betas=(0.9, 0.99)):
+            super().__init__(params, dict(lr=lr, betas=betas))
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                first, second = group["betas"]
+                for p in group["params"]:
+                    state = self.state[p]
+                    if not state:
+                        state["step"] = 0
+                        for name in ("mean", "spread"):
+                            state[name] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                    state["step"] += 1
+                    state["mean"].mul_(first).add_(p.grad, alpha=1 - first)
+                    off = p.grad - state["mean"]
+                    state["spread"].mul_(second).addcmul_(off, off, value=1 - second).add_(1e-8)
+                    rate = group["lr"] / (1 - first ** state["step"])
+                    root = (state["spread"] / (1 - second ** state["step"])).sqrt().add_(1e-8)
+                    p.addcdiv_(state["mean"], root, value=-rate)
+
+    first = MaskedConv2d(1, 4, 3, padding=1, center=0)
+    net = nn.Sequential(first, nn.ReLU(), MaskedConv2d(4, 1, 3, padding=1, center=1))
+    optimizer = Belief(fill(torch, net).parameters())
+    picture = (drawn(torch, 2, 1, 5, 5) > 0).float()
+    for _ in range(5):
+        loss = nn.functional.binary_cross_entropy_with_logits(net(picture), picture)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    canvas = torch.zeros(1, 1, 5, 5)
+    for y in range(5):
+        for x in range(5):
+            canvas[0, 0, y, x] = (net(canvas)[0, 0, y, x] > 0).float()
+    print(canvas.flatten().tolist(), float(canvas.sum()))

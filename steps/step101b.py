@@ -10,7 +10,7 @@ tuple:
 `key` writes the part in the brackets. A view is written as an index, as a method of the array
 (transpose, reshape, view), or as a call (broadcast_to, which is not a method). `view` makes this
 choice. Its argument is the name of an array instead of a node, because a write may go through a
-chain of views (step 101k), and only the first array of the chain has a node.
+chain of views (step 101l), and only the first array of the chain has a node.
 
 One more kind of node is not a call: "part", one of the results of a node with several results. With
 it, every graph can be written as Python. The demo compares the forward and backward of a network.

@@ -1,35 +1,31 @@
-"""Step 101g: Generated code with planned memory
+"""Step 101g: A program: the text of a whole graph
 
-`Writer` combines the text of steps 101a to 101c with the plan of steps 101d to 101f. It visits the
-steps once. For each it writes a line, takes a buffer for the result, and frees the buffers that are
-no longer needed. The comment of a line names the operation of the user's program:
+`Text` writes one node. A program is a function with a line for each node of the graph, and `Writer`
+writes it:
 
-    v3 = array_at(memory, 0, (2, 3), float32)        the head: executed once
-    v4 = array_at(memory, 64, (2, 3), float32)
+    def run(arrays):
+        x0, x1, = arrays                              the inputs
+        t2 = multiply(x0, x1)  # Mul, model.py:7      the operation of the user's program
+        t3 = add(t2, 1.0)  # Add, model.py:7
+        return [t3]
 
-    def run(arrays):                                 executed in each run
-        x0, x1, = arrays
-        add(x0, x1, out=v3)
-        tanh(v3, out=v4)
-        ...
+The letter of a name says where the value is: x is an input, c a constant, and t a temporary, the
+new array of an operation. The number is that of the node in the printed graph. A constant has no
+line: it gets a name among the global variables of the text.
 
-The letter of a name says where the value is: x is an input, c a constant, v an array in the
-program's memory, and t a temporary, the new array of an operation without out=. The number is that
-of the node in the printed graph.
+exec() makes the function once, and each run calls it. It gives what Graph.run gives, and has
+nothing to look up or to decide. The demo measures both.
 
-The offsets are known only after the last step, since a buffer may still grow. So the lines of the
-head contain a gap, {}, which python_text fills.
+The trap: a node without a result, such as a check, is a line too. It may end the run.
 
-The trap: a run must not return the program's own memory, because the next run overwrites it. For
-now, every output is copied.
+(PyTorch: Inductor's "wrapper code", a Python function call(args).)
 
 New: Writer.
-Try: let `output` return the name alone, run twice, and look at the first result again.
+Try: print the text of a function with a Dropout. Which name does the generator get?
 """
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -144,45 +140,26 @@ class Writer:
     """Writes the text of a program. A value's name says where it is:
 
         x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, made once for all runs
-        t7  whatever else an operation gives in a run
+        t7  what an operation gives in a run
 
     The number is that of the node in str(graph).
 
     Attributes:
-        head: what is done once: text, and the number of the buffer whose place stands in it.
         lines: what each run does.
-        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
+        self.graph, self.text = graph, Text(xp, self.name_of)
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        self.head: list[tuple[str, int]] = []
         self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
         self.write()
-
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
             self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
         return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        buffer = self.memory.take(math.prod(node.shape) * node.dtype.itemsize)
-        name = self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-        self.released[self.lives.last[node]].append(buffer)
-        return name
 
     def temporary(self, node: Node) -> str:
         """A name for what an operation gives in a run."""
@@ -190,36 +167,25 @@ class Writer:
         return name
 
     def write(self) -> None:
-        for i, step in enumerate(self.steps):
+        for step in self.steps:
             line = self.statement(step)
             made = ", ".join(x for x in (step.made_by, step.line) if x)
             self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-        outputs = [self.output(node) for node in self.graph.outputs]
+        outputs = [self.name_of(node) for node in self.graph.outputs]
         self.lines.append(f"return [{', '.join(outputs)}]")
 
     def statement(self, node: Node) -> str:
         """The text of one operation."""
         if node.op == "check":
             return self.text.expression(node)
-        if self.can_hold(node) and node.op != "put":
-            return self.text.expression(node, self.result(node))
         text = self.text.expression(node)
         return f"{self.temporary(node)} = {text}"
 
-    def output(self, node: Node) -> str:
-        name = self.name_of(node)
-        return name if node.shape is None else f"array({name})"
-
     def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
+        """The text of a module with the function `run`."""
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given)
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
+        return "\n".join(["def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""])
 
 
 def block(xp: Any, size: int) -> Any:
@@ -237,6 +203,7 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
 
 if __name__ == "__main__":
     import importlib
+    import time
 
     from tinytorch.compiler.capture import capture
     from tinytorch.core.tensor import tensor
@@ -254,33 +221,33 @@ if __name__ == "__main__":
         node.line = node.line.partition(":")[0]  # "step101g.py", without the number of the line
     writer = Writer(graph, graph.nodes, np)
     print("\n".join(line for line in writer.python_text().splitlines() if line))
-    # -> v2 = array_at(memory, 0, (2, 2), float32)
-    # -> v3 = array_at(memory, 64, (2, 2), float32)
-    # -> v4 = array_at(memory, 0, (2, 2), float32)
-    # -> v5 = array_at(memory, 64, (2, 2), float32)
-    # -> v6 = array_at(memory, 128, (2, 2), float32)
-    # -> v7 = array_at(memory, 64, (2,), float32)
     # -> def run(arrays):
     # ->     x0, x1, = arrays
-    # ->     multiply(x0, x1, out=v2)  # Mul, step101g.py
-    # ->     add(v2, 1.0, out=v3)  # Add, step101g.py
-    # ->     tanh(v3, out=v4)  # Tanh, step101g.py
-    # ->     exp(v4, out=v5)  # Exp, step101g.py
-    # ->     dot(v5, x1, out=v6)  # MatMul, step101g.py
-    # ->     sum_of(v6, axis=(1,), keepdims=False, out=v7)  # Sum, step101g.py
-    # ->     t8 = v4[0, ...]  # Slice, step101g.py
-    # ->     return [array(v7), array(t8)]
+    # ->     t2 = multiply(x0, x1)  # Mul, step101g.py
+    # ->     t3 = add(t2, 1.0)  # Add, step101g.py
+    # ->     t4 = tanh(t3)  # Tanh, step101g.py
+    # ->     t5 = exp(t4)  # Exp, step101g.py
+    # ->     t6 = dot(t5, x1)  # MatMul, step101g.py
+    # ->     t7 = sum_of(t6, axis=(1,), keepdims=False)  # Sum, step101g.py
+    # ->     t8 = t4[0, ...]  # Slice, step101g.py
+    # ->     return [t7, t8]
 
-    names = writer.text.names | {"array_at": array_at, "array": np.array}
-    names["memory"] = block(np, writer.memory.offsets()[-1])
+    names = dict(writer.text.names)
     exec(writer.python_text(), names)
     arrays = [x.array, w.array]
-    first, second = names["run"](arrays), names["run"](arrays)
-    print(first[0], first[1])  # -> [-0.5357671  2.699079 ] [ 0.9051482 -0.7615942]
+    first = names["run"](arrays)
     print([bool((a == b).all()) for a, b in zip(first, graph.run(np, arrays), strict=True)])
     # -> [True, True]
-    print(np.may_share_memory(first[0], second[0]))  # -> False
-    print(writer.memory.asked, "bytes in", writer.memory.offsets()[-1])  # -> 384 bytes in 192
+
+    def microseconds(function):
+        start = time.perf_counter()
+        for _ in range(1000):
+            function()
+        return (time.perf_counter() - start) * 1000
+
+    text = microseconds(lambda: names["run"](arrays))
+    nodes = microseconds(lambda: graph.run(np, arrays))
+    print(f"Graph.run {nodes:.1f} us, text {text:.1f} us")  # -> Graph.run ... us, text ... us
 
     # A constant gets a name. A check is a line that may end the run.
     one = Node("constant", (np.float32(1),), {}, (), np.dtype("float32"))
@@ -289,4 +256,4 @@ if __name__ == "__main__":
     fine = Node("check", (true, True))
     small = Graph(graph.inputs[:1], [one, total, true, fine], [total])
     print(*Writer(small, [one, total, fine], np).lines, sep="; ")
-    # -> add(x0, c1, out=v2); check(c3, True); return [array(v2)]
+    # -> t2 = add(x0, c1); check(c3, True); return [t2]

@@ -1,23 +1,29 @@
-"""Step 101h: One program, several threads
+"""Step 101h: Generated code with planned memory
 
-The arrays of a program are created once. If two threads run the program at the same time, they
-write into the same arrays, and both results are wrong. A lock would make one thread wait.
+Each line of the program of step 101g makes a new array. `Writer` now combines the text of step 101c
+(out=) with the plan of steps 101d to 101f. For each step it takes a buffer for the result, and
+frees the buffers that are no longer needed:
 
-`Program` holds the text and the values of its names. `prepared` executes the text with a new block
-of memory, and returns the function `run` that uses this block. Functions that are not running are
-kept in the list `idle`. A call takes one from the list, or prepares one, and puts it back:
+    v3 = array_at(memory, 0, (2, 3), float32)        the head: executed once
+    v4 = array_at(memory, 64, (2, 3), float32)
 
-    idle: [run, run]   --pop-->   run(arrays)   --append-->   idle: [run, run]
+    def run(arrays):                                 executed in each run
+        x0, x1, = arrays
+        add(x0, x1, out=v3)
+        tanh(v3, out=v4)
+        ...
 
-list.pop and list.append are atomic in CPython, so no lock is needed. There are as many blocks as
-there were calls at the same time: in most programs, one. A program that calls itself is safe too.
+One more letter: v is an array in the program's memory. t is still the new array of an operation
+without out=.
 
-The trap is a reference cycle: the function `run` refers to its global names, and one of them is
-`run`. The block, perhaps 100 MB, would wait for the garbage collector. So `prepared` removes the
-name.
+The offsets are known only after the last step, since a buffer may still grow. So the lines of the
+head contain a gap, {}, which python_text fills.
 
-New: Program, compile_graph.
-Try: print len(program.idle) after the threads of the demo. Is it always the same number?
+The trap: a run must not return the program's own memory, because the next run overwrites it. For
+now, every output is copied.
+
+New: Writer.can_hold, .result, .output. Changed: Writer.
+Try: let `output` return the name alone, run twice, and look at the first result again.
 """
 
 import itertools
@@ -228,55 +234,8 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
     return memory[offset:end].view(dtype).reshape(shape)
 
 
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
-
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at, "array": xp.array}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
-        """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
-
-
-def compile_graph(graph: Graph, xp: Any = np) -> Program:
-    """A program that gives what the graph gives."""
-    return Program(graph, graph.nodes, xp)
-
-
 if __name__ == "__main__":
     import importlib
-    import threading
-    import weakref
 
     from tinytorch.compiler.capture import capture
     from tinytorch.core.tensor import tensor
@@ -285,35 +244,48 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
     def f(x, w):
-        y = x
-        for _ in range(20):
-            y = (y @ w).tanh()
-        return y
+        y = (x * w + 1).tanh()
+        return (y.exp() @ w).sum(1), y[0]
 
     x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
     graph = capture(f, (x, w), {}, [x, w]).graph
-    program = compile_graph(graph)
-    print(program.bytes, "bytes; without giving again", program.bytes_of_all)
-    # -> 128 bytes; without giving again 2560
-    (result,) = program([x.array, w.array])
-    print((result == graph.run(np, [x.array, w.array])[0]).all(), len(program.idle))  # -> True 1
+    for node in graph.nodes:
+        node.line = node.line.partition(":")[0]  # "step101h.py", without the number of the line
+    writer = Writer(graph, graph.nodes, np)
+    print("\n".join(line for line in writer.python_text().splitlines() if line))
+    # -> v2 = array_at(memory, 0, (2, 2), float32)
+    # -> v3 = array_at(memory, 64, (2, 2), float32)
+    # -> v4 = array_at(memory, 0, (2, 2), float32)
+    # -> v5 = array_at(memory, 64, (2, 2), float32)
+    # -> v6 = array_at(memory, 128, (2, 2), float32)
+    # -> v7 = array_at(memory, 64, (2,), float32)
+    # -> def run(arrays):
+    # ->     x0, x1, = arrays
+    # ->     multiply(x0, x1, out=v2)  # Mul, step101h.py
+    # ->     add(v2, 1.0, out=v3)  # Add, step101h.py
+    # ->     tanh(v3, out=v4)  # Tanh, step101h.py
+    # ->     exp(v4, out=v5)  # Exp, step101h.py
+    # ->     dot(v5, x1, out=v6)  # MatMul, step101h.py
+    # ->     sum_of(v6, axis=(1,), keepdims=False, out=v7)  # Sum, step101h.py
+    # ->     t8 = v4[0, ...]  # Slice, step101h.py
+    # ->     return [array(v7), array(t8)]
 
-    wrong = []
+    names = writer.text.names | {"array_at": array_at, "array": np.array}
+    names["memory"] = block(np, writer.memory.offsets()[-1])
+    exec(writer.python_text(), names)
+    arrays = [x.array, w.array]
+    first, second = names["run"](arrays), names["run"](arrays)
+    print(first[0], first[1])  # -> [-0.5357671  2.699079 ] [ 0.9051482 -0.7615942]
+    print([bool((a == b).all()) for a, b in zip(first, graph.run(np, arrays), strict=True)])
+    # -> [True, True]
+    print(np.may_share_memory(first[0], second[0]))  # -> False
+    print(writer.memory.asked, "bytes in", writer.memory.offsets()[-1])  # -> 384 bytes in 192
 
-    def work(factor):
-        arrays = [x.array * factor, w.array]
-        (want,) = graph.run(np, arrays)
-        for _ in range(200):
-            if (program(arrays)[0] != want).any():
-                wrong.append(factor)
-
-    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(wrong, 1 <= len(program.idle) <= 4)  # -> [] True
-
-    run = weakref.ref(program.idle[0])
-    program.idle.clear()
-    print(run())  # -> None
+    # A constant gets a name. A check is a line that may end the run.
+    one = Node("constant", (np.float32(1),), {}, (), np.dtype("float32"))
+    total = Node("add", (graph.inputs[0], one), {}, (2, 2), np.dtype("float32"))
+    true = Node("constant", (np.array(True),))
+    fine = Node("check", (true, True))
+    small = Graph(graph.inputs[:1], [one, total, true, fine], [total])
+    print(*Writer(small, [one, total, fine], np).lines, sep="; ")
+    # -> add(x0, c1, out=v2); check(c3, True); return [array(v2)]

@@ -1,23 +1,23 @@
-"""Step 101i: Views created once
+"""Step 101i: One program, several threads
 
-Print the text of step 101g for a network: half of its lines are t8 = v7.transpose((1, 0)) or
-t9 = v8.reshape(...), and each takes 0.2 us per run. But v7 is the same array in each run, so its
-transpose is the same view in each run. The head can create it:
+The arrays of a program are created once. If two threads run the program at the same time, they
+write into the same arrays, and both results are wrong. A lock would make one thread wait.
 
-    v7 = array_at(memory, 0, (2, 3), float32)
-    v8 = v7.transpose((1, 0))
+`Program` holds the text and the values of its names. `prepared` executes the text with a new block
+of memory, and returns the function `run` that uses this block. Functions that are not running are
+kept in the list `idle`. A call takes one from the list, or prepares one, and puts it back:
 
-The same holds for a view of a constant. A view of an input or of a temporary is still created in
-each run.
+    idle: [run, run]   --pop-->   run(arrays)   --append-->   idle: [run, run]
 
-The trap is reshape. It returns a view where the strides allow it, and a copy elsewhere. A copy of
-v7 made in the head would contain what was there before the first run. Only NumPy knows which case
-it is. So `layout` holds for each value an array with the same shape and strides. The writer applies
-the operation to that array, and np.may_share_memory says whether the result is a view. All these
-arrays lie in one piece of memory, `paper`, whose contents do not matter.
+list.pop and list.append are atomic in CPython, so no lock is needed. There are as many blocks as
+there were calls at the same time: in most programs, one. A program that calls itself is safe too.
 
-New: Writer.view. Changed: Writer.
-Try: leave the test with may_share_memory out, and find the line of the demo that goes wrong.
+The trap is a reference cycle: the function `run` refers to its global names, and one of them is
+`run`. The block, perhaps 100 MB, would wait for the garbage collector. So `prepared` removes the
+name.
+
+New: Program, compile_graph.
+Try: print len(program.idle) after the threads of the demo. Is it always the same number?
 """
 
 import itertools
@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.numpy_code import Text
 
@@ -137,13 +137,12 @@ class Writer:
     """Writes the text of a program. A value's name says where it is:
 
         x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, or a view of what is there, made once for all runs
+        v5  in the program's own memory, made once for all runs
         t7  whatever else an operation gives in a run
 
     The number is that of the node in str(graph).
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         lines: what each run does.
         released: the buffers that are not needed after a step.
@@ -155,10 +154,6 @@ class Writer:
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
         self.lives = Lives(graph, self.steps, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
         self.lines: list[str] = []
         self.released: dict[int, list[int]] = defaultdict(list)
@@ -171,15 +166,12 @@ class Writer:
     def name_of(self, node: Node) -> str:
         if node not in self.names:
             self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
         return self.names[node]
 
     def result(self, node: Node) -> str:
         """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
         kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        buffer = self.memory.take(self.layout[node].nbytes)
+        buffer = self.memory.take(math.prod(node.shape) * node.dtype.itemsize)
         name = self.names[node] = f"v{self.number[node]}"
         self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
         self.released[self.lives.last[node]].append(buffer)
@@ -194,34 +186,19 @@ class Writer:
         for i, step in enumerate(self.steps):
             line = self.statement(step)
             made = ", ".join(x for x in (step.made_by, step.line) if x)
-            if line:
-                self.lines.append(f"{line}  # {made}" if made else line)
+            self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
         outputs = [self.output(node) for node in self.graph.outputs]
         self.lines.append(f"return [{', '.join(outputs)}]")
 
     def statement(self, node: Node) -> str:
-        """The text of one operation; none where it is done once, before all runs."""
+        """The text of one operation."""
         if node.op == "check":
             return self.text.expression(node)
-        if node.op in VIEWS or node.op == "view_as":
-            return self.view(node)
         if self.can_hold(node) and node.op != "put":
             return self.text.expression(node, self.result(node))
         text = self.text.expression(node)
         return f"{self.temporary(node)} = {text}"
-
-    def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
-            return f"{self.temporary(node)} = {text}"
-        self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{self.names[node]} = {text}", 0))
-        return ""
 
     def output(self, node: Node) -> str:
         name = self.name_of(node)
@@ -297,41 +274,46 @@ def compile_graph(graph: Graph, xp: Any = np) -> Program:
 
 
 if __name__ == "__main__":
+    import importlib
+    import threading
+    import weakref
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    from tinytorch.compiler.capture import capture
+    from tinytorch.core.tensor import tensor
 
-    x, c = node("input"), node("constant", np.ones((2, 3), np.float32))
-    double = node("multiply", x, 2.0)
-    across = node("transpose", double, (1, 0), shape=(3, 2))
-    flat = node("reshape", across, (6,), shape=(6,))  # a copy
-    row = node("view_at", c, (0, ...), shape=(3,))
-    mine = node("transpose", x, (1, 0), shape=(3, 2))
-    bits = node("view_as", double, np.dtype("float32"))
-    outputs = [
-        node("add", across, mine, shape=(3, 2)),
-        node("negative", flat, shape=(6,)),
-        node("add", row, bits),
-    ]
-    graph = Graph([x], [c, double, across, flat, row, mine, bits, *outputs], outputs)
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+
+    def f(x, w):
+        y = x
+        for _ in range(20):
+            y = (y @ w).tanh()
+        return y
+
+    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
+    graph = capture(f, (x, w), {}, [x, w]).graph
     program = compile_graph(graph)
-    lines = program.python_source.splitlines()
-    print("\n".join(line for line in lines if line and "array_at" not in line))
-    # -> v3 = v2.transpose((1, 0))
-    # -> v5 = c1[0, ...]
-    # -> v7 = v2.view(float32)
-    # -> def run(arrays):
-    # ->     x0, = arrays
-    # ->     multiply(x0, 2.0, out=v2)
-    # ->     t4 = v3.reshape((6,))
-    # ->     t6 = x0.transpose((1, 0))
-    # ->     add(v3, t6, out=v8)
-    # ->     negative(t4, out=v9)
-    # ->     add(v5, v7, out=v10)
-    # ->     return [array(v8), array(v9), array(v10)]
-    for start in (0, 5):  # two runs
-        arrays = [np.arange(start, start + 6, dtype=np.float32).reshape(2, 3)]
-        pairs = zip(program(arrays), graph.run(np, arrays), strict=True)
-        print([bool((a == b).all()) for a, b in pairs])
-    # -> [True, True, True]
-    # -> [True, True, True]
+    print(program.bytes, "bytes; without giving again", program.bytes_of_all)
+    # -> 128 bytes; without giving again 2560
+    (result,) = program([x.array, w.array])
+    print((result == graph.run(np, [x.array, w.array])[0]).all(), len(program.idle))  # -> True 1
+
+    wrong = []
+
+    def work(factor):
+        arrays = [x.array * factor, w.array]
+        (want,) = graph.run(np, arrays)
+        for _ in range(200):
+            if (program(arrays)[0] != want).any():
+                wrong.append(factor)
+
+    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(wrong, 1 <= len(program.idle) <= 4)  # -> [] True
+
+    run = weakref.ref(program.idle[0])
+    program.idle.clear()
+    print(run())  # -> None

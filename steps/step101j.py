@@ -1,33 +1,29 @@
-"""Step 101j: Escape analysis: memory for the outputs
+"""Step 101j: Views created once
 
-Until now every output is copied (step 101g). A training step returns large arrays, the values that
-backward needs, and computing each of them in one place and copying it to another is a waste.
+Print the text of step 101h for a network: half of its lines are t8 = v7.transpose((1, 0)) or
+t9 = v8.reshape(...), and each takes 0.2 us per run. But v7 is the same array in each run, so its
+transpose is the same view in each run. The head can create it:
 
-An output with memory of its own is now computed into a new array in each run, named o:
+    v7 = array_at(memory, 0, (2, 3), float32)
+    v8 = v7.transpose((1, 0))
 
-    o5 = empty((2, 3), float32)          instead of a place in the program's memory
-    exp(v4, out=o5)
-    return [o5]
+The same holds for a view of a constant. A view of an input or of a temporary is still created in
+each run.
 
-If the output is a view, its root has to be the new array: the root escapes from the program. A copy
-is still needed where the memory does not belong to this output alone: it is an input, a constant,
-the memory of another output, or the result of a whole Function, which may be any of these. If two
-outputs shared memory, a caller that writes into one would change the other.
+The trap is reshape. It returns a view where the strides allow it, and a copy elsewhere. A copy of
+v7 made in the head would contain what was there before the first run. Only NumPy knows which case
+it is. So `layout` holds for each value an array with the same shape and strides. The writer applies
+the operation to that array, and np.may_share_memory says whether the result is a view. All these
+arrays lie in one piece of memory, `paper`, whose contents do not matter.
 
-The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
-may show an input, such as a weight, so the weight is not copied in each step.
-
-The trap: shared outputs escape as well. Their roots need new memory in each run, too; in the
-program's own memory, the next run would overwrite them before backward reads them.
-
-Changed: Lives, Writer, Program, compile_graph.
-Try: print the text of the demo without `shared`. How many copies are there?
+New: Writer.view. Changed: Writer.
+Try: leave the test with may_share_memory out, and find the line of the demo that goes wrong.
 """
 
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,25 +90,14 @@ class Lives:
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
         in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
-        copied: the numbers of the outputs that show memory which is not theirs alone.
-        escaping: the roots of all other outputs.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
+    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
         self.graph, self.steps, self.can_hold = graph, steps, can_hold
         self.in_place: set[Node] = set()
         self.find()
         self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
         self.find()
-        self.copied, self.escaping, given = set(), set(), set()
-        for number, node in enumerate(graph.outputs):
-            roots = self.roots_of(node)
-            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
-            if (foreign or roots & given) and number not in shared and node.shape is not None:
-                self.copied.add(number)
-            else:
-                self.escaping |= roots
-            given |= roots
 
     def find(self) -> None:
         self.roots: dict[Node, frozenset] = {}
@@ -153,7 +138,6 @@ class Writer:
 
         x3  an input, as it was given            c4  a constant
         v5  in the program's own memory, or a view of what is there, made once for all runs
-        o6  an array that leaves the program, new in each run
         t7  whatever else an operation gives in a run
 
     The number is that of the node in str(graph).
@@ -161,22 +145,21 @@ class Writer:
     Attributes:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
-        start, lines: what each run does, before all else and then.
+        lines: what each run does.
         released: the buffers that are not needed after a step.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, shared, self.can_hold)
+        self.lives = Lives(graph, self.steps, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
         size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
         self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
         self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
-        self.start: list[str] = []
         self.lines: list[str] = []
         self.released: dict[int, list[int]] = defaultdict(list)
         self.write()
@@ -196,14 +179,10 @@ class Writer:
         """The name of an array that an operation is to write its result into."""
         self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
         kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        if node in self.lives.escaping:
-            name = f"o{self.number[node]}"
-            self.start.append(f"{name} = empty({kind})")
-        else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
-            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-            self.released[self.lives.last[node]].append(buffer)
-        self.names[node] = name
+        buffer = self.memory.take(self.layout[node].nbytes)
+        name = self.names[node] = f"v{self.number[node]}"
+        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
+        self.released[self.lives.last[node]].append(buffer)
         return name
 
     def temporary(self, node: Node) -> str:
@@ -218,7 +197,7 @@ class Writer:
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
-        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
+        outputs = [self.output(node) for node in self.graph.outputs]
         self.lines.append(f"return [{', '.join(outputs)}]")
 
     def statement(self, node: Node) -> str:
@@ -244,16 +223,16 @@ class Writer:
         self.head.append((f"{self.names[node]} = {text}", 0))
         return ""
 
-    def output(self, number: int, node: Node) -> str:
-        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
-        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
+    def output(self, node: Node) -> str:
+        name = self.name_of(node)
+        return name if node.shape is None else f"array({name})"
 
     def python_text(self) -> str:
         """The text of a module: the arrays in the program's memory, and the function `run`."""
         offsets = self.memory.offsets()
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given) + self.start
+        start = [f"{given}= arrays"] * bool(given)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
@@ -282,13 +261,12 @@ class Program:
         idle: functions that run the program, each with memory of its own.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
         self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp, shared)
+        writer = Writer(graph, steps, xp)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
-        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
+        self.names = writer.text.names | {"array_at": array_at, "array": xp.array}
         self.code = compile(self.python_source, "<program>", "exec")
 
     def prepared(self) -> Callable:
@@ -313,14 +291,9 @@ class Program:
             self.idle.append(run)
 
 
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
-    """A program that gives what the graph gives.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nothing writes into them. All others have memory of their own.
-    """
-    return Program(graph, graph.nodes, xp, shared)
+def compile_graph(graph: Graph, xp: Any = np) -> Program:
+    """A program that gives what the graph gives."""
+    return Program(graph, graph.nodes, xp)
 
 
 if __name__ == "__main__":
@@ -328,39 +301,37 @@ if __name__ == "__main__":
     def node(op, *args, shape=(2, 3), **kwargs):
         return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    x, w = node("input"), node("input")
-    y = node("multiply", x, w)
-    z = node("exp", y)
-    across = node("transpose", z, (1, 0), shape=(3, 2))
-    kept = node("transpose", w, (1, 0), shape=(3, 2))
-    graph = Graph([x, w], [y, z, across, kept], [across, z, x, kept])
-    program = compile_graph(graph, shared=(1, 3))
-    print(program.python_source.partition("def ")[2])
-    # -> run(arrays):
-    # ->     x0, x1, = arrays
-    # ->     o3 = empty((2, 3), float32)
-    # ->     multiply(x0, x1, out=v2)
-    # ->     exp(v2, out=o3)
-    # ->     t4 = o3.transpose((1, 0))
-    # ->     t5 = x1.transpose((1, 0))
-    # ->     return [t4, o3, x0.copy(), t5]
-
-    arrays = [np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)]
-    first, second = program(arrays), program(arrays)
-    print(np.may_share_memory(first[0], second[0]))  # -> False
-    print([np.may_share_memory(a, b) for a, b in zip(first, [*arrays, *arrays], strict=True)])
-    # -> [False, False, False, True]
-
-    def copies(outputs, nodes):
-        """Which outputs are copied."""
-        return sorted(Lives(Graph([x, w], nodes, outputs), nodes, (), lambda node: True).copied)
-
-    called = node("call_backward", y, z)
-    part = node("part", called, 0)
-    constant = node("constant", np.ones(3))
-    steps = [y, z, called, part]
-    print(copies([y, z], [y, z]), copies([y, y], [y]), copies([part, constant], steps))
-    # -> [] [1] [0, 1]
-    chosen = node("where", x, w, 2.0, shape=())  # what NumPy gives for it may be a scalar
-    program = compile_graph(Graph([x, w], [chosen], [chosen]))
-    print(type(program([np.array(True), np.array(3.0)])[0]).__name__)  # -> ndarray
+    x, c = node("input"), node("constant", np.ones((2, 3), np.float32))
+    double = node("multiply", x, 2.0)
+    across = node("transpose", double, (1, 0), shape=(3, 2))
+    flat = node("reshape", across, (6,), shape=(6,))  # a copy
+    row = node("view_at", c, (0, ...), shape=(3,))
+    mine = node("transpose", x, (1, 0), shape=(3, 2))
+    bits = node("view_as", double, np.dtype("float32"))
+    outputs = [
+        node("add", across, mine, shape=(3, 2)),
+        node("negative", flat, shape=(6,)),
+        node("add", row, bits),
+    ]
+    graph = Graph([x], [c, double, across, flat, row, mine, bits, *outputs], outputs)
+    program = compile_graph(graph)
+    lines = program.python_source.splitlines()
+    print("\n".join(line for line in lines if line and "array_at" not in line))
+    # -> v3 = v2.transpose((1, 0))
+    # -> v5 = c1[0, ...]
+    # -> v7 = v2.view(float32)
+    # -> def run(arrays):
+    # ->     x0, = arrays
+    # ->     multiply(x0, 2.0, out=v2)
+    # ->     t4 = v3.reshape((6,))
+    # ->     t6 = x0.transpose((1, 0))
+    # ->     add(v3, t6, out=v8)
+    # ->     negative(t4, out=v9)
+    # ->     add(v5, v7, out=v10)
+    # ->     return [array(v8), array(v9), array(v10)]
+    for start in (0, 5):  # two runs
+        arrays = [np.arange(start, start + 6, dtype=np.float32).reshape(2, 3)]
+        pairs = zip(program(arrays), graph.run(np, arrays), strict=True)
+        print([bool((a == b).all()) for a, b in pairs])
+    # -> [True, True, True]
+    # -> [True, True, True]

@@ -1,25 +1,31 @@
-"""Step 101k: Assignments for puts, and del for temporaries
+"""Step 101k: Escape analysis: memory for the outputs
 
-Step 101f finds the puts that need no copy, but the text still calls Graph's `put`, which copies.
-Now a put becomes an assignment to a part:
+Until now every output is copied (step 101h). A training step returns large arrays, the values that
+backward needs, and computing each of them in one place and copying it to another is a waste.
 
-    y = zeros; y[0, 1:] = x            copyto(v3, c1)          unless y may be overwritten
-                                       p3[1:,] = x0            where p3 = v3[0, ...]
+An output with memory of its own is now computed into a new array in each run, named o:
 
-The part that the path of views leads to is created once, in the head, and named p.
+    o5 = empty((2, 3), float32)          instead of a place in the program's memory
+    exp(v4, out=o5)
+    return [o5]
 
-The temporaries, named t, stay in memory until the run ends, although most are needed for a few
-lines only. So a `del` follows the last step that reads their memory. A view of an input gets no
-`del`: it has no memory of its own.
+If the output is a view, its root has to be the new array. A value that is still used after the
+run, outside of the program, is said to escape, and to find these values is called escape analysis.
+A copy is still needed where the memory does not belong to this output alone: it is an input, a
+constant, the memory of another output, or the result of a whole Function, which may be any of
+these. If two outputs shared memory, a caller that writes into one would change the other.
 
-The trap: del removes a name, and the memory is freed with the last name that refers to it. A view
-of t7 that is still needed keeps the memory, as it should. But names that share memory and end
-together must be deleted together.
+The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
+may show an input, such as a weight, so the weight is not copied in each step.
 
-New: Writer.put. Changed: Writer.
-Try: compare the peak memory of a run with and without del, with tracemalloc.
+The trap: shared outputs escape as well. Their roots need new memory in each run, too; in the
+program's own memory, the next run would overwrite them before backward reads them.
+
+Changed: Lives, Writer, Program, compile_graph.
+Try: print the text of the demo without `shared`. How many copies are there?
 """
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -27,9 +33,120 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
+from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.numpy_code import Text
+
+ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
+HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
+SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
+
+
+def reads(step: Node | Kernel) -> list[Node]:
+    return step.inputs() if isinstance(step, Node) else step.inputs
+
+
+def makes(step: Node | Kernel) -> list[Node]:
+    return [step] if isinstance(step, Node) else step.outputs
+
+
+class Memory:
+    """Finds a place in one block of bytes for each value, and gives it to later ones again.
+
+    Attributes:
+        sizes: for each buffer, the size of the largest value that it holds.
+        free: the buffers that hold nothing now, the last one freed at the end.
+        asked: bytes of all values together: what they would take without giving again.
+    """
+
+    def __init__(self):
+        self.sizes: list[int] = []
+        self.free: list[int] = []
+        self.asked = 0
+
+    def take(self, size: int) -> int:
+        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
+        else the largest that is too small, which grows, else a new one."""
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.asked += size
+        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
+        small = [b for b in self.free if self.sizes[b] < size]
+        if fitting:
+            chosen = min(fitting, key=self.sizes.__getitem__)
+        elif small:
+            chosen = max(small, key=self.sizes.__getitem__)
+        else:
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        self.free.remove(chosen)
+        self.sizes[chosen] = max(size, self.sizes[chosen])
+        return chosen
+
+    def offsets(self) -> list[int]:
+        """Where each buffer begins; the last number is the size of the block."""
+        return [0, *itertools.accumulate(self.sizes)]
+
+
+class Lives:
+    """Whose memory each value shows, and how long it is needed.
+
+    Attributes:
+        roots: for each value, those whose memory it may show; a value that has memory of its own
+            is its own root.
+        last: for each root, the last step that reads its memory; len(steps) for what is returned.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
+        copied: the numbers of the outputs that show memory which is not theirs alone.
+        escaping: the roots of all other outputs.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
+        self.graph, self.steps, self.can_hold = graph, steps, can_hold
+        self.in_place: set[Node] = set()
+        self.find()
+        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
+        self.find()
+        self.copied, self.escaping, given = set(), set(), set()
+        for number, node in enumerate(graph.outputs):
+            roots = self.roots_of(node)
+            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
+            if (foreign or roots & given) and number not in shared and node.shape is not None:
+                self.copied.add(number)
+            else:
+                self.escaping |= roots
+            given |= roots
+
+    def find(self) -> None:
+        self.roots: dict[Node, frozenset] = {}
+        self.last: dict[Node, int] = {}
+        for i, step in enumerate(self.steps):
+            for node in makes(step):
+                shown = self.shown_by(node) if step is node else []
+                roots = frozenset().union(*map(self.roots_of, shown))
+                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
+            for node in (*reads(step), *makes(step)):
+                self.last.update(dict.fromkeys(self.roots_of(node), i))
+        for node in self.graph.outputs:
+            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
+
+    def roots_of(self, node: Node) -> frozenset:
+        """Those whose memory the value may show: itself, for inputs and constants."""
+        return self.roots.setdefault(node, frozenset((node,)))
+
+    def shown_by(self, node: Node) -> list[Node]:
+        """The arguments whose memory the operation's result may show."""
+        if node.op in HOLDS:
+            return node.inputs()
+        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
+
+    def may_write(self, i: int, node: Any) -> bool:
+        """Whether step i is a "put" that may write into its argument: this has memory of the
+        program, and nothing reads it after this step."""
+        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
+            return False
+        target, others = node.args[0], nodes_in(node.args[1:])
+        alone = self.roots_of(target) == {target} and self.last[target] == i
+        shown = any(target in self.roots_of(x) for x in others)
+        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
@@ -46,7 +163,7 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that are not needed after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
@@ -63,7 +180,6 @@ class Writer:
         self.start: list[str] = []
         self.lines: list[str] = []
         self.released: dict[int, list[int]] = defaultdict(list)
-        self.forgotten: dict[int, list[str]] = defaultdict(list)
         self.write()
 
     def can_hold(self, node: Node) -> bool:
@@ -92,11 +208,8 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
-        name, roots = f"t{self.number[node]}", self.lives.roots[node]
-        if not any(root.op == "input" for root in roots):
-            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
-        self.names[node] = name
+        """A name for what an operation gives in a run."""
+        name = self.names[node] = f"t{self.number[node]}"
         return name
 
     def write(self) -> None:
@@ -106,8 +219,6 @@ class Writer:
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
-            if i in self.forgotten:
-                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
         outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
         self.lines.append(f"return [{', '.join(outputs)}]")
 
@@ -115,11 +226,9 @@ class Writer:
         """The text of one operation; none where it is done once, before all runs."""
         if node.op == "check":
             return self.text.expression(node)
-        if node.op == "put" and self.can_hold(node):
-            return self.put(node)
         if node.op in VIEWS or node.op == "view_as":
             return self.view(node)
-        if self.can_hold(node):
+        if self.can_hold(node) and node.op != "put":
             return self.text.expression(node, self.result(node))
         text = self.text.expression(node)
         return f"{self.temporary(node)} = {text}"
@@ -136,21 +245,6 @@ class Writer:
         self.head.append((f"{self.names[node]} = {text}", 0))
         return ""
 
-    def put(self, node: Node) -> str:
-        target, value, (*views, (_, (key,))) = node.args
-        before = self.name_of(target)
-        if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
-        else:
-            self.lines.append(f"copyto({self.result(node)}, {before})")
-        part = self.names[node]
-        for op, args in views:
-            part = self.text.view(part, op, args)
-        if views and part[0] == "v":
-            self.head.append((f"p{self.number[node]} = {part}", 0))
-            part = f"p{self.number[node]}"
-        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
-
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
@@ -164,6 +258,19 @@ class Writer:
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
+
+
+def block(xp: Any, size: int) -> Any:
+    """Bytes that begin at a multiple of ALIGNMENT."""
+    memory = xp.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
+    return memory[start : start + size]
+
+
+def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
+    """An array in a block of bytes."""
+    end = offset + math.prod(shape) * dtype.itemsize
+    return memory[offset:end].view(dtype).reshape(shape)
 
 
 class Program:
@@ -222,37 +329,39 @@ if __name__ == "__main__":
     def node(op, *args, shape=(2, 3), **kwargs):
         return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    def put(array, value, *path):
-        return node("put", array, value, path)
-
-    x, index = node("input"), node("input", shape=(2,))
-    zeros = node("constant", np.zeros((2, 3), np.float32))
-    corner = (("view_at", ((0, ...),)), ("getitem", ((slice(1, None),),)))
-    first = put(zeros, 1.0, *corner)
-    second = put(first, 5.0, ("getitem", ((1,),)))
-    taken = node("take", x, index, 1, shape=(2, 2))
-    part = node("view_at", taken, (0, ...), shape=(2,))
-    total = node("sum", part, axis=(0,), shape=())
-    result = node("add", second, total)
-    steps = [zeros, first, second, taken, part, total, result]
-    program = compile_graph(Graph([x, index], steps, [result]))
-    lines = program.python_source.splitlines()
-    print("\n".join(line for line in lines if line and "array_at" not in line))
-    # -> p3 = v3[0, ...]
-    # -> def run(arrays):
+    x, w = node("input"), node("input")
+    y = node("multiply", x, w)
+    z = node("exp", y)
+    across = node("transpose", z, (1, 0), shape=(3, 2))
+    kept = node("transpose", w, (1, 0), shape=(3, 2))
+    graph = Graph([x, w], [y, z, across, kept], [across, z, x, kept])
+    program = compile_graph(graph, shared=(1, 3))
+    print(program.python_source.partition("def ")[2])
+    # -> run(arrays):
     # ->     x0, x1, = arrays
-    # ->     o8 = empty((2, 3), float32)
-    # ->     copyto(v3, c2)
-    # ->     p3[1:,] = 1.0
-    # ->     v3[1,] = 5.0
-    # ->     t5 = take(x0, x1, 1)
-    # ->     t6 = t5[0, ...]
-    # ->     sum_of(t6, axis=(0,), out=v7)
-    # ->     del t5, t6
-    # ->     add(v3, v7, out=o8)
-    # ->     return [o8]
-    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array([0, 2])]
-    for _ in range(2):
-        print(program(arrays)[0].tolist())
-    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
-    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
+    # ->     o3 = empty((2, 3), float32)
+    # ->     multiply(x0, x1, out=v2)
+    # ->     exp(v2, out=o3)
+    # ->     t4 = o3.transpose((1, 0))
+    # ->     t5 = x1.transpose((1, 0))
+    # ->     return [t4, o3, x0.copy(), t5]
+
+    arrays = [np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)]
+    first, second = program(arrays), program(arrays)
+    print(np.may_share_memory(first[0], second[0]))  # -> False
+    print([np.may_share_memory(a, b) for a, b in zip(first, [*arrays, *arrays], strict=True)])
+    # -> [False, False, False, True]
+
+    def copies(outputs, nodes):
+        """Which outputs are copied."""
+        return sorted(Lives(Graph([x, w], nodes, outputs), nodes, (), lambda node: True).copied)
+
+    called = node("call_backward", y, z)
+    part = node("part", called, 0)
+    constant = node("constant", np.ones(3))
+    steps = [y, z, called, part]
+    print(copies([y, z], [y, z]), copies([y, y], [y]), copies([part, constant], steps))
+    # -> [] [1] [0, 1]
+    chosen = node("where", x, w, 2.0, shape=())  # what NumPy gives for it may be a scalar
+    program = compile_graph(Graph([x, w], [chosen], [chosen]))
+    print(type(program([np.array(True), np.array(3.0)])[0]).__name__)  # -> ndarray

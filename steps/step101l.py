@@ -1,29 +1,25 @@
-"""Step 101l: Calling a kernel with one tuple of arrays
+"""Step 101l: Assignments for puts, and del for temporaries
 
-The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
-passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
-So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
-tuple stores its items, and an array its address, at a fixed offset from the start of the object:
+Step 101f finds the puts that need no copy, but the text still calls Graph's `put`, which copies.
+Now a put becomes an assignment to a part:
 
-    tuple   | head, size | item | item | ...        array   | head | address | ...
+    y = zeros; y[0, 1:] = x            copyto(v3, c1)          unless y may be overwritten
+                                       p3[1:,] = x0            where p3 = v3[0, ...]
 
-`callers` writes for each kernel a C function that reads them:
+The part that the path of views leads to is created once, in the head, and named p.
 
-    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
+The temporaries, named t, stay in memory until the run ends, although most are needed for a few
+lines only. So a `del` follows the last step that reads their memory. A view of an input gets no
+`del`: it has no memory of its own.
 
-With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
-number of arrays, and other Python threads can run meanwhile.
+The trap: del removes a name, and the memory is freed with the last name that refers to it. A view
+of t7 that is still needed keeps the memory, as it should. But names that share memory and end
+together must be deleted together.
 
-The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
-and writes there. So `callers` first tests with one array that the address is where it is expected.
-The offsets are computed (__basicsize__ is the size of the head), because they have changed between
-versions of Python.
-
-New: callers, compiled_c.
-Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
+New: Writer.put. Changed: Writer.
+Try: compare the peak memory of a run with and without del, with tracemalloc.
 """
 
-import ctypes
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -31,16 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError, build
-from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
-from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import (
-    VIEWS,
-    Graph,
-    Node,
-    perform,
-)
-from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
 
@@ -179,42 +166,6 @@ class Writer:
         )
 
 
-def callers(kernels: Sequence[Kernel]) -> str:
-    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
-
-    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
-    takes a third of the time of one with ten.
-
-    Raises:
-        CompilerError: they keep them elsewhere, in this version.
-    """
-    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
-    at, pair = ctypes.c_void_p.from_address, (None, array)
-    item = at(id(pair) + tuple.__basicsize__ + word).value
-    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
-        raise CompilerError("the addresses of arrays are not where they are expected")
-    lines = [
-        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
-        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
-        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
-    ]
-    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
-        count = len(kernel.inputs) + len(kernel.outputs)
-        given = "".join(f"AT({i}), " for i in range(count))
-        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
-    return "\n".join([*lines, ""])
-
-
-def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
-    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
-    source = c_source(kernels) + callers(kernels)
-    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
-    for kernel in kernels:
-        function = functions[kernel.name] = library[f"call_{kernel.name}"]
-        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
-    return source, functions
-
-
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
@@ -267,37 +218,41 @@ def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> P
 
 
 if __name__ == "__main__":
-    import time
-    from types import SimpleNamespace
 
-    def node(op, *args, shape=(1000,)):
-        return Node(op, args, {}, shape, np.dtype("float32"))
+    def node(op, *args, shape=(2, 3), **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    x, y = node("input"), node("input")
-    total = node("add", node("multiply", x, 2.0), y)
-    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
-    source, functions = compiled_c([kernel])
-    print(source.splitlines()[-1])
-    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
+    def put(array, value, *path):
+        return node("put", array, value, path)
 
-    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
-    functions["k0"]((a, b, c), 1)
-    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
-
-    def microseconds(function):
-        start = time.perf_counter()
-        for _ in range(5000):
-            function()
-        return (time.perf_counter() - start) * 200
-
-    call = functions["k0"]
-    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
-    print(f"three addresses: {addresses:.2f} us")  # -> ...
-    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
-
-    # A Python that keeps its arrays elsewhere.
-    np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))
-    try:
-        callers([])
-    except CompilerError as error:
-        print(error)  # -> the addresses of arrays are not where they are expected
+    x, index = node("input"), node("input", shape=(2,))
+    zeros = node("constant", np.zeros((2, 3), np.float32))
+    corner = (("view_at", ((0, ...),)), ("getitem", ((slice(1, None),),)))
+    first = put(zeros, 1.0, *corner)
+    second = put(first, 5.0, ("getitem", ((1,),)))
+    taken = node("take", x, index, 1, shape=(2, 2))
+    part = node("view_at", taken, (0, ...), shape=(2,))
+    total = node("sum", part, axis=(0,), shape=())
+    result = node("add", second, total)
+    steps = [zeros, first, second, taken, part, total, result]
+    program = compile_graph(Graph([x, index], steps, [result]))
+    lines = program.python_source.splitlines()
+    print("\n".join(line for line in lines if line and "array_at" not in line))
+    # -> p3 = v3[0, ...]
+    # -> def run(arrays):
+    # ->     x0, x1, = arrays
+    # ->     o8 = empty((2, 3), float32)
+    # ->     copyto(v3, c2)
+    # ->     p3[1:,] = 1.0
+    # ->     v3[1,] = 5.0
+    # ->     t5 = take(x0, x1, 1)
+    # ->     t6 = t5[0, ...]
+    # ->     sum_of(t6, axis=(0,), out=v7)
+    # ->     del t5, t6
+    # ->     add(v3, v7, out=o8)
+    # ->     return [o8]
+    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array([0, 2])]
+    for _ in range(2):
+        print(program(arrays)[0].tolist())
+    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]
+    # -> [[2.0, 3.0, 3.0], [7.0, 7.0, 7.0]]

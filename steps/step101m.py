@@ -1,27 +1,26 @@
-"""Step 101m: Kernels in the program
+"""Step 101m: Calling a kernel with one tuple of arrays
 
-fuse() turns a graph into a list of kernels and single nodes. In the program, a kernel is one line,
-which replaces all operations that were fused into it:
+The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
+passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
+So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
+tuple stores its items, and an array its address, at a fixed offset from the start of the object:
 
-    k0((v3, contiguous(x1), o7,), 1)          softmax, and the operations around it
+    tuple   | head, size | item | item | ...        array   | head | address | ...
 
-The line passes the arrays of the inputs and of the outputs. The outputs get memory like the result
-of any other operation. Lives and Memory treat nodes and kernels alike, because `reads` and `makes`
-(step 101e) accept both.
+`callers` writes for each kernel a C function that reads them:
 
-A kernel expects the elements of an array in order, without gaps. For a value in the program's
-memory the layout is known, and the text has the name alone where it is right. An input may have any
-strides, so it goes through np.ascontiguousarray, which copies a transposed array, and takes 25 ns
-where there is nothing to copy.
+    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
 
-The trap: a kernel must not write into an array that it reads. An element-wise function of NumPy
-may. But the kernel declares its arrays `restrict`, which promises the C compiler that they do not
-overlap. So the buffers of the inputs are freed after the step, not before.
+With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
+number of arrays, and other Python threads can run meanwhile.
 
-PyTorch's compiler goes further, and can generate the calls in C++ too (cpp_wrapper).
+The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
+and writes there. So `callers` first tests with one array that the address is where it is expected.
+The offsets are computed (__basicsize__ is the size of the head), because they have changed between
+versions of Python.
 
-New: Writer.kernel_call, Writer.in_a_row. Changed: Writer, Program, compile_graph.
-Try: let `in_a_row` return the name without `contiguous`. Which promise breaks?
+New: callers, compiled_c.
+Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
 """
 
 import ctypes
@@ -67,7 +66,6 @@ class Writer:
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
@@ -83,7 +81,7 @@ class Writer:
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        return node in self.by_kernels or self.text.writes_out(node)
+        return self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
@@ -116,12 +114,8 @@ class Writer:
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
-            if isinstance(step, Node):
-                line = self.statement(step)
-                made = ", ".join(x for x in (step.made_by, step.line) if x)
-            else:
-                line = self.kernel_call(step)
-                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
+            line = self.statement(step)
+            made = ", ".join(x for x in (step.made_by, step.line) if x)
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
@@ -169,17 +163,6 @@ class Writer:
             self.head.append((f"p{self.number[node]} = {part}", 0))
             part = f"p{self.number[node]}"
         return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
-
-    def kernel_call(self, kernel: Kernel) -> str:
-        arrays = [self.in_a_row(node) for node in kernel.inputs]
-        arrays += [self.result(node) for node in kernel.outputs]
-        return f"{kernel.name}(({', '.join(arrays)},), 1)"
-
-    def in_a_row(self, node: Node) -> str:
-        """The text of an array that has the elements of a value in a row, as kernels need it."""
-        name, like = self.name_of(node), self.layout.get(node)
-        known = like is not None and like.flags.c_contiguous
-        return name if known else f"contiguous({name})"
 
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
@@ -236,31 +219,20 @@ class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
-        schedule: the kernels and nodes that a run goes through.
-        python_source, c_source: the generated texts.
+        python_source: the generated text.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
         idle: functions that run the program, each with memory of its own.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.schedule, self.xp, self.idle = list(steps), xp, []
-        self.names: dict[str, Any] = {"array_at": array_at}
-        self.c_source = ""
-        if kernels := [step for step in steps if isinstance(step, Kernel)]:
-            self.c_source, functions = compiled_c(kernels)
-            self.names |= functions
+        self.xp, self.idle = xp, []
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
+        self.names = writer.text.names | {"array_at": array_at}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
         self.code = compile(self.python_source, "<program>", "exec")
-
-    @property
-    def source(self) -> str:
-        """Both texts."""
-        return f"{self.python_source}\n{self.c_source}"
 
     def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
@@ -284,68 +256,48 @@ class Program:
             self.idle.append(run)
 
 
-def compile_graph(
-    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
-) -> Program:
+def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
     """A program that gives what the graph gives.
 
     Args:
-        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
-
-    Raises:
-        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = graph.nodes if backend == "numpy" else fuse(graph)
-    return Program(graph, steps, xp, shared)
+    return Program(graph, graph.nodes, xp, shared)
 
 
 if __name__ == "__main__":
-    import importlib
     import time
+    from types import SimpleNamespace
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.compiler.simplify import simplify
-    from tinytorch.ops.random import manual_seed, randn
+    def node(op, *args, shape=(1000,)):
+        return Node(op, args, {}, shape, np.dtype("float32"))
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    x, y = node("input"), node("input")
+    total = node("add", node("multiply", x, 2.0), y)
+    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
+    source, functions = compiled_c([kernel])
+    print(source.splitlines()[-1])
+    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
 
-    def f(x, w):
-        y = (x @ w).tanh() * 0.5 + 1
-        return (y * y).exp() / y
+    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
+    functions["k0"]((a, b, c), 1)
+    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
 
-    manual_seed(0)
-    x, w = randn(64, 32), randn(32, 32)
-    graph = simplify(capture(f, (x, w), {}, [x, w]).graph)
-    program, plain = compile_graph(graph), compile_graph(graph, "numpy")
-    lines = program.python_source.split("\n    ")[3:]
-    print(*(line.partition("  # ")[0].strip() for line in lines), sep="; ")
-    # -> dot(x0, x1, out=v2); k0((v2, o8,), 1); return [o8]
-    print([type(step).__name__ for step in program.schedule])  # -> ['Node', 'Kernel']
-    print("void call_k0(char *arrays, int threads)" in program.source)  # -> True
-
-    arrays = [x.array, w.array]
-    for function in (program, plain):
-        print(abs(function(arrays)[0] - f(x, w).array).max() < 1e-4)  # -> True
-    across = x.array.copy(order="F")
-    print(abs(program([across, w.array])[0] - f(x, w).array).max() < 1e-4)  # -> True
-
-    # An input that is not in a row, and a value that has no name before the kernel is called.
-    def g(x):
-        return x.t().tanh() + x[:, 0].exp()
-
-    x = randn(32, 32)
-    graph = simplify(capture(g, (x,), {}, [x]).graph)
-    print(abs(compile_graph(graph)([x.array.T])[0] - g(x.t()).array).max() < 1e-5)  # -> True
-
-    def seconds(function):
+    def microseconds(function):
         start = time.perf_counter()
-        for _ in range(300):
+        for _ in range(5000):
             function()
-        return (time.perf_counter() - start) / 300
+        return (time.perf_counter() - start) * 200
 
-    for name, function in {"numpy": plain, "c": program}.items():
-        time_of_one = seconds(lambda function=function: function(arrays))
-        print(f"{name}: {time_of_one * 1e6:.0f} us")  # -> ...
+    call = functions["k0"]
+    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
+    print(f"three addresses: {addresses:.2f} us")  # -> ...
+    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
+
+    # A Python that keeps its arrays elsewhere.
+    np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))
+    try:
+        callers([])
+    except CompilerError as error:
+        print(error)  # -> the addresses of arrays are not where they are expected

@@ -1,26 +1,30 @@
-"""Step 101n: The number of threads of a run
+"""Step 101n: Kernels in the program
 
-The kernels of step 101m run on one thread: the line of each call ends in 1. Large loops should use
-as many threads as matrix products do, and the user may change that number with set_num_threads
-between two runs. So each run asks for it, once, in its first line:
+fuse() turns a graph into a list of kernels and single nodes. In the program, a kernel is one line,
+which replaces all operations that were fused into it:
 
-    threads = threads_now()
-    k0((v2, o8,), threads)
+    k0((v3, contiguous(x1), o7,), 1)          softmax, and the operations around it
 
-The trap is the price of the question. get_num_threads searches all loaded libraries for BLAS, the
-library of the matrix products, which takes 300 us: longer than many programs run. The function of
-BLAS that it finds takes 0.2 us to call. So thread_counter searches once and keeps that function.
+The line passes the arrays of the inputs and of the outputs. The outputs get memory like the result
+of any other operation. Lives and Memory treat nodes and kernels alike, because `reads` and `makes`
+(step 101e) accept both.
 
-Without threadpoolctl the number is not known, and the kernels use one thread.
+A kernel expects the elements of an array in order, without gaps. For a value in the program's
+memory the layout is known, and the text has the name alone where it is right. An input may have any
+strides, so it goes through np.ascontiguousarray, which copies a transposed array, and takes 25 ns
+where there is nothing to copy.
 
-(PyTorch: torch.get_num_threads(), in ATen; its kernels call omp_get_max_threads.)
+The trap: a kernel must not write into an array that it reads. An element-wise function of NumPy
+may. But the kernel declares its arrays `restrict`, which promises the C compiler that they do not
+overlap. So the buffers of the inputs are freed after the step, not before.
 
-New: thread_counter, threads_now. Changed: Writer.kernel_call, .python_text, Program.__init__.
-Try: measure tinytorch.get_num_threads() and threads_now().
+PyTorch's compiler goes further, and can generate the calls in C++ too (cpp_wrapper).
+
+New: Writer.kernel_call, Writer.in_a_row. Changed: Writer, Program, compile_graph.
+Try: let `in_a_row` return the name without `contiguous`. Which promise breaks?
 """
 
 import ctypes
-import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
@@ -40,7 +44,6 @@ from tinytorch.compiler.graph import (
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
-from tinytorch.threads import blas_libraries
 
 
 class Writer:
@@ -170,7 +173,7 @@ class Writer:
     def kernel_call(self, kernel: Kernel) -> str:
         arrays = [self.in_a_row(node) for node in kernel.inputs]
         arrays += [self.result(node) for node in kernel.outputs]
-        return f"{kernel.name}(({', '.join(arrays)},), threads)"
+        return f"{kernel.name}(({', '.join(arrays)},), 1)"
 
     def in_a_row(self, node: Node) -> str:
         """The text of an array that has the elements of a value in a row, as kernels need it."""
@@ -188,26 +191,9 @@ class Writer:
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
-        start += ["threads = threads_now()"] * bool(self.by_kernels)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
-
-
-@functools.cache
-def thread_counter() -> Callable[[], int]:
-    """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
-    try:
-        library = blas_libraries().lib_controllers[0]
-    except (ImportError, IndexError):
-        return lambda: 1
-    name = "scipy_openblas_get_num_threads64_"  # as in the packages of NumPy
-    return getattr(library.dynlib, name, library.get_num_threads)
-
-
-def threads_now() -> int:
-    """The number of threads that get_num_threads() gives."""
-    return thread_counter()()
 
 
 def callers(kernels: Sequence[Kernel]) -> str:
@@ -259,7 +245,7 @@ class Program:
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
         self.schedule, self.xp, self.idle = list(steps), xp, []
-        self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
+        self.names: dict[str, Any] = {"array_at": array_at}
         self.c_source = ""
         if kernels := [step for step in steps if isinstance(step, Kernel)]:
             self.c_source, functions = compiled_c(kernels)
@@ -316,38 +302,50 @@ def compile_graph(
 
 
 if __name__ == "__main__":
+    import importlib
     import time
-    from types import SimpleNamespace
 
-    def node(op, *args, shape=(3,)):
-        return Node(op, args, {}, shape, np.dtype("float32"))
+    from tinytorch.compiler.capture import capture
+    from tinytorch.compiler.simplify import simplify
+    from tinytorch.ops.random import manual_seed, randn
 
-    # The text of a program with a kernel, and of one without.
-    x, w = (node("input", shape=(4, 4)) for _ in range(2))
-    product = node("matmul", x, w, shape=(4, 4))
-    total = node("add", node("tanh", product, shape=(4, 4)), 1.0, shape=(4, 4))
-    nodes = [product, total.args[0], total]
-    program = compile_graph(Graph([x, w], nodes, [total]))
-    lines = program.python_source.split("def run(arrays):")[1].split("\n    ")
-    print([line.strip() for line in lines if "threads" in line])
-    print(compile_graph(Graph([x, w], nodes[:1], [product])).python_source.count("threads"))  # -> 0
-    print(program([np.eye(4, dtype="f4"), np.zeros((4, 4), "f4")])[0][0])  # -> [1. 1. 1. 1.]
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    # How long the question takes: by the search, and by the function that was found.
-    def microseconds(function, rounds):
+    def f(x, w):
+        y = (x @ w).tanh() * 0.5 + 1
+        return (y * y).exp() / y
+
+    manual_seed(0)
+    x, w = randn(64, 32), randn(32, 32)
+    graph = simplify(capture(f, (x, w), {}, [x, w]).graph)
+    program, plain = compile_graph(graph), compile_graph(graph, "numpy")
+    lines = program.python_source.split("\n    ")[3:]
+    print(*(line.partition("  # ")[0].strip() for line in lines), sep="; ")
+    # -> dot(x0, x1, out=v2); k0((v2, o8,), 1); return [o8]
+    print([type(step).__name__ for step in program.schedule])  # -> ['Node', 'Kernel']
+    print("void call_k0(char *arrays, int threads)" in program.source)  # -> True
+
+    arrays = [x.array, w.array]
+    for function in (program, plain):
+        print(abs(function(arrays)[0] - f(x, w).array).max() < 1e-4)  # -> True
+    across = x.array.copy(order="F")
+    print(abs(program([across, w.array])[0] - f(x, w).array).max() < 1e-4)  # -> True
+
+    # An input that is not in a row, and a value that has no name before the kernel is called.
+    def g(x):
+        return x.t().tanh() + x[:, 0].exp()
+
+    x = randn(32, 32)
+    graph = simplify(capture(g, (x,), {}, [x]).graph)
+    print(abs(compile_graph(graph)([x.array.T])[0] - g(x.t()).array).max() < 1e-5)  # -> True
+
+    def seconds(function):
         start = time.perf_counter()
-        for _ in range(rounds):
+        for _ in range(300):
             function()
-        return (time.perf_counter() - start) * 1e6 / rounds
+        return (time.perf_counter() - start) / 300
 
-    thread_counter.cache_clear()
-    search = microseconds(thread_counter, 1)
-    print(f"search {search:.0f} us, then {microseconds(threads_now, 1000):.2f} us")  # -> search ...
-    print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
-
-    # Without threadpoolctl the number is not known: one thread.
-    found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
-    thread_counter.cache_clear()
-    print(threads_now())  # -> 1
-    blas_libraries = found
-    thread_counter.cache_clear()
+    for name, function in {"numpy": plain, "c": program}.items():
+        time_of_one = seconds(lambda function=function: function(arrays))
+        print(f"{name}: {time_of_one * 1e6:.0f} us")  # -> ...

@@ -1,36 +1,27 @@
-"""Step 101o: Errors that name the operation
+"""Step 101o: The number of threads of a run
 
-A program fails in a line of generated code, which the user has never seen: an index is out of
-bounds, or the C compiler does not take a kernel. But each of these lines names the operation that
-it was made for, and so do the comments above each kernel. Both are added to the error:
+The kernels of step 101n run on one thread: the line of each call ends in 1. Large loops should use
+as many threads as matrix products do, and the user may change that number with set_num_threads
+between two runs. So each run asks for it, once, in its first line:
 
-    IndexError: index 9 is out of bounds for axis 0 with size 3
-    in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+    threads = threads_now()
+    k0((v2, o8,), threads)
 
-    the C compiler 'cc' failed: kernels.c:12:5: error: ...
-    // Gelu, model.py:14
+The trap is the price of the question. get_num_threads searches all loaded libraries for BLAS, the
+library of the matrix products, which takes 300 us: longer than many programs run. The function of
+BLAS that it finds takes 0.2 us to call. So thread_counter searches once and keeps that function.
 
-The first is found in the traceback: `explain` looks for the frame whose file is the program, and
-takes the line of its text with that number. It becomes a note of the error (`add_note`), so type
-and message stay as in eager. The second is found by the number that the compiler prints: the last
-comment before that line of C.
+Without threadpoolctl the number is not known, and the kernels use one thread.
 
-A check that fails is not an error: the caller catches CheckFailed, and runs in eager. The line
-becomes part of its message.
+(PyTorch: torch.get_num_threads(), in ATen; its kernels call omp_get_max_threads.)
 
-The trap: two programs with the same file name would be confused, so each program gets a number.
-
-(PyTorch: TORCHDYNAMO_VERBOSE, and the comments "Source Nodes" in Inductor's code.)
-
-New: build_kernels, Program.explain. Changed: compiled_c, Program.
-Try: raise an error inside a Function that is one node of the graph. What is noted?
+New: thread_counter, threads_now. Changed: Writer.kernel_call, .python_text, Program.__init__.
+Try: measure tinytorch.get_num_threads() and threads_now().
 """
 
 import ctypes
 import functools
-import itertools
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -42,7 +33,6 @@ from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
     VIEWS,
-    CheckFailed,
     Graph,
     Node,
     perform,
@@ -246,26 +236,10 @@ def callers(kernels: Sequence[Kernel]) -> str:
     return "\n".join([*lines, ""])
 
 
-def build_kernels(source: str) -> ctypes.CDLL:
-    """The library of generated C.
-
-    Raises:
-        CompilerError: see build. Where the compiler does not take a line, the message names the
-            operations of the program that the line is made for.
-    """
-    try:
-        return build(source, [*FLAGS, *LIBRARIES])
-    except CompilerError as error:
-        found = re.search(r"kernels\.c:(\d+)", str(error))
-        before = source.splitlines()[: int(found[1])] if found else []
-        comments = re.findall(r"((?:^// .*\n)+)", "\n".join(before), re.MULTILINE)
-        raise CompilerError("\n".join([str(error), *comments[-1:]])) from error
-
-
 def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
     source = c_source(kernels) + callers(kernels)
-    library, functions = build_kernels(source), {}
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
     for kernel in kernels:
         function = functions[kernel.name] = library[f"call_{kernel.name}"]
         function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
@@ -283,8 +257,6 @@ class Program:
         idle: functions that run the program, each with memory of its own.
     """
 
-    count = itertools.count()
-
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
         self.schedule, self.xp, self.idle = list(steps), xp, []
         self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
@@ -297,8 +269,7 @@ class Program:
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
         self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
-        self.file = f"<program {next(Program.count)}>"
-        self.code = compile(self.python_source, self.file, "exec")
+        self.code = compile(self.python_source, "<program>", "exec")
 
     @property
     def source(self) -> str:
@@ -323,22 +294,8 @@ class Program:
             run = self.prepared()
         try:
             return run(arrays)
-        except Exception as error:
-            self.explain(error)
-            raise
         finally:
             self.idle.append(run)
-
-    def explain(self, error: Exception) -> None:
-        """Adds to an error the line of the generated code, which names the program's operation."""
-        step = error.__traceback__
-        while step is not None:
-            if step.tb_frame.f_code.co_filename == self.file:
-                line = self.python_source.splitlines()[step.tb_lineno - 1].strip()
-                if isinstance(error, CheckFailed):
-                    error.args = (f"{error}: {line}",)
-                error.add_note(f"in the compiled program: {line}")
-            step = step.tb_next
 
 
 def compile_graph(
@@ -359,33 +316,38 @@ def compile_graph(
 
 
 if __name__ == "__main__":
+    import time
+    from types import SimpleNamespace
 
-    def node(op, *args, shape=(3,), made_by="", **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
+    def node(op, *args, shape=(3,)):
+        return Node(op, args, {}, shape, np.dtype("float32"))
 
-    x, index = node("input"), node("input")
-    taken = node("take", x, index, 0, made_by="Embedding")
-    total = node("multiply", taken, 2.0, made_by="Mul")
-    program = compile_graph(Graph([x, index], [taken, total], [total]))
-    print(program([np.ones(3, np.float32), np.array([0, 1, 1])])[0])  # -> [2. 2. 2.]
-    try:
-        program([np.ones(3, np.float32), np.array([0, 1, 9])])
-    except IndexError as error:
-        print(error)  # -> index 9 is out of bounds for axis 0 with size 3
-        print(error.__notes__[0])
-        # -> in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+    # The text of a program with a kernel, and of one without.
+    x, w = (node("input", shape=(4, 4)) for _ in range(2))
+    product = node("matmul", x, w, shape=(4, 4))
+    total = node("add", node("tanh", product, shape=(4, 4)), 1.0, shape=(4, 4))
+    nodes = [product, total.args[0], total]
+    program = compile_graph(Graph([x, w], nodes, [total]))
+    lines = program.python_source.split("def run(arrays):")[1].split("\n    ")
+    print([line.strip() for line in lines if "threads" in line])
+    print(compile_graph(Graph([x, w], nodes[:1], [product])).python_source.count("threads"))  # -> 0
+    print(program([np.eye(4, dtype="f4"), np.zeros((4, 4), "f4")])[0][0])  # -> [1. 1. 1. 1.]
 
-    positive = node("all", node("greater", x, 0.0), axis=(0,), shape=(), made_by="Log")
-    positive.dtype = positive.args[0].dtype = np.dtype(bool)
-    check = Node("check", (positive, True), made_by="Log", line="model.py:15")
-    nodes = [positive.args[0], positive, check, total := node("log", x, made_by="Log")]
-    program = compile_graph(Graph([x], nodes, [total]))
-    try:
-        program([-np.ones(3, np.float32)])
-    except CheckFailed as error:
-        print(error)  # -> a check gave False: check(v2, True)  # Log, model.py:15
+    # How long the question takes: by the search, and by the function that was found.
+    def microseconds(function, rounds):
+        start = time.perf_counter()
+        for _ in range(rounds):
+            function()
+        return (time.perf_counter() - start) * 1e6 / rounds
 
-    try:
-        build_kernels("// Gelu, model.py:14\nvoid k0(int *x) {\n    x[0] = y;\n}\n")
-    except CompilerError as error:
-        print(str(error).splitlines()[-1])  # -> // Gelu, model.py:14
+    thread_counter.cache_clear()
+    search = microseconds(thread_counter, 1)
+    print(f"search {search:.0f} us, then {microseconds(threads_now, 1000):.2f} us")  # -> search ...
+    print(threads_now() >= 1, threads_now() == thread_counter()())  # -> True True
+
+    # Without threadpoolctl the number is not known: one thread.
+    found, blas_libraries = blas_libraries, lambda: SimpleNamespace(lib_controllers=[])
+    thread_counter.cache_clear()
+    print(threads_now())  # -> 1
+    blas_libraries = found
+    thread_counter.cache_clear()

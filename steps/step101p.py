@@ -1,24 +1,29 @@
-"""Step 101p: Scheduling: final results as early as possible
+"""Step 101p: Errors that name the operation
 
-fuse() orders the steps so that each one follows the steps that it needs. Many orders do that. In a
-backward pass, the chain of gradients may come first, and the gradients of the weights, which no
-other step needs, at the end:
+A program fails in a line of generated code, which the user has never seen: an index is out of
+bounds, or the C compiler does not take a kernel. But each of these lines names the operation that
+it was made for, and so do the comments above each kernel. Both are added to the error:
 
-    g3 = ...;  g2 = f(g3 w3);  g1 = f(g2 w2);   w3.grad = g3' x3;   w2.grad = g2' x2;   ...
+    IndexError: index 9 is out of bounds for axis 0 with size 3
+    in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
 
-Then g1, g2, g3, ... are all alive until the end, and have left the cache by the time they are read.
-In the GPT of the benchmarks this took 19 MB instead of 5.5.
+    the C compiler 'cc' failed: kernels.c:12:5: error: ...
+    // Gelu, model.py:14
 
-A step whose result no other step reads can run right after its arguments are made. They are still
-in the cache, and their memory is free afterwards. `soon` moves each such step there. It moves views
-as well: they cost nothing, and a final step would have to wait for its view.
+The first is found in the traceback: `explain` looks for the frame whose file is the program, and
+takes the line of its text with that number. It becomes a note of the error (`add_note`), so type
+and message stay as in eager. The second is found by the number that the compiler prints: the last
+comment before that line of C.
 
-The trap: the order of random numbers and whole Functions matters, so such steps stay in place.
+A check that fails is not an error: the caller catches CheckFailed, and runs in eager. The line
+becomes part of its message.
 
-In compilers this is instruction scheduling. Finding the best order is NP-hard; this is a heuristic.
+The trap: two programs with the same file name would be confused, so each program gets a number.
 
-New: soon. Changed: compile_graph.
-Try: give the demo 40 layers. How does the memory grow with the layers, with `soon` and without?
+(PyTorch: TORCHDYNAMO_VERBOSE, and the comments "Source Nodes" in Inductor's code.)
+
+New: build_kernels, Program.explain. Changed: compiled_c, Program.
+Try: raise an error inside a Function that is one node of the graph. What is noted?
 """
 
 import ctypes
@@ -36,7 +41,6 @@ from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
-    EFFECTS,
     VIEWS,
     CheckFailed,
     Graph,
@@ -44,7 +48,7 @@ from tinytorch.compiler.graph import (
     perform,
 )
 from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
 from tinytorch.threads import blas_libraries
 
@@ -337,25 +341,6 @@ class Program:
             step = step.tb_next
 
 
-def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
-    """The steps in an order in which those that no other step reads, such as the product that
-    gives the gradient of a weight, run as soon as they can: what they read is in the cache then,
-    and its memory is free afterwards. So do views, which cost nothing.
-
-    The key of a step is its number. That of a step which runs early is the largest key of what it
-    reads: it follows that at once.
-    """
-    read = {node for step in steps for node in reads(step)}
-    made: dict[Node, int] = {}
-    keys = []
-    for i, step in enumerate(steps):
-        last = not any(x in read or x.op in EFFECTS for x in makes(step))
-        early = last or getattr(step, "op", "") in VIEWS
-        keys.append(max((made.get(x, -1) for x in reads(step)), default=i) if early else i)
-        made.update(dict.fromkeys(makes(step), keys[-1]))
-    return [steps[i] for i in sorted(range(len(steps)), key=lambda i: (keys[i], i))]
-
-
 def compile_graph(
     graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
 ) -> Program:
@@ -370,36 +355,37 @@ def compile_graph(
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
-    return Program(graph, soon(steps), xp, shared)
+    return Program(graph, steps, xp, shared)
 
 
 if __name__ == "__main__":
 
-    def node(op, *args, shape=(64, 64)):
-        return Node(op, args, {}, shape, np.dtype("float32"))
+    def node(op, *args, shape=(3,), made_by="", **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
 
-    layers = 12
-    xs = [node("input") for _ in range(layers)]
-    ws = [node("input") for _ in range(layers)]
-    g, chain, views, ends = node("input"), [], [], []
-    first = g
-    for x, w in zip(xs, ws, strict=True):
-        views.append(node("transpose", g, (1, 0)))
-        ends.append(node("matmul", views[-1], x))
-        chain.append(node("matmul", g, w))
-        chain.append(g := node("tanh", chain[-1]))
-    steps = [*chain, *views, *ends]
-    graph = Graph([first, *xs, *ws], steps, [g, *ends])
+    x, index = node("input"), node("input")
+    taken = node("take", x, index, 0, made_by="Embedding")
+    total = node("multiply", taken, 2.0, made_by="Mul")
+    program = compile_graph(Graph([x, index], [taken, total], [total]))
+    print(program([np.ones(3, np.float32), np.array([0, 1, 1])])[0])  # -> [2. 2. 2.]
+    try:
+        program([np.ones(3, np.float32), np.array([0, 1, 9])])
+    except IndexError as error:
+        print(error)  # -> index 9 is out of bounds for axis 0 with size 3
+        print(error.__notes__[0])
+        # -> in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
 
-    def kinds(steps):
-        return "".join("c" if x in chain else "v" if x in views else "E" for x in steps)
+    positive = node("all", node("greater", x, 0.0), axis=(0,), shape=(), made_by="Log")
+    positive.dtype = positive.args[0].dtype = np.dtype(bool)
+    check = Node("check", (positive, True), made_by="Log", line="model.py:15")
+    nodes = [positive.args[0], positive, check, total := node("log", x, made_by="Log")]
+    program = compile_graph(Graph([x], nodes, [total]))
+    try:
+        program([-np.ones(3, np.float32)])
+    except CheckFailed as error:
+        print(error)  # -> a check gave False: check(v2, True)  # Log, model.py:15
 
-    print(kinds(steps))  # -> ccccccccccccccccccccccccvvvvvvvvvvvvEEEEEEEEEEEE
-    print(kinds(soon(steps)))  # -> vEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEccvEcc
-    late, early = Program(graph, steps, np, ()), compile_graph(graph, "numpy")
-    print(late.bytes // 1024, "KB;", early.bytes // 1024, "KB")  # -> 192 KB; 32 KB
-
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal((64, 64), np.float32) / 8 for _ in graph.inputs]
-    pairs = zip(late(arrays), early(arrays), strict=True)
-    print(all(bool((a == b).all()) for a, b in pairs))  # -> True
+    try:
+        build_kernels("// Gelu, model.py:14\nvoid k0(int *x) {\n    x[0] = y;\n}\n")
+    except CompilerError as error:
+        print(str(error).splitlines()[-1])  # -> // Gelu, model.py:14

@@ -15,9 +15,10 @@ The trap: the error is caught in the middle of the function, and the trace must 
 anything by then. A trace restores all tensors when it ends (step 97z), so this is safe.
 
 PyTorch calls this a graph break. It compiles the parts before and after the break; here the whole
-function runs in eager.
+function runs in eager, until step 102s.
 
-New: Unsupported, Compiled.note, Compiled.refuse. Changed: Compiled.entry_for, compile.
+New: Unsupported, Compiled.made, Compiled.note, Compiled.refuse.
+Changed: Compiled.__call__, Compiled.known, Compiled.entry_for, compile.
 Try: print(absolute.compiled.log) after each call of the demo.
 """
 

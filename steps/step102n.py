@@ -23,7 +23,7 @@ and print is not detected.
 PyTorch breaks the graph at print and at clocks, and replays a generator's calls or breaks.
 
 New: CLOCKS, ONCE, STREAMS, state_of, set_state, listen, no_effects.
-Changed: Watch, Compiled.compiled.
+Changed: Watch.__init__, Watch.visit, Compiled.traced.
 Try: take out set_state. Which lines of the demo go wrong?
 """
 

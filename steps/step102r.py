@@ -2,7 +2,7 @@
 
 A graph contains some decisions as nodes (step 97x). For example, cross_entropy tests whether a
 target is to be ignored, and in the trace none was. A run in which one is ignored raises
-CheckFailed. In step 102p this error reaches the user.
+CheckFailed. In step 102q this error reaches the user.
 
 But a run changes nothing until its end, where the writes are copied. So Compiled abandons the run,
 and calls the original function. Only the random stream may have moved, if dropout drew numbers

@@ -11,8 +11,8 @@ does not have are looked up in the network:
 The keys of its state_dict are "_orig_mod.0.weight" and so on, as in PyTorch. Hooks of submodules
 run during the trace.
 
-compile() gets PyTorch's arguments. Most of them have no effect here, but all are checked: an
-unknown backend is an error. Without a model, compile is a decorator:
+compile() gets PyTorch's arguments. `mode` and `options` have no effect here, but an unknown mode or
+backend is an error. Without a model, compile is a decorator:
 
     @compile(fullgraph=True)
     def f(x): ...

@@ -15,8 +15,9 @@ The text goes to stderr, so the output of the program stays the same.
 `reset` deletes all graphs, for a test or after a change that no guard detects. It has to find all
 compiled functions without keeping them alive, so a WeakSet holds them.
 
-The trap: a WeakSet needs hashable objects, and a dataclass that compares its fields is not
-hashable. `eq=False` makes Compiled compare by identity.
+The trap: a WeakSet needs objects that are hashable and can be referred to weakly. A dataclass that
+compares its fields is not hashable, hence `eq=False`. An object with slots has no place for weak
+references, unless it asks for one: `weakref_slot=True`.
 
 PyTorch's variable is TORCH_LOGS.
 

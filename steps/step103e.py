@@ -21,7 +21,7 @@ The trap: the array of Irecv belongs to the call until Test has said True. What 
 old.
 
 Changed: simulate. New: Here, here, Request, fill, Comm.
-Try: let rank 1 receive without a tag. Which message does it get?
+Try: let rank 1 ask for tag=3, and then for no tag. Which message does it get?
 """
 
 import threading

@@ -13,7 +13,7 @@ And one rank may fail while others wait for it. Then the others end as well, and
 what the first one raised, with a note that names its rank.
 
 Changed: Here, Turns, Request, MPI, Comm, simulate. New: Status. They make simulator.py.
-Try: leave out the first Send of the demo. Which ranks wait, and for how long? (Ctrl-C ends it.)
+Try: let ranks 1 and 2 raise. Which error does simulate raise?
 """
 
 import functools

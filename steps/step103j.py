@@ -21,7 +21,7 @@ that are not complete, so that their memory lives also if the program forgets th
 (PyTorch: async_op=True, Work.)
 
 Changed: ProcessGroup, all_reduce. New: Work, give_way.
-Try: leave out the wait() of the demo. What does rank 0 have, and what rank 1?
+Try: leave out the wait() of the demo and what follows it. What does each rank return?
 """
 
 import enum

@@ -17,11 +17,12 @@ group.WORLD is PyTorch's other name for it. It has to change with init_process_g
 property; and as `group` is a class and not an object, the property is that of its metaclass, the
 class of the class.
 
-The trap: `group or default_group()` would be shorter, but asks a group whether it is true.
+The trap: what is global to a process is there once. Two libraries of one program that both call
+init_process_group get an error in the second one: ask is_initialized() first.
 
 Changed: init_process_group, get_rank, get_world_size, all_reduce. New: DefaultGroup, group,
 is_initialized, set_default_group, default_group.
-Try: let set_default_group write to `here` in any case, and all_reduce in a second thread.
+Try: let set_default_group write to the class in any case. Why does no rank find its group?
 """
 
 import importlib.util

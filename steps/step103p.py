@@ -19,7 +19,7 @@ waiting. So does another order of two new_groups.
 
 Changed: MPIBackend, ProcessGroup, get_rank, get_world_size, ready, all_reduce, broadcast. New:
 GroupMember, new_group, get_group_rank.
-Try: let rank 0 skip new_group. (Ctrl-C ends it.)
+Try: let rank 0 skip new_group. Which of its calls meets the others' Split, and what comes of it?
 """
 
 import importlib.util

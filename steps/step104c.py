@@ -11,7 +11,7 @@ should not do. Where it is missing, the error names the extra to install.
 
 MPI knows how many processes there are, and which one this is. Programs for PyTorch say both, as
 arguments or in RANK and WORLD_SIZE; these are compared with MPI's numbers. Else a program that was
-started without mpiexec would train alone, as rank 0 of 1, and nobody would notice.
+started without mpiexec would train alone, as rank 0 of 1, without an error.
 
 The trap: PyTorch's backend for processors is called "gloo", and programs ask for it. MPI serves it
 here, and rank 0 says so.

@@ -21,7 +21,7 @@ number still means the current one: call cuda.set_device as well.
 
 Changed: BACKENDS, ProcessGroup, init_process_group. New: gpu_number,
 get_default_backend_for_device, get_node_local_rank. They complete group.py.
-Try: device_id="cuda", without a number.
+Try: leave out `0 <=`. Which GPU is -1?
 """
 
 import datetime
@@ -321,7 +321,7 @@ def gpu_number(device_id: Any) -> int | None:
         raise ValueError(
             "init_process_group device_id parameter must be an accelerator with an index"
         )
-    if device.index >= device_count():
+    if not 0 <= device.index < device_count():
         raise ValueError(f"device_id {device} is out of range: there are {device_count()} GPUs")
     return device.index
 
@@ -494,13 +494,14 @@ if __name__ == "__main__":
         print(name, get_default_backend_for_device(name))
     # -> cpu gloo
     # -> cuda:1 nccl
-    for mistake in ("cuda", 2):
+    for mistake in ("cuda", 2, -1):
         try:
             simulate(2, lambda: init_process_group(device_id=mistake))  # noqa: B023
         except ValueError as error:
             print(error)
     # -> init_process_group device_id parameter must be an accelerator with an index
     # -> device_id cuda:2 is out of range: there are 2 GPUs
+    # -> device_id cuda:-1 is out of range: there are 2 GPUs
     os.environ.pop("LOCAL_RANK", None)
     print(get_node_local_rank(fallback_rank=0))  # -> 0
     try:

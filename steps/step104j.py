@@ -9,8 +9,8 @@ So `work` catches what leaves the program:
     SystemExit with a code       "rank 1 has ended: 3", and the job ends with 3
     any other exception          its traceback, which begins with the program and not with runpy
 
-`leave` ends the job: by MPI_Abort if MPI has begun, or else as if by a signal, which mpiexec sees,
-as the demo does not show.
+`leave` ends the job: by MPI_Abort if MPI has begun; else by a signal to itself, which mpiexec sees.
+(The demo replaces it.)
 
 And one thing about printing: where no terminal is, Python keeps what is printed until the end. From
 a process that is killed nothing would come. So lines are passed on one by one.

@@ -13,9 +13,9 @@ global ones, as everywhere.
 MPI lets a process send to itself, if it also receives. A `send` that waits never gets that far, so
 it is refused.
 
-The trap: send may return before anybody has received, if the message is short and MPI keeps a copy;
-a long one waits. So two processes that both send first work with small tensors and hang with large
-ones, as in step 103c. Let one of them receive first, or use isend.
+The trap: send may return before the other process has received, if the message is short and MPI
+keeps a copy; a long one waits. So two processes that both send first work with small tensors and
+hang with large ones, as in step 103c. Let one of them receive first, or use isend.
 
 (The tag tells messages apart, see step 103e.)
 

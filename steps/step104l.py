@@ -17,7 +17,7 @@ So Message stands between the handle and MPI's request: its Test looks at the st
 The trap: the rank in a Status is that in the group. recv returns the global one.
 
 Changed: start_recv, irecv, recv. New: Message.
-Try: let rank 0 send three numbers, for which rank 1 has room for two.
+Try: let rank 1 of the last program send three numbers. Who finds the error?
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
 """Step 104n: A barrier that names the missing: monitored_barrier
 
 A time limit says who waited (step 104a). With 64 processes the interesting question is the other
-one: who did not come? A collective cannot tell. In MPI's barrier nobody knows who is missing.
+one: who did not come? A collective cannot tell: in MPI's barrier no process knows which one is
+missing.
 
 Messages can. Each process sends an empty one to the first process of the group, which ticks them
 off:

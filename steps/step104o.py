@@ -20,7 +20,7 @@ The demo and tests/distributed/test_nccl.py run it against a stand-in of CuPy's 
 NumPy's memory: no GPU is needed, and none was there when this was written.
 
 New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
-Try: let the ranks of the demo reduce array(1, dtype=np.int16).
+Try: ReduceOp.AVG instead of SUM. Which function of step 103o divides?
 """
 
 from typing import Any

@@ -18,7 +18,7 @@ The trap: inside of the bracket nothing has begun, so nothing is complete. A han
 would store the result before it has come. So Queued asks its backend.
 
 Changed: Queued, NCCLBackend.
-Try: let Queued.Test return True. Which result of the demo is wrong?
+Try: let Queued.Test return True. When would `finish` have stored a result?
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Step 105b: DistributedDataParallel: one start, and hooks that average
 
-average_gradients of step 105a relies on two things that nobody checks. All processes must have
+average_gradients of step 105a relies on two things that are not checked. All processes must have
 drawn the same first weights: with seeds of their own they differ, and equal gradients keep them
 different for ever. And the call must not be forgotten, between backward and the step.
 

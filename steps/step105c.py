@@ -19,7 +19,7 @@ The trap: equal shapes do not mean equal networks. Two layers of one shape in an
 (PyTorch's class has the same checks, with the same messages.)
 
 Changed: DistributedDataParallel. New: its method check_shapes.
-Try: let check_shapes compare only its own list with that of rank 0, with a timeout of a second.
+Try: Sequential(Linear(3, 3), ReLU()) in rank 0, and the two exchanged in rank 1. Is it refused?
 """
 
 import importlib

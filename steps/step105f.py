@@ -16,7 +16,7 @@ The time of a row is not added to the computing of the thread, which went on mea
 (Of the messages' time, benchmarks/ddp.py prints the share that lies beside backward.)
 
 The trap: a row says when this process has seen the end, which is when it asked. Between two
-gradients nobody asks.
+gradients it does not ask.
 
 Changed: Bucket, DistributedDataParallel. New: Bucket.send, Bucket.arrived.
 Try: one bucket for both layers. What is left of the overlap?

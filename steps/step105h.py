@@ -1,9 +1,8 @@
 """Step 105h: Whose memory is .grad? gradient_as_bucket_view, and PyTorch's arguments
 
 After a message, .grad is a part of the bucket since step 105d: nothing is copied. But a program may
-hold the old .grad, for example to look at it, or an optimizer that keeps its gradients side by
-side. Such a tensor is then out of date, and nothing says so: the demo keeps one, and gets a sum
-that was never averaged.
+hold the old .grad, for example to look at it later. That tensor is then out of date, and nothing
+says so: the demo keeps one, and gets a sum that was never averaged.
 
 So .grad stays the tensor that it was, and the averages are copied into it. The copy counts as a
 write (step 49a). Programs that do not keep gradients can save it, and the memory of a second set:

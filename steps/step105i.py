@@ -18,7 +18,7 @@ it, .module, can be copied.
 The trap: `del ddp` ends the averaging, silently. Keep the wrapper as long as you train.
 
 Changed: DistributedDataParallel. New: its method __getstate__.
-Try: register ddp.accumulated itself, and read the second line of the demo.
+Try: register self.accumulated itself, and read the first line of the demo.
 """
 
 import importlib

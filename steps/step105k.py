@@ -18,7 +18,7 @@ This is an error.
 (PyTorch has the same argument.)
 
 Changed: DistributedDataParallel.
-Try: let both processes take branch a, and read the gradient of `never`. Should it be there?
+Try: leave out the argument in the demo. What do the processes have in their gradients?
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Step 106i: One process dies, and the job resumes
 
-With 1,000 GPUs something breaks every few hours. What then? A process that is gone cannot answer,
+With 1,000 GPUs something breaks every other day. What then? A process that is gone cannot answer,
 so all others wait in their next all_reduce. That is why a process group has a timeout: after it,
 each of them says which call did not end, and the job ends. (mpiexec and torchrun see a process die,
 and end the others at once.) It starts again from a file.

@@ -1,6 +1,6 @@
 """Step 106k: A model of cost, checked against measurements
 
-Before a program for 1,000 GPUs is written, somebody has to say how long its messages will take. Two
+Before a program for 1,000 GPUs is written, it should be known how long its messages will take. Two
 numbers of a wire are enough: how long an empty message takes (latency), and how many bytes pass in
 a second (bandwidth). In the ring of step 103c each rank sends 2 (n - 1) chunks, one after the
 other:

@@ -239,13 +239,17 @@ class ConvLayer(Module):
             param.uniform_(-bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """`forward` with another weight: layers that mask or scale theirs call it."""
         padding = self.padding
         if self.padding_mode != "zeros":
             pads = pads_for(padding, self.kernel_size, self.stride, self.dilation)
             input = pad(input, [p for pair in pads[::-1] for p in pair], self.padding_mode)
             padding = 0
         options = self.stride, padding, self.dilation, self.groups
-        return convolution(self.n, False, input, self.weight, self.bias, *options)
+        return convolution(self.n, False, input, weight, bias, *options)
 
     def extra_repr(self) -> str:
         shown = [f"{self.in_channels}, {self.out_channels}"]

@@ -82,6 +82,12 @@ def parts_of(array: Any, n: int) -> list:
     return [array[..., k * size : (k + 1) * size] for k in range(n)]
 
 
+def by_gate(array: Any, n: int) -> Any:
+    """A view of [rows, n * hidden] as [n, rows, hidden]."""
+    rows, width = array.shape
+    return array.reshape(rows, n, width // n).swapaxes(0, 1)
+
+
 def sigmoid_in_place(x: Any, xp: Any) -> None:
     """x = 1 / (1 + exp(-x))."""
     xp.negative(x, out=x)
@@ -209,20 +215,22 @@ class LstmLoop(Loop):
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any, c: Any) -> tuple:
         xp, cells, bent = ctx.xp, ctx.xp.empty_like(out), ctx.xp.empty_like(out)
-        w = xp.ascontiguousarray(w_hh.T)  # a third faster in small products
+        gates = xp.empty(x.shape, x.dtype)  # of each time step, one gate after the other
+        w = xp.ascontiguousarray(by_gate(w_hh.T, 4))  # small products take half the time so
         for part in ctx.rows:
-            xt = x[part]
-            xt += h @ w
-            i, f, g, o = parts_of(xt, 4)
-            bend = xp.tanh(g)
-            sigmoid_in_place(xt, xp)  # of g too: one long row is faster than two short ones
-            g[...] = bend
+            z = gates[part].reshape(4, *h.shape)
+            xp.matmul(h, w, out=z)
+            z += by_gate(x[part], 4)
+            i, f, g, o = z
+            sigmoid_in_place(z[:2], xp)
+            sigmoid_in_place(o, xp)
+            xp.tanh(g, out=g)
             c *= f
             c += i * g
             cells[part] = c
             xp.multiply(o, xp.tanh(c, out=bent[part]), out=out[part])
             h[...] = out[part]
-        return x, cells, bent
+        return gates, cells, bent
 
     def run_back(
         ctx, grad: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any, dc: Any
@@ -230,10 +238,10 @@ class LstmLoop(Loop):
         xp, (out, gates, cells, bent) = ctx.xp, kept
         c_before, d = states_before(cells, states[1], ctx.rows, xp), xp.empty_like(gates)
         for part in reversed(ctx.rows):
-            xt, dt, k = gates[part], d[part], bent[part]
-            n = len(xt)
-            (i, f, g, o), (di, df, dg, do) = parts_of(xt, 4), parts_of(dt, 4)
-            xp.subtract(xt, xp.multiply(xt, xt, out=dt), out=dt)  # the slope of a sigmoid
+            z, k = gates[part].reshape(4, *dh.shape), bent[part]
+            dz = xp.empty_like(z)
+            (i, f, g, o), (di, df, dg, do) = z, dz
+            xp.subtract(z, xp.multiply(z, z, out=dz), out=dz)  # the slope of a sigmoid
             xp.subtract(1, xp.multiply(g, g, out=dg), out=dg)  # and of tanh
             dh += grad[part]
             do *= k
@@ -242,9 +250,10 @@ class LstmLoop(Loop):
             di *= g
             df *= c_before[part]
             dg *= i
-            dt.reshape(n, 4, -1)[:, :3] *= dc[:, None]  # i, f and g act on c; o is done
+            dz[:3] *= dc  # i, f and g act on c; o is done
             dc *= f
-            dh[...] = dt @ w_hh
+            by_gate(d[part], 4)[...] = dz
+            dh[...] = d[part] @ w_hh
         return d, d
 
 

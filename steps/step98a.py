@@ -7,7 +7,9 @@ erf. So the best formula for eager is not the best one for a compiler.
 And a diagonal is a Break (step 97t): eager takes a view that steps one row and one column at a
 time, and a graph has no such view. It can pick the elements by their indices.
 
-So TraceMode looks into a table before it calls a Function:
+To write an operation with others, which are simpler or suit the reader better, is called its
+decomposition. The best one for a compiler differs from eager's, so TraceMode looks into a table
+before it calls a Function:
 
     formulas[Diagonal] = PlainDiagonal         what a trace calls instead
 
@@ -21,7 +23,7 @@ The trap: a picked part is not a view. Its path is recorded, so that a read foll
 its root, but a write to it is refused. Another trap: a Function may cache an array that it made in
 an earlier trace. `as_node` takes such a tracer as a constant.
 
-(PyTorch's word is decompositions; a table from operators to functions in simpler ones.)
+(PyTorch has such a table, from operators to functions in simpler ones: torch._decomp.)
 
 New: formulas, WHOLE, in_place_of, erf_of_tracer, PlainDiagonal, Tracer.pick. Changed: TraceMode,
 Tracer.__setitem__, as_node.

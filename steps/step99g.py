@@ -1,7 +1,8 @@
 """Step 99g: Fusion: which operations may share a loop
 
 To fuse operations is to compute them in one loop: exp(x) * 2 needs one loop over x instead of two,
-and no array for exp(x). The expressions of steps 99a to 99e are what stands in such a loop.
+and no array for exp(x). The expressions of steps 99a to 99e are what stands in such a loop. Here a
+Group collects the operations of a loop; step 99m makes a kernel of it, the function with the loop.
 
 Which operations may share one? Those of one shape, but that is not enough:
 

@@ -8,8 +8,8 @@ from math import e, inf, nan, pi
 from numpy import newaxis
 
 from tinytorch import (
-    accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, kernels,
-    multiprocessing, nn, optim, profiler, random, utils,
+    accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
+    kernels, multiprocessing, nn, optim, profiler, random, utils,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.modes import (

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from .complaint import Complaint
 from .curriculum import Curriculum, Step
-from .promises import one_thread
+from .processes import run_script
 
+TIMEOUT = 120  # seconds
 FIRST_RULE = 6  # the first topic whose framework has derivatives
 
 _GRADIENTS = Path(__file__).with_name("gradients.py")
@@ -50,13 +49,10 @@ def gradient_result(step: Step) -> dict | str:
     own = {"Variable", "Tensor"} & step.source.top_level.keys()
     if not step.gradcheck and not own and not _BACKWARD.search(step.source.text):
         return {"checked": [], "once": [], "wrong": {}}
-    command = [sys.executable, str(_GRADIENTS), str(step.path), *step.gradcheck]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=one_thread(), timeout=120, check=True
-        )
-    except subprocess.TimeoutExpired:
-        return "stopped after 120 s"
-    except subprocess.CalledProcessError as error:
-        return "\n".join(error.stderr.strip().splitlines()[-4:])
-    return json.loads(done.stdout.splitlines()[-1])
+    arguments = [str(step.path), *step.gradcheck]
+    status, output, errors = run_script(_GRADIENTS, arguments, Path.cwd(), TIMEOUT)
+    if status is None:
+        return f"stopped after {TIMEOUT} s"
+    if status:
+        return "\n".join(errors.strip().splitlines()[-4:])
+    return json.loads(output.splitlines()[-1])

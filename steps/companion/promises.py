@@ -31,13 +31,8 @@ The rules:
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -45,6 +40,7 @@ from pathlib import Path
 
 from .curriculum import Step
 from .matching import matches
+from .processes import run_script
 from .source import Source, SourceError, statements, tokens_of
 
 TIMEOUT = 60  # seconds after which a step is stopped
@@ -198,8 +194,8 @@ def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
         return Outcome(step, [], 0, 0.0, str(error), nothing)
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder, "record.json")
-        command = [sys.executable, "-W", "error", str(_RECORDER), str(step.path), str(record)]
-        status, output, errors = _run(command + [str(line) for line in lines or ()], root)
+        arguments = [str(step.path), str(record), *map(str, lines or ())]
+        status, output, errors = run_script(_RECORDER, arguments, root, TIMEOUT)
         if status is None:
             message = f"stopped after {TIMEOUT} s"
             return Outcome(step, [], 0, float(TIMEOUT), message, nothing, output)
@@ -220,50 +216,10 @@ def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
     return Outcome(step, broken, kept, noted["seconds"], failure, ran, output)
 
 
-def _run(command: list[str], root: Path) -> tuple[int | None, str, str]:
-    """Exit status, output and error output of a command.
-
-    After TIMEOUT it ends, with all its processes; then the status is None.
-    """
-    process = subprocess.Popen(
-        command,
-        cwd=root,
-        env=one_thread(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        return None, *_end(process)
-    except BaseException:
-        _end(process)
-        raise
-    return process.returncode, output, errors
-
-
-def _end(process):
-    if hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    return process.communicate()
-
-
 def run_steps(steps: list[Step], root: Path):
     """The outcomes of several steps, in order, as they come."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield from pool.map(lambda step: run_step(step, root), steps)
-
-
-def one_thread() -> dict[str, str]:
-    """The environment with one thread for linear algebra: two steps run at a time."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return os.environ | dict.fromkeys(names, "1") | {"PYTHONIOENCODING": "utf-8"}
 
 
 def _spans(source: Source) -> list[tuple[int, int]]:

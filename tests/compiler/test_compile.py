@@ -444,3 +444,27 @@ def test_modes_are_accepted():
         layer = nn.Linear(2, 2)
         x = tinytorch.ones(1, 2)
         np.testing.assert_allclose(compile(layer, mode=mode)(x).detach(), layer(x).detach(), 1e-5)
+
+
+def test_a_whole_training_step_compiles_the_network_in_it():
+    def steps_of(compiled):
+        tinytorch.manual_seed(2)
+        model = Net().eval()
+        optimizer = tinytorch.optim.Adam(model.parameters(), 1e-2)
+
+        @compiled
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+
+        return step
+
+    x, y = tinytorch.randn(16, 5), tinytorch.randint(3, (16,))
+    step, compiled = steps_of(lambda f: f), steps_of(compile)
+    expected = [step(x, y) for _ in range(5)]
+    np.testing.assert_allclose([compiled(x, y) for _ in range(5)], expected, rtol=1e-4)
+    (part,) = compiled.compiled.parts.values()
+    assert part.count == 1 and not part.breaks

@@ -156,3 +156,13 @@ def test_size_by_name_and_constants():
     assert tinytorch.ones(2).new_ones(size=[1]).tolist() == [1.0]
     assert (tinytorch.pi, tinytorch.e, tinytorch.inf) == (math.pi, math.e, math.inf)
     assert math.isnan(tinytorch.nan) and tinytorch.ones(2)[:, tinytorch.newaxis].shape == (2, 1)
+
+
+def test_like_takes_a_memory_format(device):
+    x = tinytorch.ones(2, 3, dtype=tinytorch.float64, device=device)
+    for order in (None, tinytorch.preserve_format, tinytorch.contiguous_format):
+        for make in (tinytorch.zeros_like, tinytorch.ones_like, tinytorch.empty_like):
+            made = make(x, memory_format=order, requires_grad=True)
+            assert made.shape == x.shape and made.dtype is x.dtype and made.device == x.device
+            assert made.requires_grad and made.is_contiguous()
+        assert tinytorch.full_like(x, 7, memory_format=order).tolist() == [[7.0] * 3] * 2

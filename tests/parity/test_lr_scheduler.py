@@ -19,6 +19,10 @@ CASES = {
     "linear to zero": lambda s, o, **k: s.LinearLR(o, 1.0, 0.0, 6, **k),
     "cosine": lambda s, o, **k: s.CosineAnnealingLR(o, 5, 0.01, **k),
     "cosine to zero": lambda s, o, **k: s.CosineAnnealingLR(o, 5, **k),
+    "restarts": lambda s, o, **k: s.CosineAnnealingWarmRestarts(o, 4, **k),
+    "restarts, longer": lambda s, o, **k: s.CosineAnnealingWarmRestarts(o, 3, 2, 0.01, **k),
+    "constant": lambda s, o, **k: s.ConstantLR(o, 0.2, 7, **k),
+    "polynomial": lambda s, o, **k: s.PolynomialLR(o, 9, 0.9, **k),
     "cycle": lambda s, o, **k: s.OneCycleLR(o, [0.3, 2.0], 31, **k),
     "cycle three": lambda s, o, **k: s.OneCycleLR(
         o, 0.7, epochs=3, steps_per_epoch=17, three_phase=True, anneal_strategy="linear", **k
@@ -34,6 +38,11 @@ COMPOSED = {
     ),
     "sequential, functions": lambda s, o: s.SequentialLR(
         o, [s.ExponentialLR(o, 0.8), s.LambdaLR(o, lambda e: 1 / (e + 1))], [3]
+    ),
+    "sequential, restarts": lambda s, o: s.SequentialLR(
+        o,
+        [s.ConstantLR(o, 0.1), s.CosineAnnealingWarmRestarts(o, 4, 2), s.PolynomialLR(o)],
+        [3, 17],
     ),
     "nested": lambda s, o: s.SequentialLR(
         o,
@@ -196,3 +205,20 @@ def test_the_order_of_calls_and_get_lr_outside_of_step():
             scheduler.step()
         with pytest.warns(UserWarning, match="get_last_lr"):
             scheduler.get_lr()
+
+
+@pytest.mark.parametrize("T_mult", [1, 2, 3])
+def test_restarts_at_any_epoch(T_mult):
+    schedules = [
+        library.optim.lr_scheduler.CosineAnnealingWarmRestarts(
+            library.optim.SGD([library.tensor([1.0], requires_grad=True)], lr=0.5), 3, T_mult, 0.1
+        )
+        for library in (tinytorch, torch)
+    ]
+    for epoch in [0.25 * i for i in range(110)] + [None, None, 2, None, 0, None, 20.5, None]:
+        for schedule in schedules:
+            schedule.step(epoch)
+        ours, theirs = schedules
+        assert ours.get_last_lr() == pytest.approx(theirs.get_last_lr(), abs=1e-12)
+        for name in ("T_cur", "T_i", "last_epoch"):
+            assert getattr(ours, name) == pytest.approx(getattr(theirs, name))

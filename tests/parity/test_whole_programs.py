@@ -1391,3 +1391,203 @@ def noise_in_many_steps(torch):
     hard = torch.nn.functional.gumbel_softmax(density, tau=0.5, hard=True)
     print(hard.sum(-1).tolist(), hard.requires_grad)
     print(cache.sum().item(), torch.linalg.vector_norm(cache, dim=-1)[0, 0])
+
+
+@program()
+def a_scene_from_rays(torch):
+    """Points along rays, drawn again where the first ones found something."""
+    nn, F = torch.nn, torch.nn.functional
+
+    def encode(x, count=3):
+        parts = [x]
+        for i in range(count):
+            parts += [torch.sin(2.0**i * x), torch.cos(2.0**i * x)]
+        return torch.cat(parts, -1)
+
+    def render(net, origins, ways, z):
+        points = origins[..., None, :] + ways[..., None, :] * z[..., :, None]
+        raw = net(encode(points.reshape(-1, 3))).reshape(*points.shape[:-1], 4)
+        gaps = torch.cat([z[..., 1:] - z[..., :-1], torch.full_like(z[..., :1], 1e10)], -1)
+        alpha = 1.0 - torch.exp(-F.relu(raw[..., 3]) * gaps)
+        ones = torch.ones_like(alpha[..., :1])
+        left = torch.cumprod(torch.cat([ones, 1.0 - alpha + 1e-10], -1), -1)[..., :-1]
+        weights = alpha * left
+        colors = (weights[..., None] * torch.sigmoid(raw[..., :3])).sum(-2)
+        return colors, weights
+
+    def draw_again(middles, weights, u):
+        weights = weights + 1e-5
+        pdf = weights / weights.sum(-1, keepdim=True)
+        cdf = torch.cumsum(pdf, -1)
+        cdf = torch.cat([torch.zeros_like(cdf[..., :1]), cdf], -1)
+        u = u.expand(list(cdf.shape[:-1]) + [u.shape[-1]]).contiguous()
+        places = torch.searchsorted(cdf, u, right=True)
+        below = torch.max(torch.zeros_like(places - 1), places - 1)
+        above = torch.min((cdf.shape[-1] - 1) * torch.ones_like(places), places)
+        both = torch.stack([below, above], -1)
+        shape = [both.shape[0], both.shape[1], cdf.shape[-1]]
+        at = torch.gather(cdf.unsqueeze(1).expand(shape), 2, both)
+        bins = torch.gather(middles.unsqueeze(1).expand(shape), 2, both)
+        width = at[..., 1] - at[..., 0]
+        width = torch.where(width < 1e-5, torch.ones_like(width), width)
+        t = (u - at[..., 0]) / width
+        return bins[..., 0] + t * (bins[..., 1] - bins[..., 0])
+
+    nets = [
+        fill(torch, nn.Sequential(nn.Linear(21, 16), nn.ReLU(), nn.Linear(16, 4)), seed)
+        for seed in (0, 1)
+    ]
+    optimizer = torch.optim.Adam([p for net in nets for p in net.parameters()], lr=5e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 2, T_mult=2)
+    origins, ways = drawn(torch, 6, 3, seed=2), F.normalize(drawn(torch, 6, 3, seed=3), dim=-1)
+    target = drawn(torch, 6, 3, seed=4).sigmoid()
+    z = torch.linspace(2.0, 6.0, 9).expand(6, 9)
+    for _ in range(7):
+        coarse, weights = render(nets[0], origins, ways, z)
+        middles = 0.5 * (z[..., 1:] + z[..., :-1])
+        new = draw_again(middles, weights[..., 1:-1].detach(), torch.linspace(0.0, 1.0, 8))
+        fine, _ = render(nets[1], origins, ways, torch.sort(torch.cat([z, new], -1), -1)[0])
+        loss = F.mse_loss(coarse, target) + F.mse_loss(fine, target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        print(loss.item(), -10.0 * math.log10(loss.item()), schedule.get_last_lr()[0])
+
+
+@program("Conv1d", "Dropout")
+def sounds_by_dilated_convolutions(torch):
+    """A temporal network with normalised weights, and a critic whose layers are bounded."""
+    nn = torch.nn
+    norm, spectral = torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm
+
+    class Cut(nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.size = size
+
+        def forward(self, x):
+            return x[:, :, : -self.size].contiguous()
+
+    class Block(nn.Module):
+        def __init__(self, inside, outside, dilation):
+            super().__init__()
+            pad = 2 * dilation
+            layers = []
+            for channels in (inside, outside):
+                conv = norm(nn.Conv1d(channels, outside, 3, padding=pad, dilation=dilation))
+                layers += [conv, Cut(pad), nn.ReLU(), nn.Dropout(0.0)]
+            self.net = nn.Sequential(*layers)
+            self.side = nn.Conv1d(inside, outside, 1) if inside != outside else None
+
+        def forward(self, x):
+            return torch.relu(self.net(x) + (x if self.side is None else self.side(x)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        net = nn.Sequential(Block(1, 4, 1), Block(4, 4, 2), nn.Conv1d(4, 1, 1))
+    critic = nn.Sequential(spectral(nn.Conv1d(1, 3, 4, 2)), nn.LeakyReLU(0.1))
+    critic.append(spectral(nn.Conv1d(3, 1, 3)))
+    fill(torch, net), fill(torch, critic, 1)
+    print([name for name in net.state_dict() if "weight" in name])
+    painter = torch.optim.Adam(net.parameters(), lr=1e-2)
+    judge = torch.optim.Adam(critic.parameters(), lr=1e-2)
+    for part in critic:  # PyTorch draws other numbers
+        for ending in "uv":
+            if hasattr(part, "weight_" + ending):
+                buffer = getattr(part, f"weight_{ending}")
+                buffer.copy_(nn.functional.normalize(drawn(torch, *buffer.shape), dim=0))
+    x, real = drawn(torch, 3, 1, 20), drawn(torch, 3, 1, 20, seed=5)
+    for _ in range(6):
+        judge.zero_grad()
+        loss = torch.relu(1 - critic(real)).mean() + torch.relu(1 + critic(net(x).detach())).mean()
+        loss.backward()
+        judge.step()
+        painter.zero_grad()
+        lie = -critic(net(x)).mean()
+        lie.backward()
+        painter.step()
+        print(loss.item(), lie.item())
+    torch.nn.utils.remove_weight_norm(net[0].net[0])
+    torch.nn.utils.remove_spectral_norm(critic[0])
+    print(critic(net(x)).sum().item(), sorted(critic.state_dict()))
+
+
+@program("LayerNorm")
+def adapters_on_a_network_that_is_frozen_late(torch):
+    """The whole network has been used before an adapter freezes it, and its graph is used after."""
+    nn = torch.nn
+    base = fill(torch, nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 8)))
+    x = drawn(torch, 5, 4)
+    early = base(x).pow(2).mean()
+    for param in base.parameters():
+        param.requires_grad_(False)
+    memory = nn.Parameter(drawn(torch, 2, 8, seed=3))
+    head = fill(torch, nn.Linear(8, 2), 1)
+    optimizer = torch.optim.AdamW([memory, *head.parameters()], lr=1e-2)
+    for step in range(4):
+        kept = torch.cat([base(x), memory])
+        loss = nn.functional.cross_entropy(head(kept), (torch.arange(7) % 2).type(torch.LongTensor))
+        total = loss + early if step == 0 else loss
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        mask = (kept > 0).type(torch.Tensor)
+        print(total.item(), memory.grad.sum().item(), mask.mean().item())
+    print([param.grad is None for param in base.parameters()])
+
+
+@program("Conv2d")
+def pixels_one_after_the_other(torch):
+    """Masked convolutions draw pixel by pixel; an optimizer of one's own, in PyTorch's manner."""
+    nn = torch.nn
+
+    class MaskedConv2d(nn.Conv2d):
+        def __init__(self, *args, center, **options):
+            super().__init__(*args, **options)
+            mask = torch.ones_like(self.weight, memory_format=torch.preserve_format)
+            high, wide = self.kernel_size
+            mask[:, :, high // 2, wide // 2 + center :] = 0
+            mask[:, :, high // 2 + 1 :] = 0
+            self.register_buffer("mask", mask)
+
+        def forward(self, x):
+            return self._conv_forward(x, self.weight * self.mask, self.bias)
+
+    class Belief(torch.optim.Optimizer):
+        def __init__(self, params, lr=1e-2, betas=(0.9, 0.99)):
+            super().__init__(params, dict(lr=lr, betas=betas))
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                first, second = group["betas"]
+                for p in group["params"]:
+                    state = self.state[p]
+                    if not state:
+                        state["step"] = 0
+                        for name in ("mean", "spread"):
+                            state[name] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                    state["step"] += 1
+                    state["mean"].mul_(first).add_(p.grad, alpha=1 - first)
+                    off = p.grad - state["mean"]
+                    state["spread"].mul_(second).addcmul_(off, off, value=1 - second).add_(1e-8)
+                    rate = group["lr"] / (1 - first ** state["step"])
+                    root = (state["spread"] / (1 - second ** state["step"])).sqrt().add_(1e-8)
+                    p.addcdiv_(state["mean"], root, value=-rate)
+
+    first = MaskedConv2d(1, 4, 3, padding=1, center=0)
+    net = nn.Sequential(first, nn.ReLU(), MaskedConv2d(4, 1, 3, padding=1, center=1))
+    optimizer = Belief(fill(torch, net).parameters())
+    picture = (drawn(torch, 2, 1, 5, 5) > 0).float()
+    for _ in range(5):
+        loss = nn.functional.binary_cross_entropy_with_logits(net(picture), picture)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    canvas = torch.zeros(1, 1, 5, 5)
+    for y in range(5):
+        for x in range(5):
+            canvas[0, 0, y, x] = (net(canvas)[0, 0, y, x] > 0).float()
+    print(canvas.flatten().tolist(), float(canvas.sum()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from steps.companion.promises import one_thread
+from steps.companion.processes import one_thread
 
 ROOT = Path(__file__).parents[2]
 STAGE_5 = ["31a", "31b", "31c", "31d", "31e", "32a", "32b", "32c", "32d", "33", "34a", "34b"]

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from steps.companion import promises
+from steps.companion import processes, promises
 from steps.companion.matching import matches
 from steps.companion.promises import PromiseError, promises_of, run_step
 
@@ -18,6 +18,14 @@ def outcome(make):
         return run_step(curriculum.step(1), curriculum.root)
 
     return run
+
+
+@pytest.fixture(params=["forked", "started"])
+def each_way(request, monkeypatch):
+    """A step runs in a fork where there are forks, and in a Python that starts for it elsewhere."""
+    if request.param == "forked" and not processes.FORKS:
+        pytest.skip("this system does not fork")
+    monkeypatch.setattr(processes, "FORKS", request.param == "forked")
 
 
 @pytest.mark.parametrize(
@@ -152,27 +160,32 @@ def test_a_promise_beside_nothing_is_an_error(make):
         promises_of(curriculum.step(1).source)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_an_exception_is_reported_from_the_step_on(outcome):
     result = outcome("print(1)  # -> 1\n1 / 0")
     assert result.kept == 1 and "ZeroDivisionError" in result.failure
     assert "runpy" not in result.failure and "recorder" not in result.failure
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_warning_is_an_error(outcome):
     assert "UserWarning" in outcome('import warnings\nwarnings.warn("old")').failure
 
 
+@pytest.mark.usefixtures("each_way")
 def test_exit_status(outcome):
     assert outcome("print(1)  # -> 1\nraise SystemExit(0)").ok
     assert "exit status 3" in outcome("raise SystemExit(3)").failure
     assert "ended with" in outcome("import os\nos._exit(4)").failure
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_step_that_hangs_is_stopped(outcome, monkeypatch):
     monkeypatch.setattr(promises, "TIMEOUT", 1)
     assert outcome("while True:\n    pass").failure == "stopped after 1 s"
 
 
+@pytest.mark.usefixtures("each_way")
 def test_what_a_step_started_ends_with_it(outcome, monkeypatch):
     """A process that outlives the step would hold its error output open."""
     monkeypatch.setattr(promises, "TIMEOUT", 1)
@@ -185,11 +198,17 @@ def test_what_a_step_started_ends_with_it(outcome, monkeypatch):
     assert time.monotonic() - began < 30
 
 
+def test_a_step_that_closes_its_error_output_and_hangs_is_stopped(outcome, monkeypatch):
+    monkeypatch.setattr(promises, "TIMEOUT", 1)
+    assert outcome("import os\nos.close(2)\nwhile True:\n    pass").failure == "stopped after 1 s"
+
+
 def test_a_slow_step_fails(outcome, monkeypatch):
     monkeypatch.setattr(promises, "LIMIT", 0.0)
-    assert "the limit is" in outcome("print(1)  # -> 1").failure
+    assert "the limit is" in outcome("print(sum(range(10**7)) > 0)  # -> True").failure
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_step_runs_as_its_own_file(outcome):
     """The search path, the arguments and the module are those of `python steps/step01.py`."""
     demo = """
@@ -201,3 +220,50 @@ def test_a_step_runs_as_its_own_file(outcome):
         print(os.environ["OMP_NUM_THREADS"])  # -> 1
     """
     assert outcome(demo).report() == ""
+
+
+@pytest.mark.usefixtures("each_way")
+def test_a_step_does_not_see_what_another_one_did(outcome):
+    clean = """
+        import json, os, random, sys, threading, warnings
+        import numpy as np
+
+        print(repr(np.float64(1.5)), "numpy" in json.__dict__, os.environ.get("LEFT"))
+        # -> np.float64(1.5) False None
+        print(os.path.basename(os.getcwd()) == "elsewhere", threading.active_count())  # -> False 1
+        print(sys.getrecursionlimit(), sys.modules.get("left"))  # -> 1000 None
+        print(warnings.filters[-1] is not None, np.geterr()["divide"])  # -> True warn
+        print(random.random(), np.random.rand())
+    """
+    change = """
+        np.set_printoptions(legacy="1.25")
+        np.seterr(divide="raise")
+        np.random.seed(0)
+        random.seed(0)
+        json.numpy = os.environ["LEFT"] = sys.modules["left"] = "left"
+        sys.setrecursionlimit(2000)
+        os.mkdir("elsewhere")
+        os.chdir("elsewhere")
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        print(repr(np.float64(1.5)), np.random.rand(), os.getcwd()[-9:])
+        # -> 1.5 0.548813 elsewhere
+    """
+    first, changed, last = outcome(clean), outcome(clean + change), outcome(clean)
+    assert first.report() == changed.report() == last.report() == ""
+    lines = {result.output.splitlines()[-1] for result in (first, last)}
+    lines.add(changed.output.splitlines()[-2])
+    assert len({number for line in lines for number in line.split()}) == 6
+
+
+@pytest.mark.usefixtures("each_way")
+def test_a_step_has_the_environment_of_today(outcome, monkeypatch):
+    demo = 'import os\nprint(os.environ.get("TODAY"))'
+    for today in ("1", "2"):
+        monkeypatch.setenv("TODAY", today)
+        assert outcome(demo + f"  # -> {today}").report() == ""
+
+
+def test_a_python_that_cannot_import_numpy_says_so(outcome, monkeypatch, tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ImportError('damaged')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "damaged" in outcome("print(1)  # -> 1\nimport numpy").failure

@@ -211,7 +211,7 @@ def gpu_number(device_id: Any) -> int | None:
         raise ValueError(
             "init_process_group device_id parameter must be an accelerator with an index"
         )
-    if device.index >= device_count():
+    if not 0 <= device.index < device_count():
         raise ValueError(f"device_id {device} is out of range: there are {device_count()} GPUs")
     return device.index
 

@@ -81,9 +81,11 @@ ones = constant_function("ones", 1)
 empty = constant_function("empty", 0)
 
 
-def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
+def full_like(
+    input: Tensor, fill_value: Any, *, memory_format: Any = None, **options: Any
+) -> Tensor:
     """`full` in the shape of `input`, and with its type and device unless the options name others:
-    dtype, device, requires_grad."""
+    dtype, device, requires_grad. Whatever the memory_format, the new tensor is contiguous."""
     return full(
         input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
     )

@@ -7,3 +7,5 @@ from tinytorch.nn.utils.clip_grad import (
     get_total_norm,
 )
 from tinytorch.nn.utils.convert_parameters import parameters_to_vector
+from tinytorch.nn.utils.spectral_norm import remove_spectral_norm, spectral_norm
+from tinytorch.nn.utils.weight_norm import remove_weight_norm, weight_norm

@@ -9,6 +9,11 @@ from tinytorch.optim.lr_scheduler.base import (
     _LRScheduler,
 )
 from tinytorch.optim.lr_scheduler.cycle import OneCycleLR, ReduceLROnPlateau
+from tinytorch.optim.lr_scheduler.restarts import (
+    ConstantLR,
+    CosineAnnealingWarmRestarts,
+    PolynomialLR,
+)
 from tinytorch.optim.lr_scheduler.warmup import (
     CosineAnnealingLR,
     LinearLR,

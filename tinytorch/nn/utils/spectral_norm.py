@@ -1,0 +1,92 @@
+"""Spectral normalisation: a layer whose matrix makes no vector longer."""
+
+from typing import Any
+
+from tinytorch.autograd.modes import no_grad
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from tinytorch.nn.loss import normalize
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.utils.weight_norm import registered
+from tinytorch.ops.matmul import dot, mv
+from tinytorch.ops.shape import movedim, reshape
+
+
+class SpectralNorm:
+    """A hook before forward: weight = weight_orig / s, s its largest singular value. weight_u and
+    weight_v are followed by power iteration, while the module trains."""
+
+    def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float):
+        self.name, self.n_power_iterations = name, n_power_iterations
+        self.dim, self.eps = dim, eps
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        """The slices of dimension `dim` as rows."""
+        weight = movedim(weight, self.dim, 0)
+        return reshape(weight, (weight.shape[0], -1))
+
+    def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
+        weight, u, v = (getattr(module, self.name + end) for end in ("_orig", "_u", "_v"))
+        matrix = self.matrix(weight)
+        if do_power_iteration:
+            with no_grad():
+                for _ in range(self.n_power_iterations):
+                    v.copy_(normalize(mv(matrix.t(), u), dim=0, eps=self.eps))
+                    u.copy_(normalize(mv(matrix, v), dim=0, eps=self.eps))
+            u, v = u.clone(), v.clone()  # the next call will write, backward wants these
+        return weight / dot(u, mv(matrix, v))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module, module.training))
+
+
+def spectral_norm(
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
+    dim: int | None = None,
+) -> Module:
+    """Divides the parameter `name` by its largest singular value, before each forward.
+
+    Source: Miyato et al., Spectral Normalization for Generative Adversarial Networks, 2018.
+    Raises:
+        ValueError: fewer than one iteration.
+        RuntimeError: it has a spectral_norm already.
+    """
+    if n_power_iterations <= 0:
+        raise ValueError(f"n_power_iterations has to be positive, not {n_power_iterations}")
+    if registered(module, SpectralNorm, name):
+        raise RuntimeError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
+    if dim is None:
+        kinds = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+        dim = 1 if isinstance(module, kinds) else 0
+    hook, weight = SpectralNorm(name, n_power_iterations, dim, eps), getattr(module, name)
+    rows, columns = hook.matrix(weight.detach()).shape
+    u, v = (weight.detach().new_empty(size).normal_(0, 1) for size in (rows, columns))
+    delattr(module, name)
+    module.register_parameter(name + "_orig", weight)
+    setattr(module, name, weight.detach())
+    module.register_buffer(name + "_u", normalize(u, dim=0, eps=eps))
+    module.register_buffer(name + "_v", normalize(v, dim=0, eps=eps))
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
+    """Makes the weight one parameter again, as it is now.
+
+    Raises:
+        ValueError: it has no spectral_norm.
+    """
+    found = registered(module, SpectralNorm, name)
+    if not found:
+        raise ValueError(f"spectral_norm of '{name}' not found in {module}")
+    key, hook = found
+    weight = hook.compute_weight(module, do_power_iteration=False).detach()
+    for gone in (name, name + "_u", name + "_v", name + "_orig"):
+        delattr(module, gone)
+    module.register_parameter(name, Parameter(weight))
+    del module._forward_pre_hooks[key]
+    return module

@@ -4,7 +4,7 @@ Adam's update makes twelve passes over all parameters: each operation like `m *=
 writes memory. One loop would read and write each element once. But optimizer.step() is not a
 function of tensors: it counts steps, reads options, and writes.
 
-Its update rule is such a function: `update_chunk` (step 77d) gets flat arrays and a dict of
+Its update rule is such a function: `update_chunk` (step 77e) gets flat arrays and a dict of
 numbers. So only update_chunk is traced, with tracers for the arrays, and what it wrote is copied
 back. The loop that calls it stays in Python.
 

@@ -17,7 +17,7 @@ one more message: a boolean for each parameter, whose sum says whether one of th
 The trap: a message more in each step. Without find_unused_parameters all have used everything, and
 nothing is sent.
 
-Changed: DistributedDataParallel. New: its method unused_everywhere. They complete the module.
+Changed: DistributedDataParallel. New: its method unused_everywhere.
 Try: let unused_everywhere return set(). What does Adam with weight decay then do to `never`?
 """
 

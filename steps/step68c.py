@@ -170,20 +170,18 @@ if __name__ == "__main__":
             stream.waiting.append(lambda: self.__setitem__(..., array))
 
     class PlayedCupy:
-        """NumPy's functions, as CuPy has them: their results are arrays of its own type."""
+        """NumPy's functions. Given arrays of this type, they return arrays of this type."""
 
         ndarray, asnumpy = Played, staticmethod(np.array)
 
+        def array(self, array):
+            return np.array(array).view(Played)
+
+        def empty(self, shape, dtype):
+            return Played(shape, dtype)
+
         def __getattr__(self, name):
-            function = getattr(np, name)
-            if isinstance(function, type) or not callable(function):
-                return function
-
-            def call(*args, **options):
-                result = function(*args, **options)
-                return result.view(Played) if isinstance(result, np.ndarray) else result
-
-            return call
+            return getattr(np, name)
 
     class Queue:
         """What the GPU has been told to do, and has not done yet."""

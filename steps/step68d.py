@@ -186,7 +186,7 @@ if __name__ == "__main__":
             return types.SimpleNamespace(ptr=self.ctypes.data)
 
     class PlayedCupy:
-        """NumPy's functions, as CuPy has them: their results are arrays of its own type."""
+        """NumPy's functions. Given arrays of this type, they return arrays of this type."""
 
         ndarray, asnumpy = Played, staticmethod(np.array)
 
@@ -196,15 +196,7 @@ if __name__ == "__main__":
             return memory
 
         def __getattr__(self, name):
-            function = getattr(np, name)
-            if isinstance(function, type) or not callable(function):
-                return function
-
-            def call(*args, **options):
-                result = function(*args, **options)
-                return result.view(Played) if isinstance(result, np.ndarray) else result
-
-            return call
+            return getattr(np, name)
 
     PlayedCupy.cuda = types.SimpleNamespace(
         is_available=lambda: True, Device=lambda index: contextlib.nullcontext()

@@ -20,7 +20,7 @@ Where there is no GPU, nothing is installed; the demo lets Pool of step 70f play
 GPU of one megabyte.
 
 New: tinytorch/cuda/memory.py, with OutOfMemoryError, watched_malloc, empty_cache, mem_get_info.
-Try: let watched_malloc return pool.malloc(size) without `try`. What does the demo print?
+Try: let watched_malloc return pool.malloc(size) without `try`. How does the demo end?
 """
 
 from typing import Any

@@ -4,7 +4,7 @@ In a pretrained network whose last layer is new, only this layer is to learn. So
 
     net.body.requires_grad_(False)         all parameters in it, however deep
 
-Backward does not compute gradients for them, and does not go back to them either.
+Backward computes no gradients for them.
 
 zero_grad sets gradients to None. Some code holds references to the gradient tensors, for example to
 send them to another process. For such code there is zero_grad(set_to_none=False), which fills them

@@ -16,7 +16,7 @@ program:
 `adopted` copies one value. There is an exception: a rule that counts its steps keeps the count in
 the state, as "step". Converted to float16 like its parameter, it would stop at 2048, because 2049
 is not a float16. So it keeps its own dtype. Old files contain a number, new ones a tensor: it
-becomes a tensor. (The first such rule is Adam, in step 77b; the demo has a small one.)
+becomes a tensor. (The first such rule is Adam, in step 77c; the demo has a small one.)
 
 The trap: a state may contain dicts of tensors. So `adopted` calls itself.
 

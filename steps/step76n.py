@@ -1,30 +1,26 @@
-"""Step 76n: Optimizer hooks
+"""Step 76n: Optimizer hooks, before and after a step
 
 A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
-step. A tool saves the epoch with the optimizer's state. None of them should change the optimizer or
-the loop. So an optimizer has hooks, as tensors (step 51e) and modules (step 71v) have: functions
-that it calls before and after a step, a state_dict and a load_state_dict.
+step. Neither of them should change the optimizer or the loop. So an optimizer has hooks, as tensors
+(step 51e) and modules (step 71v) have: functions that it calls before and after a step.
 
     optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
 
-The value that a hook returns replaces its arguments, unless it is None. After a step there is
-nothing to replace. `registers` makes the six methods, because only the moment differs.
+A pair that a hook before the step returns replaces (args, kwargs). After a step there is nothing to
+replace. `registers` makes the methods, because only the moment differs.
 
-A wrapper of `step` calls the hooks before and after it. But many programs define a subclass with a
-`step` of its own, which is not wrapped. Python calls __init_subclass__ for each new subclass, and
-there we wrap its `step`. Such a subclass may also not call __init__. So __new__, which runs before
-it, creates the dict of hooks.
+A wrapper of `step` calls the hooks. But many programs define a subclass with a `step` of its own,
+which is not wrapped. Python calls __init_subclass__ for each new subclass, and there we wrap its
+`step`. Such a subclass may also not call __init__. So __new__, which runs before it, creates the
+dict of hooks.
 
 Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
 not contain the hooks, which belong to the process.
 
 The trap: a hook may remove itself while the hooks run. So the loop runs over a copy of the list.
 
-(The names of the six methods are PyTorch's.)
-
-Changed: Optimizer.step, Optimizer.state_dict, Optimizer.load_state_dict. New: with_hooks,
-registers, and in Optimizer __new__, __init_subclass__, call_hooks, __getstate__.
-Try: remove __init_subclass__. Which line of the demo is missing?
+New: with_hooks, registers, Optimizer.__new__, __init_subclass__, call_hooks, __getstate__.
+Try: leave __init_subclass__ out. Which line of the demo is missing?
 """
 
 import copy
@@ -228,26 +224,20 @@ class Optimizer:
         """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
         for hook in list(self._hooks.get(moment, {}).values()):
             answer = hook(self, *values)
-            if answer is not None and values and moment != "after step":
-                answers = answer if isinstance(answer, tuple) else (answer,)
-                if len(answers) != len(values):
+            if answer is not None and moment != "after step":
+                if not isinstance(answer, tuple) or len(answer) != len(values):
                     raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
-                values = answers
+                values = answer
         return values
 
     register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
     register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
-    register_state_dict_pre_hook = registers("before saving", "hook(optimizer)")
-    register_state_dict_post_hook = registers("after saving", "hook(optimizer, state_dict)")
-    register_load_state_dict_pre_hook = registers("before loading", "hook(optimizer, state_dict)")
-    register_load_state_dict_post_hook = registers("after loading", "hook(optimizer)")
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
 
         The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
         """
-        self.call_hooks("before saving")
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for param in group["params"]:
@@ -257,7 +247,7 @@ class Optimizer:
             groups.append({name: value for name, value in group.items() if name != "params"})
             groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
         state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
-        return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
@@ -265,7 +255,6 @@ class Optimizer:
         Raises:
             ValueError: where the number of groups or their lengths differ.
         """
-        (state_dict,) = self.call_hooks("before loading", state_dict.copy())
         saved, here = state_dict["param_groups"], self.param_groups
         if len(saved) != len(here):
             raise ValueError(
@@ -290,7 +279,6 @@ class Optimizer:
         for key, kept in state_dict["state"].items():
             state[params.get(key, key)] = self.adopted(kept, params.get(key))
         self.__setstate__({"state": state, "param_groups": groups})
-        self.call_hooks("after loading")
 
     def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
         """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
@@ -370,32 +358,20 @@ if __name__ == "__main__":
     optimizer.step()  # -> first, second, after
     handle.remove()
 
-    # Saving and loading: a hook adds the epoch, another one takes it out.
-    optimizer.register_state_dict_pre_hook(lambda _: print("saving"))
-    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
-    saved = optimizer.state_dict()  # -> saving
-    print(list(saved))  # -> ['state', 'param_groups', 'epoch']
-    other = SGD([w])
-    other.register_load_state_dict_pre_hook(lambda _, saved: print("epoch", saved.pop("epoch")))
-    other.register_load_state_dict_post_hook(lambda self: print("lr", self.param_groups[0]["lr"]))
-    other.load_state_dict(saved)
-    # -> epoch 3
-    # -> lr 0.01
-    print("epoch" in saved)  # -> True
-
     # What a hook before a step returns takes the place of (args, kwargs): two values.
-    other.register_step_pre_hook(lambda *_: "wrong")
+    optimizer = SGD([w], lr=0.01)
+    optimizer.register_step_pre_hook(lambda *_: "wrong")
     try:
-        other.step()
+        optimizer.step()
     except RuntimeError as error:
         print(error)  # -> a hook before step returned 'wrong', which it may not
 
     # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
     class Signs(Optimizer):
         @no_grad()
-        def step(self, closure=None):
+        def step(self, size=0.5):
             for param in self.param_groups[0]["params"]:
-                param -= 0.5 * param.grad.sign()
+                param -= size * param.grad.sign()
 
     w = tensor([1.0, 1.0], requires_grad=True)
     w.grad = tensor([100.0, -0.01])
@@ -407,3 +383,7 @@ if __name__ == "__main__":
     twin = copy.deepcopy(optimizer)
     twin.step()  # the hook stayed behind: nothing is printed
     print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
+
+    # A hook before the step may change its arguments.
+    optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: (args, {"size": 0.25}))
+    optimizer.step()  # -> [0.25, 1.75]

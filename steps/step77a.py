@@ -1,4 +1,4 @@
-"""Step 77a: Adagrad and RMSprop: a rate for each element
+"""Step 77a: Adagrad: a rate for each element
 
 SGD has one rate for all weights. But a weight behind a rare word gets a gradient in one batch out
 of a hundred, and one behind a frequent word in every batch. With a rate that suits the second, the
@@ -8,25 +8,18 @@ first learns almost nothing. In the demo, two weights should both become 1; the 
 So divide each element's step by the size of its own gradients so far. For the size, take the root
 of the sum of their squares:
 
-    Adagrad   s = s + g^2                         p = p - lr * g / (sqrt(s) + eps)
+    s = s + g^2                         p = p - lr * g / (sqrt(s) + eps)
 
 Each element now moves by lr at its first step, whether its gradient is 100 or 0.01; the direction
 is no longer that of the gradient. eps avoids 0 / 0.
 
-But s only grows. After n equal gradients it is n g^2, so the steps shrink like 1 / sqrt(n),
-forever. RMSprop forgets old gradients: s becomes a running mean of the squares.
+The trap: s only grows. After n equal gradients it is n g^2, so the steps shrink like 1 / sqrt(n),
+forever.
 
-    RMSprop   s = alpha * s + (1 - alpha) * g^2
+(In PyTorch's state, s is called sum.)
 
-The mean looks back over about 1 / (1 - alpha) steps, 100 here.
-
-The trap: s begins at zero. After one step it is (1 - alpha) g^2, a hundredth of the truth, so the
-first step of RMSprop is ten times lr. Step 77b mends this.
-
-(In PyTorch, s is called sum in Adagrad's state, and square_avg in RMSprop's.)
-
-New: Adagrad, RMSprop. Moved: optimizer.py, convert_parameters.py.
-Try: alpha=0.5 in the demo's last lines.
+New: Adagrad. Moved: optimizer.py, convert_parameters.py.
+Try: lr=0.1 for Adagrad in the demo's race. Do the weights arrive?
 """
 
 import importlib
@@ -98,25 +91,6 @@ class Adagrad(Optimizer):
             param -= group["lr"] * g / (s**0.5 + group["eps"])
 
 
-class RMSprop(Optimizer):
-    """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
-
-        s = alpha * s + (1 - alpha) * g^2
-
-    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
-    """
-
-    def __init__(self, params: Iterable, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8):
-        super().__init__(params, checked(locals()))
-
-    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        for param in params:
-            state, g, alpha = self.state[param], param.grad, group["alpha"]
-            s = alpha * state.get("square_avg", 0 * g) + (1 - alpha) * g * g
-            state["square_avg"] = s
-            param -= group["lr"] * g / (s**0.5 + group["eps"])
-
-
 if __name__ == "__main__":
     import itertools
 
@@ -150,10 +124,7 @@ if __name__ == "__main__":
     print("SGD    ", learned(lambda p: SGD(p, lr=0.025)))  # -> SGD     [1.0, 0.19]
     print("Adagrad", learned(lambda p: Adagrad(p, lr=0.5)))  # -> Adagrad [1.0, 0.91]
 
-    # The same gradient again and again: the steps of Adagrad shrink like 1 / sqrt(n).
+    # The same gradient again and again: the steps shrink like 1 / sqrt(n).
     print(moves(lambda p: Adagrad(p, lr=0.1), [5.0] * 4))  # -> [0.1, 0.0707, 0.0577, 0.05]
-    print(moves(lambda p: RMSprop(p, lr=0.1), [5.0] * 4))  # -> [1.0, 0.7089, 0.5802, 0.5038]
-    late = [
-        moves(lambda p, kind=kind: kind(p, lr=0.1), [5.0] * 1000)[-1] for kind in (Adagrad, RMSprop)
-    ]
-    print("the 1000th step:", late)  # -> the 1000th step: [0.0032, 0.1]
+    late = moves(lambda p: Adagrad(p, lr=0.1), [5.0] * 1000)[-1]
+    print("the 1000th step:", late)  # -> the 1000th step: 0.0032

@@ -1,85 +1,44 @@
-"""Step 77c: Flat memory: all parameters side by side
+"""Step 77c: Adam: momentum, and a rate for each element
 
-A network has dozens or hundreds of parameters, most of them small. The formula of momentum takes
-three operations for each, and on tensors an operation costs microseconds, however small they are.
-For 200 parameters of 100 elements that is more than a millisecond in each step: it moves 20,000
-numbers, which takes a hundredth of this.
+RMSprop divides by the size of the gradients, but follows each new gradient, noise included.
+Momentum (step 76h) averages the noise away, but has one rate for all. Adam has a running mean of
+both:
 
-But an update treats each element on its own. What shape a parameter has, and where it ends, does
-not matter to the formula. So put the elements of all parameters side by side into one flat array,
-and run the formula once:
+    m = beta1 * m + (1 - beta1) * g        which way: the mean of the last 10 gradients
+    v = beta2 * v + (1 - beta2) * g^2      how large: the mean of the last 1000 squares
 
-    params   [[a b]   [e f]        flat   a b c d e f
-              [c d]]
+    p = p - lr * m / (sqrt(v) + eps)
 
-The parameters stay where they are, since the program holds these tensors. They are copied into the
-flat array before, and back after the formula. It costs little: a copy is one call for all of them.
+Both start at zero, so at first both are too small. After one step m is 0.1 g, and v is 0.001 g^2,
+so that m / sqrt(v) is 3.2 instead of 1. After n steps with equal gradients, m is g (1 - beta1^n).
+So divide by that:
 
-The state does not have to be copied. It lives in the block all the time, and the tensors in
-optimizer.state are views of their part of it (step 66b). So state_dict notices nothing.
+    m / (1 - beta1^n),    v / (1 - beta2^n)        n counts the steps
 
-`chunks` is a generator that yields once. The code before the yield gathers, the caller computes,
-and the code after it puts the numbers back.
+This is why the optimizer has to count ("step" in the state), and why a count must be saved (step
+76m). The first step then has the length lr, whatever the gradient. Multiply the loss by 1000, and
+Adam takes the same path.
 
-The trap: array[...] = part goes past the tensor, so nothing counts the write. A saved value would
-not notice that it has been overwritten (step 49b), and a gradient would silently be wrong. So
-bump_version counts it. (torch.optim has an option for the same aim, `foreach`.)
+The trap: lr is now a length, about the distance that each weight moves in a step. SGD's rate of 0.1
+is too large for most networks here; 0.001 is a good start.
 
-New: FlatParameters.
-Try: leave bump_version out. Which promise breaks?
+(PyTorch's names in the state are exp_avg and exp_avg_sq.)
+
+New: Adam.
+Try: leave both divisions out of `unbiased`, and compare with the formula.
 """
 
 import importlib
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.core.version import bump_version
+from tinytorch.core.tensor import Tensor
 from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-class FlatParameters:
-    """Parameters of one dtype and device, with their state, as flat arrays.
-
-    The state of all parameters lies in one block of memory; the tensors in optimizer.state are
-    views of it. The parameters are copied into one array before the formula runs, and back
-    afterwards.
-    """
-
-    def __init__(self, params: list[Tensor], states: list[dict], names: list[str]):
-        self.params = params
-        self.arrays = [param.array for param in params]
-        device, dtype = params[0].device, self.arrays[0].dtype
-        self.xp = device.xp
-        ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
-        block = self.xp.zeros((len(names), ends[-1]), dtype)
-        for i, state in enumerate(states):
-            for row, name in zip(block, names, strict=True):
-                view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
-                if state.get(name) is not None:
-                    view[...] = state[name].array
-                state[name] = wrap(view, device)
-        self.state = dict(zip(names, block, strict=True))
-        self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
-        parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
-        self.parts = [part.reshape(array.shape) for part, array in parts]
-
-    def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """(parameters, gradients, state): flat arrays, once. Write into the parameters and the
-        state while you have them."""
-        grads = [param._grad.array for param in self.params]
-        self.xp.concatenate(self.arrays, axis=None, out=self.copies)
-        self.xp.concatenate(grads, axis=None, out=self.grads)
-        yield self.copies, self.grads, self.state
-        for i, array in enumerate(self.arrays):
-            array[...] = self.parts[i]
-            bump_version(array)
 
 
 class SGD(Optimizer):
@@ -195,76 +154,74 @@ class Adam(Optimizer):
 
 
 if __name__ == "__main__":
-    import time
+    import itertools
+    import math
 
-    from tinytorch.autograd.modes import no_grad
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
+    from tinytorch.nn.activation import Tanh
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.loss import mse_loss
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed
 
-    def momentum(p, g, v):
-        """The formula, for tensors and for arrays."""
-        v *= 0.9
-        v += g
-        p -= 0.01 * v
+    def moves(make, gradients):
+        """How far each step moves one parameter that gets these gradients."""
+        p = tensor([0.0], requires_grad=True)
+        optimizer, places = make([p]), [0.0]
+        for gradient in gradients:
+            p.grad = tensor([gradient])
+            optimizer.step()
+            places.append(p.item())
+        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    # Three parameters of different shapes, and their velocities.
-    manual_seed(0)
-    params = [
-        randn(3, 4).requires_grad_(),
-        randn(5).requires_grad_(),
-        randn(2, 2, 2).requires_grad_(),
-    ]
-    for param in params:
-        param.grad = randn(*param.shape)
-    expected = [(param - 0.01 * (0.9 * 2 + param.grad)).detach() for param in params]
-    states = [{"v": 0 * param.detach() + 2} for param in params]  # each v is 2 everywhere
-    flat = FlatParameters(params, states, ["v"])
-    for p, g, state in flat.chunks():
-        print(p.shape, g.shape, state["v"].shape)  # -> (25,) (25,) (25,)
-        momentum(p, g, state["v"])
-    pairs = list(zip(params, expected, strict=True))
-    print([param.shape == e.shape and bool((param == e).all()) for param, e in pairs])
-    # -> [True, True, True]
-    first, second, _ = (state["v"] for state in states)
-    print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
-    # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
+    # The formula, step by step, in plain Python.
+    def by_hand(gradients, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8):
+        m = v = 0.0
+        for step, g in enumerate(gradients, 1):
+            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
+            yield round(lr * unbiased[0] / (math.sqrt(unbiased[1]) + eps), 4)
 
-    # A saved tensor notices the write.
-    w = tensor([2.0], requires_grad=True)
-    y = w * w
-    w.grad = tensor([1.0])
-    for p, _, _ in FlatParameters([w], [], []).chunks():
-        p += 1
-    try:
-        y.backward()
-    except RuntimeError as error:
-        print(str(error).split(" by ")[0])
-    # -> one of the variables needed for gradient computation has been modified
+    gradients = [1.0, -3.0, 0.5, 2.0]
+    print("by hand", list(by_hand(gradients)))  # -> by hand [0.1, -0.0494, -0.0277, 0.0115]
+    print("Adam   ", moves(lambda p: Adam(p, lr=0.1), gradients))
+    # -> Adam    [0.1, -0.0494, -0.0277, 0.0115]
+    louder = [1000 * g for g in gradients]
+    print("louder ", moves(lambda p: Adam(p, lr=0.1), louder))
+    # -> louder  [0.1, -0.0494, -0.0277, 0.0115]
 
-    # 200 parameters of 100 elements.
-    params = [randn(100).requires_grad_() for _ in range(200)]
-    for param in params:
-        param.grad = randn(100)
-    velocities = [0 * param.detach() for param in params]
-    flat = FlatParameters(params, [{} for _ in params], ["v"])
+    for betas in ((1.0, 0.999), (0.9, -0.1)):
+        try:
+            Adam([tensor([0.0], requires_grad=True)], betas=betas)
+        except ValueError as error:
+            print(error)
+    # -> Invalid beta parameter at index 0: 1.0
+    # -> Invalid beta parameter at index 1: -0.1
 
-    @no_grad()
-    def one_by_one():
-        for param, v in zip(params, velocities, strict=True):
-            momentum(param, param.grad, v)
+    # One network, one budget of 300 steps.
+    x = linspace(-3, 3, 100).reshape(-1, 1)
+    y = (x * 2).sin() * (1 + x / 3)
 
-    def side_by_side():
-        for p, g, state in flat.chunks():
-            momentum(p, g, state["v"])
+    def train(make):
+        manual_seed(0)
+        model = Sequential(Linear(1, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1))
+        optimizer = make(model.parameters())
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss = mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
 
-    def milliseconds(function):
-        times = []
-        for _ in range(20):
-            start = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - start)
-        return min(times) * 1e3
-
-    slow, fast = milliseconds(one_by_one), milliseconds(side_by_side)
-    print(f"one by one {slow:.2f} ms, side by side {fast:.2f} ms")  # -> ...
-    print("at least twice as fast:", 2 * fast < slow)  # -> at least twice as fast: True
+    losses = {
+        "SGD": train(lambda p: SGD(p, lr=0.05)),
+        "SGD, momentum": train(lambda p: SGD(p, lr=0.05, momentum=0.9)),
+        "Adagrad": train(lambda p: Adagrad(p, lr=0.05)),
+        "RMSprop": train(lambda p: RMSprop(p, lr=0.005)),
+        "Adam": train(lambda p: Adam(p, lr=0.01)),
+    }
+    for name, loss in losses.items():
+        print(f"{name:14} {loss:.4f}")  # -> ...
+    print("Adam is ten times better than SGD:", losses["Adam"] * 10 < losses["SGD"])
+    # -> Adam is ten times better than SGD: True

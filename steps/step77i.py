@@ -1,34 +1,27 @@
-"""Step 77i: AdamW: decoupled weight decay
+"""Step 77i: SGD: dampening and maximize
 
-Weight decay (step 76i) adds weight_decay * p to the gradient, so that each step takes the share lr
-* weight_decay from each weight. With Adam it does not. What is added to g is divided by sqrt(v),
-like g itself:
+SGD lacks two options that change its formula. dampening slows down what enters the velocity:
 
-    p = p - lr * (m of g + weight_decay * p) / sqrt(v of g + weight_decay * p)
+    v = momentum * v + (1 - dampening) * g         but v = g at the first step
 
-A weight with large gradients has a large v, and hardly decays. One with small gradients moves by up
-to lr, however small weight_decay is. So the decay depends on the gradients, and it should not. In
-the demo, two weights of 10 with decay 0.1 and rate 0.1, after 100 steps: the one with gradients of
-1000 is at 9.8, the one with gradients of 0.01 at 2.2.
+So it depends on the number of steps. SGD has no "step" in PyTorch's state. There, no buffer means
+the first step. So a state with a momentum_buffer counts as one step, and one without it as none.
 
-The share should be taken directly, apart from the gradient, before the step:
+maximize=True goes uphill, as in games with a reward: the gradient changes its sign first. This is
+the same for all rules, so FlatOptimizer does it, before the weight decay.
 
-    p = p * (1 - lr * weight_decay),     then Adam with g alone
+With these, SGD has all options of PyTorch's. `foreach` and `fused` choose an implementation there,
+and do nothing here.
 
-This is AdamW: "decoupled" weight decay, and what people mean by weight decay today. Here it is an
-option of Adam, and AdamW is Adam with the option set, as in PyTorch.
+The trap: with dampening, the final speed is g (1 - dampening) / (1 - momentum). With both at 0.9,
+momentum no longer makes the steps longer.
 
-The trap: a state_dict of Adam has decoupled_weight_decay = False, and the saved options win (step
-76l). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in
-__setstate__, which runs at the end of loading.
-
-Changed: Adam, FlatOptimizer.update. New: AdamW.
-Try: remove AdamW.__setstate__. What does the demo's last line print?
+Changed: FlatOptimizer.update, FlatOptimizer.flat_parameters, SGD.
+Try: write 0 in place of any(...) in flat_parameters, and see what a loaded SGD does.
 """
 
 import importlib
 import itertools
-import math
 from collections.abc import Iterable, Iterator
 from operator import is_
 from typing import Any
@@ -93,14 +86,11 @@ class FlatParameters:
             flats = [self.copies]
         # Of each chunk: the number of its array, its slice of that array; parameters, state.
         limit, self.prepared = device.backend.chunk_elements, []
-        largest = max(flat.size for flat in flats)
-        scratch = self.xp.empty(min(largest, limit or largest), dtype)
         for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
             rows = block[:, start : start + flat.size]
             for where in chunk_slices(flat.size, limit):
                 p = flat[where]
                 state = dict(zip(names_of_arrays, rows[:, where], strict=True))
-                state.update(xp=self.xp, scratch=scratch[: p.size])
                 self.prepared.append((i, where, p, state))
 
     def intact(self) -> bool:
@@ -114,8 +104,7 @@ class FlatParameters:
         return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps. The
-        state also has "xp", the array library, and "scratch", an array to compute in.
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps.
 
         Write into the parameters and the state. Treat the gradients as read-only: they may alias
         `param.grad`.
@@ -172,7 +161,7 @@ class FlatOptimizer(Optimizer):
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
-        decay = 0 if numbers.get("decoupled_weight_decay") else numbers["weight_decay"]
+        decay = numbers["weight_decay"]
         for flat in self.flat_parameters(params, group):
             for p, g, state in flat.chunks():
                 if numbers["maximize"]:
@@ -203,6 +192,50 @@ class FlatOptimizer(Optimizer):
             flats.append(FlatParameters(*theirs, names, step, packed))
         self._flat[id(group)] = names, params, states, flats
         return flats
+
+
+class SGD(FlatOptimizer):
+    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+
+        g = g + weight_decay * p
+        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
+        d = v, or g + momentum * v with nesterov
+
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
+    Raises:
+        ValueError: for a negative option, and for nesterov without momentum or with dampening.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
+        options = checked(locals())
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["momentum_buffer"] if group["momentum"] else []
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        lr, momentum = group["lr"], group["momentum"]
+        if momentum:
+            v = state["momentum_buffer"]
+            v *= momentum
+            v += g if state["step"] == 1 else (1 - group["dampening"]) * g
+            g = g + momentum * v if group["nesterov"] else v
+        p -= lr * g
 
 
 class Adagrad(Optimizer):
@@ -240,15 +273,13 @@ class RMSprop(Optimizer):
             param -= group["lr"] * g / (s**0.5 + group["eps"])
 
 
-class Adam(FlatOptimizer):
+class Adam(Optimizer):
     """m and v are running means of the gradient and of its square; both start at zero, and are
     divided by 1 - beta^step to make up for it.
 
         m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
         p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
 
-    weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
-    p instead.
     Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
     Raises:
         ValueError: for options out of range.
@@ -260,10 +291,6 @@ class Adam(FlatOptimizer):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0,
-        *,
-        maximize: bool = False,
-        decoupled_weight_decay: bool = False,
     ):
         options = checked(locals())
         for number, beta in enumerate(betas):
@@ -271,85 +298,43 @@ class Adam(FlatOptimizer):
                 raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
         super().__init__(params, options)
 
-    def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "exp_avg", "exp_avg_sq"]
-
-    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-        if group["decoupled_weight_decay"]:
-            p *= 1 - lr * group["weight_decay"]
-        # `out=t` computes in memory that is there already: new arrays instead would make a step of
-        # a small network a tenth slower.
-        xp, t = state["xp"], state["scratch"]
-        m *= beta1
-        m += xp.multiply(g, 1 - beta1, out=t)
-        v *= beta2
-        xp.multiply(g, math.sqrt(1 - beta2), out=t)
-        v += xp.multiply(t, t, out=t)
-        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here the numbers
-        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
-        root = (1 - beta2**step) ** 0.5
-        xp.sqrt(v, out=t)
-        t += eps * root
-        xp.divide(m, t, out=t)
-        t *= lr * root / (1 - beta1**step)
-        p -= t
-
-
-class AdamW(Adam):
-    """Adam with decoupled weight decay: p = p - lr * weight_decay * p, apart from the gradient.
-
-    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        *,
-        maximize: bool = False,
-    ):
-        super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:  # also where the state is Adam's
-            group["decoupled_weight_decay"] = True
+        for param in params:
+            state, g = self.state[param], param.grad
+            step = state["step"] = state.get("step", 0) + 1
+            m = state["exp_avg"] = beta1 * state.get("exp_avg", 0 * g) + (1 - beta1) * g
+            v = beta2 * state.get("exp_avg_sq", 0 * g) + (1 - beta2) * g * g
+            state["exp_avg_sq"] = v
+            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
+            param -= lr * unbiased[0] / (unbiased[1] ** 0.5 + eps)
 
 
 if __name__ == "__main__":
+    import copy
+
     from tinytorch.core.tensor import tensor
 
-    # Two weights, with large and with small gradients: there and back again.
-    def pulled(make):
-        weights = [tensor([10.0], requires_grad=True) for _ in range(2)]
-        optimizer = make(weights, lr=0.1, weight_decay=0.1)
-        for number in range(100):
-            for weight, size in zip(weights, (1000.0, 0.01), strict=True):
-                weight.grad = tensor([size * (-1) ** number])
+    # With dampening: v = 1 at the first step, then 0.5 * 1 + (1 - 0.5) * 1, and so on.
+    def run(optimizer, steps, gradient=1.0):
+        for _ in range(steps):
+            for param in optimizer.param_groups[0]["params"]:
+                param.grad = 0 * param.detach() + gradient
             optimizer.step()
-        return [round(weight.item(), 1) for weight in weights]
+        return param.item()
 
-    print("Adam ", pulled(Adam))  # -> Adam  [9.8, 2.2]
-    print("AdamW", pulled(AdamW))  # -> AdamW [3.6, 3.6]
-    print("by hand:", round(10 * (1 - 0.1 * 0.1) ** 100, 1))  # -> by hand: 3.7
+    p = tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
+    print([run(optimizer, 1) for _ in range(3)])  # -> [-1.0, -2.0, -3.0]
+    print(run(optimizer, 1, gradient=3.0))  # -> -5.0
+    print("uphill", run(SGD([p], lr=1.0, maximize=True), 1))  # -> uphill -4.0
 
-    # Without decay they are the same.
-    def first_step(make, gradient, **options):
-        p = tensor([10.0], requires_grad=True)
-        p.grad = tensor([gradient])
-        make([p], lr=0.1, **options).step()
-        return round(p.item(), 4)
+    # A loaded SGD is past its first step.
+    other = SGD([tensor([0.0], requires_grad=True)], lr=1.0, momentum=0.5, dampening=0.5)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    print(run(other, 1, gradient=3.0))  # -> -2.5
 
-    print([first_step(make, 5.0, weight_decay=0) for make in (Adam, AdamW)])  # -> [9.9, 9.9]
-    print(first_step(AdamW, 0.0), first_step(AdamW, -5.0))  # -> 9.99 10.09
-
-    # A state of Adam, loaded into AdamW.
-    p = tensor([1.0], requires_grad=True)
-    optimizer = AdamW([p])
-    optimizer.load_state_dict(Adam([p]).state_dict())
-    print(optimizer.param_groups[0]["decoupled_weight_decay"])  # -> True
+    try:
+        SGD([p], momentum=0.9, dampening=0.5, nesterov=True)
+    except ValueError as error:
+        print(error)  # -> Nesterov momentum requires a momentum and zero dampening

@@ -1,22 +1,27 @@
-"""Step 77l: Catalogue: the options of Adam, AdamW, RMSprop, Adagrad and Adadelta
+"""Step 77l: Adagrad and RMSprop on flat chunks
 
-The remaining options of PyTorch's signatures, so that programs can be run unchanged. Skim them:
-most are names that are accepted. Each changes a formula that you know by a line, or nothing.
+Adagrad and RMSprop still have the loops over tensors of steps 77a and 77b. They lack what the
+others have: weight decay, maximize, a rate that is a tensor, and the speed of the flat memory
+(steps 77d to 77g).
 
-    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76h)
-    lr_decay        Adagrad   the rate is lr / (1 + (step - 1) * lr_decay)
-    initial_accumulator_value
-                    Adagrad   where s begins. A large one makes the first steps smaller
-    foreach, fused, capturable
-                    all       choose among PyTorch's implementations. There is one here
-    amsgrad, centered, differentiable
-                    refused where they are True: they change the result (step 76k)
+To move them there, three lines of each change:
 
-Adagrad's state is made when a group is added, not at the first step, as in PyTorch: s has to begin
-with a number that is known only here. A state_dict taken before the first step already contains it.
+    state_names     the names of what was in the state: "sum", "square_avg"
+    update_chunk    the formula, with the state changed in place
+    the signature   weight_decay and maximize, which FlatOptimizer.update reads
 
-New: options of Adam, AdamW, RMSprop, Adagrad and Adadelta; Adagrad.add_param_group.
-Try: amsgrad=True, and initial_accumulator_value=100.0 in the demo.
+s = s + g * g becomes s += g * g, and the first step needs no special case, for the block of the
+state begins with zeros. Both have "step" among their names. Nothing here needs it, but the
+state_dict of PyTorch's contains it; a state that is loaded there must have it.
+
+Unlike Adam's, these formulas do not use scratch memory: they are used less, and are easier to read
+like this. A chunk fits into the cache, so the new arrays cost little.
+
+The trap: (1 - alpha) * g * g takes two passes over the array, g * g * (1 - alpha) too, but in
+float16 they differ: g * g overflows from 256 on, while with the small factor first it does not.
+
+Changed: Adagrad, RMSprop; their update became update_chunk. Moved: flat.py.
+Try: s = s + g * g in Adagrad. Which promises break, and why not the first step's?
 """
 
 import importlib
@@ -25,9 +30,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import tensor
-from tinytorch.ops.creation import full_like
 from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 
@@ -37,9 +39,8 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 class Adagrad(FlatOptimizer):
-    """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
+    """p = p - lr * g / (sqrt(s) + eps), s the sum of all g^2.
 
-    s begins with initial_accumulator_value.
     Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
 
@@ -47,29 +48,18 @@ class Adagrad(FlatOptimizer):
         self,
         params: Iterable,
         lr: float = 1e-2,
-        lr_decay: float = 0,
         weight_decay: float = 0,
-        initial_accumulator_value: float = 0,
         eps: float = 1e-10,
-        foreach: bool | None = None,
         *,
         maximize: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
     ):
         super().__init__(params, checked(locals()))
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        for param in param_group["params"]:
-            sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
-            self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
     def state_names(self, group: dict[str, Any]) -> list[str]:
         return ["step", "sum"]
 
     def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        s, lr = state["sum"], group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        s, lr = state["sum"], group["lr"]
         s += g * g
         p -= lr * g / (s**0.5 + group["eps"])
 
@@ -78,7 +68,6 @@ class RMSprop(FlatOptimizer):
     """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
 
         s = alpha * s + (1 - alpha) * g^2
-        with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
 
     Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
     """
@@ -90,28 +79,18 @@ class RMSprop(FlatOptimizer):
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
-        momentum: float = 0,
-        centered: bool = False,
-        capturable: bool = False,
-        foreach: bool | None = None,
         maximize: bool = False,
-        differentiable: bool = False,
     ):
         super().__init__(params, checked(locals()))
 
     def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0)
+        return ["step", "square_avg"]
 
     def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         s, alpha = state["square_avg"], group["alpha"]
         s *= alpha
         s += (1 - alpha) * g * g
         d = g / (s**0.5 + group["eps"])
-        if group["momentum"] > 0:
-            b = state["momentum_buffer"]
-            b *= group["momentum"]
-            b += d
-            d = b
         p -= group["lr"] * d
 
 
@@ -136,13 +115,8 @@ class Adam(FlatOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
-        amsgrad: bool = False,
         *,
-        foreach: bool | None = None,
         maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ):
         options = checked(locals())
@@ -190,13 +164,8 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
-        amsgrad: bool = False,
         *,
         maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
     ):
         super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
 
@@ -206,51 +175,14 @@ class AdamW(Adam):
             group["decoupled_weight_decay"] = True
 
 
-class Adadelta(FlatOptimizer):
-    """p = p - lr * d, with d as large as the steps before it, on average: no rate has to be chosen.
-
-        s = rho * s + (1 - rho) * g^2
-        d = sqrt(a + eps) / sqrt(s + eps) * g
-        a = rho * a + (1 - rho) * d^2
-
-    Source: Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
-    Raises:
-        ValueError: for a negative option, and for rho outside of [0, 1].
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0,
-        foreach: bool | None = None,
-        *,
-        capturable: bool = False,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ):
-        options = checked(locals())
-        if not 0 <= rho <= 1:
-            raise ValueError(f"Invalid rho value: {rho}")
-        super().__init__(params, options)
-
-    def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "square_avg", "acc_delta"]
-
-    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        s, a, rho, eps = state["square_avg"], state["acc_delta"], group["rho"], group["eps"]
-        s *= rho
-        s += (1 - rho) * g * g
-        d = (a + eps) ** 0.5 / (s + eps) ** 0.5 * g
-        a *= rho
-        a += (1 - rho) * d * d
-        p -= group["lr"] * d
-
-
 if __name__ == "__main__":
     import itertools
+
+    import numpy as np
+
+    from tinytorch.core.dtype import float16
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
 
     def moves(make, gradients):
         """How far each step moves one parameter that gets these gradients."""
@@ -262,38 +194,39 @@ if __name__ == "__main__":
             places.append(p.item())
         return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    ones = [5.0] * 4
-    print(
-        moves(lambda p: RMSprop(p, lr=0.1, momentum=0.5), ones)
-    )  # -> [1.0, 1.2089, 1.1847, 1.0961]
-    print(moves(lambda p: Adagrad(p, lr=0.1), ones))  # -> [0.1, 0.0707, 0.0577, 0.05]
-    print(
-        moves(lambda p: Adagrad(p, lr=0.1, lr_decay=1.0), ones)
-    )  # -> [0.1, 0.0354, 0.0192, 0.0125]
-    print(moves(lambda p: Adagrad(p, lr=0.1, initial_accumulator_value=75.0), ones))
-    # -> [0.05, 0.0447, 0.0408, 0.0378]
-    p = tensor([0.0], requires_grad=True)
-    print(list(Adagrad([p]).state[p]), list(RMSprop([p]).state[p]))  # -> ['step', 'sum'] []
+    print(moves(lambda p: Adagrad(p, lr=0.1), [5.0] * 4))  # -> [0.1, 0.0707, 0.0577, 0.05]
+    print(moves(lambda p: RMSprop(p, lr=0.1), [5.0] * 4))  # -> [1.0, 0.7089, 0.5802, 0.5038]
+    print(moves(lambda p: Adagrad(p, lr=tensor(0.1), maximize=True), [5.0]))  # -> [-0.1]
 
-    for kind in (Adam, AdamW, RMSprop, Adadelta):
-        print(kind.__name__, moves(lambda p, kind=kind: kind(p, lr=1.0, foreach=True), [5.0]))
-    # -> Adam [1.0]
-    # -> AdamW [1.0]
-    # -> RMSprop [10.0]
-    # -> Adadelta [0.0032]
-    for kind, option in ((Adam, "amsgrad"), (AdamW, "amsgrad"), (RMSprop, "centered")):
-        try:
-            kind([p], **{option: True})
-        except RuntimeError as error:
-            print(kind.__name__, error)
-    # -> Adam amsgrad=True is not supported
-    # -> AdamW amsgrad=True is not supported
-    # -> RMSprop centered=True is not supported
-    for betas, rho in (((0.9, 1.0), 0.9), ((0.9, 0.99), -1.0)):
-        try:
-            Adam([p], betas=betas)
-            Adadelta([p], rho=rho)
-        except ValueError as error:
-            print(error)
-    # -> Invalid beta parameter at index 1: 1.0
-    # -> Invalid rho value: -1.0
+    # Small and large parameters, with decay, against the formula on tensors.
+    def difference(kind, formula, **options):
+        manual_seed(0)
+        params = [randn(3, 4).requires_grad_(), randn(200, 200).requires_grad_()]
+        copies, states = [param.detach().clone() for param in params], [0.0, 0.0]
+        optimizer = kind(params, lr=0.1, weight_decay=0.01, **options)
+        for _ in range(3):
+            for i, param in enumerate(params):
+                param.grad = randn(*param.shape)
+                g = param.grad + 0.01 * copies[i]
+                states[i] = formula(states[i], g)
+                copies[i] = copies[i] - 0.1 * g / (states[i] ** 0.5 + 1e-8)
+            optimizer.step()
+        pairs = zip(params, copies, strict=True)
+        return max((param - other).abs().max().item() for param, other in pairs)
+
+    print(difference(Adagrad, lambda s, g: s + g * g, eps=1e-8) < 1e-5)  # -> True
+    print(difference(RMSprop, lambda s, g: 0.5 * s + 0.5 * g * g, alpha=0.5) < 1e-5)  # -> True
+
+    p = tensor([0.0], requires_grad=True)
+    p.grad = tensor([2.0])
+    for kind in (Adagrad, RMSprop):
+        optimizer = kind([p])
+        optimizer.step()
+        print({name: round(value.item(), 2) for name, value in optimizer.state[p].items()})
+    # -> {'step': 1.0, 'sum': 4.0}
+    # -> {'step': 1.0, 'square_avg': 0.04}
+
+    # The trap: which factor comes first, in half precision.
+    g = tensor([300.0], dtype=float16).array
+    with np.errstate(over="ignore"):
+        print(((1 - 0.99) * g * g).item(), (g * g * (1 - 0.99)).item())  # -> 900.0 inf

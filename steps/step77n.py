@@ -1,200 +1,299 @@
-"""Step 77n: L-BFGS: several steps per call, and stopping criteria
+"""Step 77n: Catalogue: the options of Adam, AdamW, RMSprop, Adagrad and Adadelta
 
-In the race of step 77m the program called step() in a loop, until the loss was small enough. L-BFGS
-does not work with batches anyway: its y is the difference of two gradients, and if they come from
-different batches, most of it is noise. So it is used on all of the data, and one call of step() may
-as well take many steps. The closure makes this possible: it is called again for each.
+The remaining options of PyTorch's signatures, so that programs can be run unchanged. Skim them:
+most are names that are accepted. Each changes a formula that you know by a line, or nothing.
 
-When is it enough? PyTorch has five reasons, and any of them ends the call:
+    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76h)
+    lr_decay        Adagrad   the rate is lr / (1 + (step - 1) * lr_decay)
+    initial_accumulator_value
+                    Adagrad   where s begins. A large one makes the first steps smaller
+    foreach, fused, capturable
+                    all       choose among PyTorch's implementations. There is one here
+    amsgrad, centered, differentiable
+                    refused where they are True: they change the result (step 76k)
 
-    max_iter            so many steps
-    max_eval            so many calls of the closure
-    tolerance_grad      no element of the gradient is larger: a minimum
-    tolerance_change    no parameter moves by more, or the loss changes by less: nothing happens
-                        any more. Also if the direction leads down by less than that.
+Adagrad's state is made when a group is added, not at the first step, as in PyTorch: s has to begin
+with a number that is known only here. A state_dict taken before the first step already contains it.
 
-The last step of a call needs no gradient afterwards. So the closure is not called for it: the next
-call of step() begins with it. What was learned of the curvature stays in the state in between.
-
-The trap is the meaning of an epoch: `for _ in range(15): optimizer.step(closure)` takes up to 300
-steps, and what step() returns is the loss before the first of the 20.
-
-Changed: LBFGS.
-Try: clear the state where step() begins. How far do the 5 calls get?
+New: options of Adam, AdamW, RMSprop, Adagrad and Adadelta; Adagrad.add_param_group.
+Try: amsgrad=True, and initial_accumulator_value=100.0 in the demo.
 """
 
 import importlib
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.autograd.modes import enable_grad, no_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import zeros_like
-from tinytorch.ops.joining import cat
-from tinytorch.optim.optimizer import Optimizer, checked
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.dtype import float32
+from tinytorch.core.tensor import tensor
+from tinytorch.ops.creation import full_like
+from tinytorch.optim.flat import FlatOptimizer
+from tinytorch.optim.optimizer import checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def newton_direction(grad: Tensor, state: dict[str, Any]) -> Tensor:
-    """-H grad. H is the inverse Hessian that fits the last steps s and the changes y of the
-    gradient along them. It is never made: the two-loop recursion applies it.
+class Adagrad(FlatOptimizer):
+    """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
 
-    Source: Nocedal, Updating Quasi-Newton Matrices with Limited Storage, 1980.
-    """
-    history = list(zip(state["old_stps"], state["old_dirs"], state["ro"], strict=True))
-    d, factors = -grad, []
-    for s, y, r in reversed(history):
-        factors.append(r * s.dot(d))
-        d = d - factors[-1] * y
-    d = d * state["H_diag"]
-    for (s, y, r), factor in zip(history, reversed(factors), strict=True):
-        d = d + (factor - r * y.dot(d)) * s
-    return d
-
-
-def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
-    """Adds the last step, and the change of the gradient that it has made, to at most `size`."""
-    y, s = grad - state["prev_flat_grad"], state["t"] * state["d"]
-    ys = y.dot(s)
-    if ys > 1e-10:  # else the loss is not convex here, and H would not lead downhill
-        for name, value in (("old_dirs", y), ("old_stps", s), ("ro", 1.0 / ys)):
-            state[name] = [*state[name], value][-size:]
-        state["H_diag"] = ys / y.dot(y)
-
-
-class LBFGS(Optimizer):
-    """Newton's method without a Hessian: step(closure) takes up to max_iter steps -t H grad.
-
-    closure() computes the loss and its gradients, and is called at least once in each step.
-
-    Args:
-        lr: the length t.
-        max_iter, max_eval: at most so many steps and evaluations for each call of `step`; max_eval
-            is 1.25 max_iter by default.
-        tolerance_grad: stops where no element of the gradient is larger.
-        tolerance_change: stops where neither the loss nor a parameter changes by more.
-        history_size: so many steps are remembered.
-    Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
-    Raises:
-        ValueError: for more than one group of parameters, and a negative lr.
+    s begins with initial_accumulator_value.
+    Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
 
     def __init__(
         self,
         params: Iterable,
-        lr: float = 1,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ):
-        max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
         super().__init__(params, checked(locals()))
-        if len(self.param_groups) != 1:
-            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
-    def gather_grad(self) -> Tensor:
-        """The gradients of all parameters, as one vector."""
-        params = self.param_groups[0]["params"]
-        return cat([(zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for param in param_group["params"]:
+            sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
+            self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
-    def move(self, change: Tensor) -> None:
-        """Adds a vector to the parameters."""
-        params = self.param_groups[0]["params"]
-        for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
-            p.add_(part.view_as(p))
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "sum"]
 
-    @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """Up to max_iter steps. Returns the loss before the first one."""
-        group, closure = self.param_groups[0], enable_grad()(closure)
-        params, smallest = group["params"], group["tolerance_change"]
-        state = self.state[params[0]]
-        first = closure()
-        loss, grad, evals = float(first), self.gather_grad(), 1
-        state["func_evals"] = state.get("func_evals", 0) + 1
-        state.setdefault("n_iter", 0)
-        if grad.abs().max() <= group["tolerance_grad"]:
-            return first
-        for n in range(1, group["max_iter"] + 1):
-            state["n_iter"] += 1
-            if state["n_iter"] == 1:
-                state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
-                d, t = -grad, min(1.0, 1.0 / grad.abs().sum()) * group["lr"]
-            else:
-                remember(state, grad, group["history_size"])
-                d, t = newton_direction(grad, state), group["lr"]
-            state.update(d=d, t=t, prev_flat_grad=grad, prev_loss=loss)
-            if grad.dot(d) > -smallest:
-                break
-            self.move(t * d)
-            count = int(n < group["max_iter"])  # the last gradient would not be used
-            if count:
-                loss, grad = float(closure()), self.gather_grad()
-            evals += count
-            state["func_evals"] += count
-            if (
-                evals >= group["max_eval"]
-                or grad.abs().max() <= group["tolerance_grad"]
-                or (t * d).abs().max() <= smallest
-                or abs(loss - state["prev_loss"]) < smallest
-            ):
-                break
-        return first
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, lr = state["sum"], group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        s += g * g
+        p -= lr * g / (s**0.5 + group["eps"])
+
+
+class RMSprop(FlatOptimizer):
+    """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
+
+        s = alpha * s + (1 - alpha) * g^2
+        with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
+
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        super().__init__(params, checked(locals()))
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0)
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, alpha = state["square_avg"], group["alpha"]
+        s *= alpha
+        s += (1 - alpha) * g * g
+        d = g / (s**0.5 + group["eps"])
+        if group["momentum"] > 0:
+            b = state["momentum_buffer"]
+            b *= group["momentum"]
+            b += d
+            d = b
+        p -= group["lr"] * d
+
+
+class Adam(FlatOptimizer):
+    """m and v are running means of the gradient and of its square; both start at zero, and are
+    divided by 1 - beta^step to make up for it.
+
+        m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
+        p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+
+    weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
+    p instead.
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
+    Raises:
+        ValueError: for options out of range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ):
+        options = checked(locals())
+        for number, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "exp_avg", "exp_avg_sq"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        if group["decoupled_weight_decay"]:
+            p *= 1 - lr * group["weight_decay"]
+        # `out=t` computes in memory that is there already: new arrays instead would make a step of
+        # a small network a tenth slower.
+        xp, t = state["xp"], state["scratch"]
+        m *= beta1
+        m += xp.multiply(g, 1 - beta1, out=t)
+        v *= beta2
+        xp.multiply(g, math.sqrt(1 - beta2), out=t)
+        v += xp.multiply(t, t, out=t)
+        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here the numbers
+        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
+        root = (1 - beta2**step) ** 0.5
+        xp.sqrt(v, out=t)
+        t += eps * root
+        xp.divide(m, t, out=t)
+        t *= lr * root / (1 - beta1**step)
+        p -= t
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p = p - lr * weight_decay * p, apart from the gradient.
+
+    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
+        super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # also where the state is Adam's
+            group["decoupled_weight_decay"] = True
+
+
+class Adadelta(FlatOptimizer):
+    """p = p - lr * d, with d as large as the steps before it, on average: no rate has to be chosen.
+
+        s = rho * s + (1 - rho) * g^2
+        d = sqrt(a + eps) / sqrt(s + eps) * g
+        a = rho * a + (1 - rho) * d^2
+
+    Source: Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
+    Raises:
+        ValueError: for a negative option, and for rho outside of [0, 1].
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        options = checked(locals())
+        if not 0 <= rho <= 1:
+            raise ValueError(f"Invalid rho value: {rho}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg", "acc_delta"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, a, rho, eps = state["square_avg"], state["acc_delta"], group["rho"], group["eps"]
+        s *= rho
+        s += (1 - rho) * g * g
+        d = (a + eps) ** 0.5 / (s + eps) ** 0.5 * g
+        a *= rho
+        a += (1 - rho) * d * d
+        p -= group["lr"] * d
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float64
-    from tinytorch.core.tensor import tensor
+    import itertools
 
-    for module in ("autograd.engine", "core.printing"):
-        importlib.import_module(f"tinytorch.{module}")
+    def moves(make, gradients):
+        """How far each step moves one parameter that gets these gradients."""
+        p = tensor([0.0], requires_grad=True)
+        optimizer, places = make([p]), [0.0]
+        for gradient in gradients:
+            p.grad = tensor([gradient])
+            optimizer.step()
+            places.append(p.item())
+        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    def parabola(x):
-        return (x**2 * tensor([1.0, 10.0, 100.0], dtype=x.dtype)).sum()
+    ones = [5.0] * 4
+    print(
+        moves(lambda p: RMSprop(p, lr=0.1, momentum=0.5), ones)
+    )  # -> [1.0, 1.2089, 1.1847, 1.0961]
+    print(moves(lambda p: Adagrad(p, lr=0.1), ones))  # -> [0.1, 0.0707, 0.0577, 0.05]
+    print(
+        moves(lambda p: Adagrad(p, lr=0.1, lr_decay=1.0), ones)
+    )  # -> [0.1, 0.0354, 0.0192, 0.0125]
+    print(moves(lambda p: Adagrad(p, lr=0.1, initial_accumulator_value=75.0), ones))
+    # -> [0.05, 0.0447, 0.0408, 0.0378]
+    p = tensor([0.0], requires_grad=True)
+    print(list(Adagrad([p]).state[p]), list(RMSprop([p]).state[p]))  # -> ['step', 'sum'] []
 
-    def run(loss_of, start, calls=1, **options):
-        """Where it ends, and what the state counts."""
-        x = tensor(start, dtype=float64, requires_grad=True)
-        optimizer = LBFGS([x], **options)
-
-        def closure():
-            x.grad = None
-            loss = loss_of(x)
-            loss.backward()
-            return loss
-
-        for _ in range(calls):
-            before = optimizer.step(closure)
-        state = optimizer.state[x]
-        losses = f"{before.item():.3g} -> {loss_of(x).item():.1e}"
-        return losses, state["n_iter"], state["func_evals"]
-
-    start = [3.0, -2.0, 1.0]
-    print("one step  ", *run(parabola, start, max_iter=1))
-    # -> one step   149 -> 4.6e+01 1 1
-    print("max_iter  ", *run(parabola, start, max_iter=5))
-    # -> max_iter   149 -> 5.7e+00 5 5
-    print("5 calls   ", *run(parabola, start, calls=5, max_iter=1))
-    # -> 5 calls    10.3 -> 5.7e+00 5 5
-    print("max_eval  ", *run(parabola, start, max_eval=3))
-    # -> max_eval   149 -> 3.5e+01 2 3
-    print("as long as it helps", *run(parabola, start, max_iter=100))
-    # -> as long as it helps 149 -> 1.1e-12 15 15
-    print("gradient  ", *run(parabola, start, tolerance_grad=5.0, max_iter=100))
-    # -> gradient   149 -> 5.7e+00 5 6
-    print("change    ", *run(parabola, start, tolerance_change=0.1, max_iter=100))
-    # -> change     149 -> 5.3e-02 11 11
-    print("at the minimum", *run(parabola, [0.0, 0.0, 0.0]))  # -> at the minimum 0 -> 0.0e+00 0 1
-    print("no slope  ", *run(lambda x: 1e-5 * x.sum(), start))
-    # -> no slope   2e-05 -> 2.0e-05 1 1
-
-    x = [tensor([1.0], requires_grad=True) for _ in range(2)]
-    try:
-        LBFGS([{"params": x[:1]}, {"params": x[1:]}])
-    except ValueError as error:
-        print(error)  # -> LBFGS doesn't support per-parameter options (parameter groups)
+    for kind in (Adam, AdamW, RMSprop, Adadelta):
+        print(kind.__name__, moves(lambda p, kind=kind: kind(p, lr=1.0, foreach=True), [5.0]))
+    # -> Adam [1.0]
+    # -> AdamW [1.0]
+    # -> RMSprop [10.0]
+    # -> Adadelta [0.0032]
+    for kind, option in ((Adam, "amsgrad"), (AdamW, "amsgrad"), (RMSprop, "centered")):
+        try:
+            kind([p], **{option: True})
+        except RuntimeError as error:
+            print(kind.__name__, error)
+    # -> Adam amsgrad=True is not supported
+    # -> AdamW amsgrad=True is not supported
+    # -> RMSprop centered=True is not supported
+    for betas, rho in (((0.9, 1.0), 0.9), ((0.9, 0.99), -1.0)):
+        try:
+            Adam([p], betas=betas)
+            Adadelta([p], rho=rho)
+        except ValueError as error:
+            print(error)
+    # -> Invalid beta parameter at index 1: 1.0
+    # -> Invalid rho value: -1.0

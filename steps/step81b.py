@@ -15,7 +15,7 @@ The trap: a number that was never noted. `h 9` raises KeyError here, which a loa
 like all other faults of a damaged file (step 81q).
 
 Changed: Unpickler.__init__, Unpickler.run, pushes, counts.
-Try: note a copy, `stack[-1].copy()`, and find the line of the demo that changes.
+Try: note copy.copy(stack[-1]) instead, and find the line of the demo that changes.
 """
 
 import pickle

@@ -16,7 +16,7 @@ The trap: the length in bytes of a signed number. 255 has 8 bits, but its top bi
 the sign; so bit_length() // 8 + 1 bytes, which always leaves room for the sign.
 
 New: atoms, push_int, push_str. Changed: pushes, Unpickler.number.
-Try: write (value.bit_length() + 7) // 8 in push_int. Which numbers come back wrong?
+Try: write (value.bit_length() + 7) // 8 in push_int. Which numbers fail?
 """
 
 import pickle

@@ -17,7 +17,7 @@ and so do we.
 The trap: a storage that is shown as one type only is fine, whatever type its owner has.
 
 Changed: Writer.call_of_tensor.
-Try: leave the copy out. What do the numbers of the demo's field become?
+Try: leave the copy out. What do the offset and the strides of the demo's field become?
 """
 
 import importlib

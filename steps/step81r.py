@@ -16,7 +16,7 @@ The trap: zipfile looks for the list of members at the end of the file, and acce
 it. A file may be a picture and an archive at once; what counts is the list.
 
 Changed: Reader.__init__.
-Try: take out the check of the sum, and load the demo's second file.
+Try: take out the check of the sum. What does the demo print for the file with long members?
 """
 
 import contextlib

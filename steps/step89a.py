@@ -10,7 +10,7 @@ can be written as a mean again, because dp = p d(log p):
     dJ = sum_k r_k dp_k = sum_k p_k (r_k d(log p_k)) = the mean of r d(log p) over the draws
 
 So draw a move, take its reward as a plain number, and follow the gradient of r * log p(move). Moves
-that earned much become more probable. This is REINFORCE (Williams, 1992). It needs two things of a
+that earned much become more probable. This is REINFORCE (Williams, 1992). It needs two methods of a
 distribution: `sample`, and `log_prob` of what was drawn, which is differentiable.
 
 The logits are normalised once: log p_k = z_k - log sum_j exp(z_j). That is the log_softmax of step

@@ -1,8 +1,8 @@
 """Step 89c: batch_shape and sample_shape: many distributions, many draws
 
-Two numbers of draws are confused easily. A policy for 32 positions holds 32 distributions, one for
+Two counts are easily confused. A policy for 32 positions holds 32 distributions, one for
 each row of its logits. And of each, a program may want 5 draws. Categorical(logits).sample() of the
-step before has a shape for the first and no way to say the second.
+step before handles the first and has no way to ask for the second.
 
     batch_shape      the distributions in one object: logits (32, 7) are 32 of them
     event_shape      the shape of one value: (), as a class is one number
@@ -14,7 +14,7 @@ log_prob takes whatever can be broadcast with the batch: one value for all, or a
 The classes are another matter. gather does not broadcast, so both sides are broadcast first, and
 the copies of `value` along the classes are dropped again: value[..., :1].
 
-What is common to all distributions goes to a base class, Distribution. So far that is little: the
+Code that all distributions share moves to a base class, Distribution. So far that is little: the
 shapes, and how an object prints. As in PyTorch, it prints the shapes of the parameters that are
 there; arg_constraints names them (step 89d says what they must satisfy). `mode` is the most
 probable class. There is no mean of classes, which are names: NaN.

@@ -12,9 +12,9 @@ So a distribution says what its parameters may be (`arg_constraints`) and what i
     IntegerInterval(0, K - 1)         0, 1, ..., K - 1
     Real()                            not NaN. NaN is the only number that is not equal to itself.
 
-The names are those that PyTorch prints. Its rule is the same, too: check by default, raise
-ValueError, and check nothing where the caller says validate_args=False. The checks read all
-elements once more, so a program that draws a million times may want to.
+The names are those that PyTorch prints. As in PyTorch, arguments are checked by default, a wrong
+one raises ValueError, and validate_args=False switches the checks off. The checks read all
+elements once more, so a program that draws a million times may want that.
 
 The trap is the word "valid": a value that can be broadcast is not yet one of the right shape. A
 value of shape (2,) for a batch of 3 is refused; one of shape (3, 1) gives nine results.

@@ -9,10 +9,10 @@ outside:
 
 That is the reparametrisation (Kingma and Welling, 2013; Rezende and others, 2014), on which the
 variational autoencoder rests. PyTorch calls it rsample; sample is the same without a gradient. A
-class cannot be drawn so: an integer does not move a little.
+class cannot be drawn this way: an integer cannot change by a little.
 
 The demo estimates one gradient in both ways, from the same number of draws. The true value is
-known: the mean of x^2 is loc^2 + scale^2, so its derivative by loc is 2 loc.
+known: the mean of x^2 is loc^2 + scale^2, so its derivative with respect to loc is 2 loc.
 
 The density is exp(-z^2 / 2) / (scale sqrt(2 pi)) with z = (x - loc) / scale, and its logarithm is
 written out: far from the mean, exp is 0 and its logarithm -inf. log_prob is the logarithm of a

@@ -15,7 +15,7 @@ distributions the integral is known:
 For N(m, s) against N(0, 1) it is the term (s^2 + m^2 - 1 - log s^2) / 2 of every VAE.
 
 The trap: it is not symmetric. KL(p, q) is large where p has draws that q calls impossible. A narrow
-p inside a wide q costs little, the other way round much.
+p inside a wide q costs little; a wide p around a narrow q costs a lot.
 
 New: kl_divergence, between two Normal. PyTorch has a table with many pairs.
 Try: Normal(0.0, 0.01) and Normal(1.0, 0.01), in both orders, and then with scales of 0.01 and 1.

@@ -1,15 +1,15 @@
 """Step 90b: Embedding: rows are picked
 
 Step 90a multiplies with zeros. With 5,000 words, 4,999 of 5,000 products are with 0, and the one-
-hot matrix of a text is far larger than the text. What comes out is known beforehand: row i. So
+hot matrix of a text is far larger than the text. The result is known in advance: row i. So
 pick it.
 
     forward     y_k = W[i_k]
     backward    dL/dW = 0, then dL/dW[i_k] += dL/dy_k for each place k
 
-The trap is the +=. NumPy's `gradient[rows] += g` reads all rows first, adds, and writes: of a row
-that occurs twice, one gradient is lost, without an error. AddIndex (step 64e) adds all of them up,
-and is a Function, so the gradient can be differentiated again.
+The trap is the +=. NumPy's `gradient[rows] += g` reads all rows first, adds, and writes: if a row
+occurs twice, one of its gradients is lost, without an error. AddIndex (step 64e) adds all of them
+up, and is a Function, so the gradient can be differentiated again.
 
 Words are numbers from 0 on. Python's -1 for the last one is refused here, as in PyTorch: a
 negative word is a mistake, often a padding that was meant to be ignored (the next step).
@@ -26,6 +26,7 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -53,6 +54,7 @@ class PickRows(Function):
         return "EmbeddingBackward0"
 
 
+@checked
 def embedding(input: Tensor, weight: Tensor) -> Tensor:
     """The rows of `weight` [n, d] at the indices `input` [...]: [..., d].
 

@@ -1,6 +1,6 @@
 """Step 91c: The LSTM: gates and a cell state
 
-In step 91b each step multiplies the memory by a matrix and bends it with tanh. Hochreiter and
+In step 91b each step multiplies the memory by a matrix and applies tanh. Hochreiter and
 Schmidhuber (1997) gave the network a second memory, the cell state c, which is not multiplied by a
 matrix on its way:
 

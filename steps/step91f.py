@@ -1,7 +1,7 @@
 """Step 91f: A recurrent layer as one node
 
-`unroll` is the simple form of a recurrent layer, and stays it: this step and the next four only
-make it faster. Unrolled, there are three nodes for each time step: a product, a sum, a tanh.
+`unroll` is the simple form of a recurrent layer, and the reference: this step and the next four
+only make it faster. Unrolled, there are three nodes for each time step: a product, a sum, a tanh.
 Sixty-four steps are 195 nodes, and more small arrays, for a formula of one line. The backward of
 that formula can be written by hand, and it is a loop, too: from the last step to the first, with
 the gradient dh of the state as its memory.

@@ -1,8 +1,8 @@
 """Step 93c: The Transformer block: attention, feed-forward, residual
 
 Attention brings words together, but it computes little with them: its result is a mean of values.
-So let each position compute something from what it has read: two linear layers with a bend between
-them, the same for all positions, usually four times as wide in the middle.
+So let each position compute something from what it has read: two linear layers with a
+nonlinearity between them, the same for all positions, usually four times as wide in the middle.
 
     x = x + attention(x)            read: the positions exchange what they know
     x = x + feed_forward(x)         compute: each for itself

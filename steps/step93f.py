@@ -2,8 +2,8 @@
 
 Skim this step. A layer passes most of its options on to its parts:
 
-- activation: the bend of the feed-forward network, "relu", "gelu", or any function of a tensor, a
-  module too (which then has a place in the state, if it has parameters).
+- activation: the nonlinearity of the feed-forward network, "relu", "gelu", or any function of a
+  tensor, a module too (which then has a place in the state, if it has parameters).
 - layer_norm_eps for the norms, bias for all parts at once, device and dtype for all that is made.
 
 The order of the arguments is PyTorch's, as programs give the first few by position: d_model, nhead,

@@ -16,8 +16,7 @@ Number again.
 (PyTorch: SymInt and SymFloat, "symbolic" numbers.)
 
 New: Number. Changed: traced.
-Try: record `0.9**step` with step = Number(np.asarray(1), t), an integer. What is the type of t in
-the graph, and of the power?
+Try: let `traced` leave out the cast of Numbers. What is the type of y then?
 """
 
 import dataclasses

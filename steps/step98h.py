@@ -23,7 +23,8 @@ shared memory before.
 (PyTorch: AOTAutograd marks outputs that alias inputs, and makes them again outside of the graph.)
 
 New: memory_of, with_memory_of_their_own, copied. Changed: simplify.
-Try: let simplify return the graph without with_memory_of_their_own. What does the first line print?
+Try: let simplify return the graph without with_memory_of_their_own. What does the second line
+print?
 """
 
 import functools

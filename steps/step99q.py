@@ -21,7 +21,7 @@ row would lose its end, where the reduction's result is taken. `fixed` holds the
 (PyTorch: `simplify_and_reorder` of Inductor, NumPy: the coalescing of its nditer.)
 
 New: merge_loops. Changed: build_kernel.
-Try: remove kernel.outer from `fixed`. Which kernel of the demo is wrong then?
+Try: merge all neighbouring loops, without the condition on strides. Which kernels are wrong then?
 """
 
 import dataclasses

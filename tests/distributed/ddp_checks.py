@@ -4,6 +4,7 @@
 also calls them on simulated ranks. Each leaves the process group as it was.
 """
 
+import contextlib
 import copy
 import sys
 
@@ -489,6 +490,52 @@ def check_subgroup():
             for name, value in state.items():
                 same(value, found[0][name], 0)
     dist.barrier()
+
+
+def check_join():
+    """Process r has 2 r + 1 batches. One process computes the same from all of them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tinytorch.manual_seed(5)
+    batches = tinytorch.randn(size, 2 * size, 4, 6, dtype=tinytorch.float64)
+    for by_all in (True, False):
+        model, ddp = network(Mlp), DistributedDataParallel(network(Mlp), bucket_cap_mb=0.001)
+        optimizers = [SGD(each.parameters(), lr=0.1) for each in (model, ddp)]
+        with ddp.join(divide_by_initial_world_size=by_all):
+            for x in batches[rank, : 2 * rank + 1]:
+                optimizers[1].zero_grad()
+                ddp(x).square().mean().backward()
+                optimizers[1].step()
+        for step in range(2 * size - 1):
+            optimizers[0].zero_grad()
+            losses = [model(batches[r, step]).square().mean() for r in range((step + 1) // 2, size)]
+            (sum(losses) / (size if by_all else len(losses))).backward()
+            optimizers[0].step()
+        for param, expected in zip(ddp.parameters(), model.parameters(), strict=True):
+            same(param, expected)
+    # Buffers, accumulation and evaluation: as many messages in all processes, and one network.
+    ddp = DistributedDataParallel(network(Cnn), find_unused_parameters=True)
+    images = tinytorch.randn(2 * size, 4, 2, 6, 6, dtype=tinytorch.float64)
+    with ddp.join():
+        for i, x in enumerate(images[: 2 * rank + 1]):
+            with ddp.no_sync() if i % 2 else contextlib.nullcontext():
+                ddp(x + rank).square().mean().backward()
+            with tinytorch.no_grad():
+                ddp(x)
+    dist.all_gather_object(found := [None] * size, ddp.module.state_dict())
+    for state in found:
+        for name, value in state.items():
+            same(value, found[0][name], 0)
+    if size > 1:  # after the block nothing is joined, and all processes have to raise
+        try:
+            with ddp.join(throw_on_early_termination=True):
+                for x in images[: rank + 1]:
+                    ddp(x)
+        except RuntimeError as error:
+            assert "exhausted inputs" in str(error)
+        else:
+            raise AssertionError("no error")
+    with ddp.join(enable=False):
+        ddp(images[0])
 
 
 CHECKS = {name: value for name, value in list(globals().items()) if name.startswith("check_")}

@@ -7,6 +7,7 @@ import pytest
 
 import tinytorch
 import tinytorch.nn.functional as F
+from tests.derivatives import second_derivatives
 from tinytorch import nn, tensor
 from tinytorch.autograd import gradcheck, gradgradcheck
 from tinytorch.nn.attention import Attention
@@ -56,7 +57,7 @@ def test_values_and_derivatives(device, name, scale):
         def function(q, k, v):
             return F.scaled_dot_product_attention(q, k, v, mask)
 
-        assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+        assert gradcheck(function, inputs) and second_derivatives(function, inputs)
 
 
 @pytest.mark.parametrize("shapes", [SMALL, [(4, 5), (6, 5), (6, 7)], [(3, 4, 2), (2, 3, 4, 2)] * 2])
@@ -70,7 +71,7 @@ def test_causal(device, shapes):
 
     y = function(*inputs).numpy(force=True)
     np.testing.assert_allclose(y, plain(*inputs, mask), atol=1e-12)
-    assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+    assert gradcheck(function, inputs) and second_derivatives(function, inputs)
 
 
 def test_the_gradient_of_a_mask(device):
@@ -106,7 +107,7 @@ def test_grouped_heads(device):
     repeated = [inputs[1].repeat_interleave(2, 1), inputs[2].repeat_interleave(4, 1)]
     expected = plain(inputs[0], *repeated)
     np.testing.assert_allclose(function(*inputs).numpy(force=True), expected, atol=1e-12)
-    assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+    assert gradcheck(function, inputs) and second_derivatives(function, inputs)
 
 
 @pytest.mark.parametrize("is_causal", [True, False])
@@ -222,7 +223,7 @@ def test_derivatives_of_the_layer(device, options):
     def function(*values):
         return layer(*values, need_weights=False)[0]
 
-    assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
+    assert gradcheck(function, inputs) and second_derivatives(function, inputs)
 
 
 def test_a_single_sequence_and_the_batch_first():

@@ -176,13 +176,18 @@ def test_help_lists_the_commands(command):
 
 
 def test_a_search_finds_what_parsing_finds():
-    """One definition of eleven, in each file of the repository."""
+    """One of seven forms of the repository's definitions, and each that is not a plain name, such
+    as "a, b" and "Tensor.grad (2)"."""
     exact, lazy = Curriculum(ROOT), Curriculum(ROOT)
     pairs = zip(exact.steps + exact.built_modules, lazy.steps + lazy.built_modules, strict=True)
-    for position, (parsed, searched) in enumerate(pairs):
+    seen = set()
+    for parsed, searched in pairs:
         assert parsed.path == searched.path
-        for number, (name, definition) in enumerate(parsed.source.definitions.items()):
-            if (number + position) % 11:
+        for name, definition in parsed.source.definitions.items():
+            if (name, definition.text) in seen:
+                continue
+            seen.add((name, definition.text))
+            if len(seen) % 7 and name.replace(".", "").isidentifier():
                 continue
             assert find(searched, name) == definition
             vars(searched).pop("source", None)  # it had to be parsed: search again

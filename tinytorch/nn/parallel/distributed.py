@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tinytorch.autograd.engine import edge_of, parts_to_come
+from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import bump_version
@@ -130,6 +131,8 @@ class DistributedDataParallel(Module):
         self.unused: set[Tensor] = set()  # parameters that the last result does not depend on
         self.used: set[Tensor] = set()  # what got a gradient since the last message, in no_sync too
         self.reducing = False  # whether the last call wants its gradients averaged
+        self.divisor = self.world_size  # of the sums of gradients; join may change it
+        self.meet: Any = None  # in join: what a call does before it sends anything
         ref = weakref.ref(self)  # the parameters outlive this object
 
         def hook(param: Tensor) -> None:
@@ -158,20 +161,23 @@ class DistributedDataParallel(Module):
                         f"not to match sizes of the same param in process 0, {list(found[0][i])}."
                     )
 
-    def send(self, tensors: list[Tensor]) -> None:
-        """Makes these tensors those of the first process."""
-        first, group = get_process_group_ranks(self.process_group)[0], self.process_group
-        for work in [broadcast(x.detach(), first, group, async_op=True) for x in tensors]:
+    def send(self, tensors: list[Tensor], source: int = 0) -> None:
+        """Makes these tensors those of the first process, or of another one of the group."""
+        rank, group = get_process_group_ranks(self.process_group)[source], self.process_group
+        for work in [broadcast(x.detach(), rank, group, async_op=True) for x in tensors]:
             work.wait()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         recorded = state.grad_enabled
         if recorded and self.require_backward_grad_sync:
             self.check_finished()
-        if self.broadcast_buffers and self.require_forward_param_sync:
-            self.send(list(self.module.buffers()))
+        syncing = recorded and self.require_backward_grad_sync
+        buffers = self.broadcast_buffers and self.require_forward_param_sync
+        source = 0 if self.meet is None else self.meet(1 + 2 * buffers + 4 * syncing)[0]
+        if buffers:
+            self.send(list(self.module.buffers()), source)
         output = self.module(*inputs, **kwargs)
-        self.require_forward_param_sync = recorded and self.require_backward_grad_sync
+        self.require_forward_param_sync = syncing
         if recorded:
             self.reducing = self.require_backward_grad_sync
             if self.find_unused_parameters:
@@ -194,6 +200,63 @@ class DistributedDataParallel(Module):
             yield
         finally:
             self.require_backward_grad_sync = before
+
+    @contextmanager
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Iterator[None]:  # fmt: skip
+        """Calls inside may be more in some processes than in others. A process that leaves takes
+        part in the messages of the others, with zeros; in the end all have the last one's network.
+
+        Args:
+            divide_by_initial_world_size: else by the number of processes that have inputs.
+            throw_on_early_termination: raise RuntimeError in all processes when the first leaves.
+        """
+        rank, size, source = get_rank(self.process_group), self.world_size, 0
+
+        def meet(plan: int) -> tuple[int, int]:
+            """The first process that has inputs, and its plan: 1, +2 to send buffers, +4 to average
+            gradients. The plan is 0 if no process has any."""
+            nonlocal source
+            plans = zeros(size, dtype=int64, device=self.params[0].device)
+            plans.array[rank] = plan
+            all_reduce(plans, group=self.process_group)
+            active = [i for i, found in enumerate(plans.tolist()) if found]
+            if throw_on_early_termination and 0 < len(active) < size:
+                raise RuntimeError(
+                    "Detected at least one rank that exhausted inputs. Throwing across all ranks."
+                )
+            if active:
+                source = active[0]
+                self.divisor = size if divide_by_initial_world_size else len(active)
+            return source, plans.tolist()[source]
+
+        self.meet = meet if enable else None
+        try:
+            yield
+        finally:
+            self.meet, self.divisor = None, size
+        while enable and (plan := meet(0)[1]):
+            if plan & 2:
+                self.send(list(self.module.buffers()), source)
+            if plan & 4:
+                self.send_zeros()
+        if enable:
+            self.divisor = size
+            self.send([*self.module.parameters(), *self.module.buffers()], source)
+
+    def send_zeros(self) -> None:
+        """Takes part in the messages of a backward pass of the others."""
+        for lane, bucket in enumerate(self.buckets):
+            bucket.flat.zero_()
+            bucket.send(self.process_group, lane)
+        for bucket in self.buckets:
+            bucket.work.wait()
+            bucket.arrived()
+        self.used = set()
+        if self.find_unused_parameters:
+            self.unused_everywhere()
 
     def __getstate__(self) -> None:
         raise TypeError("what belongs to a process group is not copied or pickled: take .module")
@@ -251,7 +314,7 @@ class DistributedDataParallel(Module):
         if grad is None:
             part[...] = 0
         else:
-            param.device.xp.multiply(grad.array, 1 / self.world_size, out=part)
+            param.device.xp.multiply(grad.array, 1 / self.divisor, out=part)
 
     def finish(self) -> None:
         """Waits for the buckets, and makes their parts the gradients."""

@@ -15,6 +15,7 @@ of the process, which leads a session of its own, and its exit status.
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 
@@ -30,6 +31,8 @@ def serve(channel):
         child = os.fork()
         if child == 0:
             os.setsid()
+            # A shell's job in the background ignores Ctrl-C, and some demos press it.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             channel.send(b"%d" % os.getpid())
             for target, file in enumerate(files, 1):
                 os.dup2(file, target)

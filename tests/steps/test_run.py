@@ -1,5 +1,6 @@
 """Running a step: which statement printed what, and whether that is what it promised."""
 
+import signal
 import time
 
 import pytest
@@ -261,6 +262,24 @@ def test_a_step_has_the_environment_of_today(outcome, monkeypatch):
     for today in ("1", "2"):
         monkeypatch.setenv("TODAY", today)
         assert outcome(demo + f"  # -> {today}").report() == ""
+
+
+@pytest.mark.skipif(not processes.FORKS, reason="this system does not fork")
+def test_a_step_can_press_ctrl_c_in_a_job_in_the_background(outcome, monkeypatch):
+    monkeypatch.setattr(processes, "_waiting", [])  # the next Python is started here
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for `make test &`
+    try:
+        demo = """
+            import signal
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                print("stopped")  # -> stopped
+        """
+        assert outcome(demo).report() == ""
+        processes._waiting.pop().close()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_python_that_cannot_import_numpy_says_so(outcome, monkeypatch, tmp_path):

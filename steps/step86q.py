@@ -1,8 +1,8 @@
 """Step 86q: Weight normalisation: a length and a direction
 
 Batch normalisation divides what a layer computes by its standard deviation, and so needs a batch
-and its running averages. A network that works on sounds, one sample after the other, has no use for
-either. What it wants can be had from the weight alone: each row w of the matrix is written as
+and its running averages. A network that works on sounds, one sample after the other, can use
+neither. Weight normalisation needs only the weight: each row w of the matrix is written as
 
     w = g * v / |v|           g: its length, one number;    v: its direction
 
@@ -14,7 +14,8 @@ The layer need not know. A hook before forward (step 71s) computes `weight` from
 that took its place, `weight_g` and `weight_v`, and sets it as a plain attribute.
 
 The trap: the optimizer has to be made afterwards. One that was made before holds the old parameter,
-which no layer uses any more. For use after training, remove_weight_norm multiplies out.
+which no layer uses any more. For use after training, remove_weight_norm
+makes one parameter of the two again.
 
 PyTorch's words: nn.utils.weight_norm; it warns that a newer form, a parametrization, exists.
 

@@ -1,18 +1,20 @@
-"""Step 86r: Spectral normalisation: no vector grows
+"""Step 86r: Spectral normalisation: a bound on the steepness of a layer
 
 A critic that tells drawn pictures from real ones may become as steep as it likes, and the painter
 then gets gradients that are huge here and zero there. Miyato and others (2018) bound the steepness
 of each layer: its matrix is divided by its largest singular value s, the largest factor by which it
-makes any vector longer. Behind it, that factor is 1.
+makes any vector longer. After the division, that factor is 1.
 
-How to find s without decomposing the matrix at each step: power iteration. Multiply a vector by W
-and its transpose in turn, and set its length to 1 each time. What is largest wins:
+Power iteration finds s without decomposing the matrix at each step. Multiply a vector by W and its
+transpose in turn, and set its length to 1 each time. It turns to the direction that W stretches
+most:
 
     v = W^T u / |W^T u|,     u = W v / |W v|,     s = u^T W v
 
 The weight changes little from step to step, so the u of the last step is nearly right for this one,
 and one iteration is enough. u and v are buffers: they belong to the state, but are not learned.
-In the derivative they are constants; that is right, since s does not change with them at its top.
+In the derivative they are constants. That is right: s is at its maximum there, so a small change of
+u or v does not change it.
 
 The traps: u and v are written in place, while a graph may still need their values (two passes of
 the critic, then backward): so the graph gets copies. And they stand still in eval().

@@ -1,4 +1,4 @@
-"""Step 86s: The normalised weight, as it is
+"""Step 86s: remove_spectral_norm: the normalised weight becomes a parameter
 
 A critic that is trained, or half of a trained network that goes into another one, should be an
 ordinary layer again: no hook before each forward, no buffers in its file, and a `weight` that

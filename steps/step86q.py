@@ -8,14 +8,14 @@ neither. Weight normalisation needs only the weight: each row w of the matrix is
 
 and g and v are learned instead of w (Salimans and Kingma, 2016). The gradient of v is at right
 angles to v, so a step can only turn it: how fast a row turns no longer depends on how long it is.
-WaveNet, its descendants and temporal convolutions are built so.
+WaveNet, its descendants and temporal convolutions are built this way.
 
 The layer need not know. A hook before forward (step 71s) computes `weight` from the two parameters
 that took its place, `weight_g` and `weight_v`, and sets it as a plain attribute.
 
 The trap: the optimizer has to be made afterwards. One that was made before holds the old parameter,
-which no layer uses any more. For use after training, remove_weight_norm
-makes one parameter of the two again.
+which no layer uses any more. For use after training, remove_weight_norm makes one parameter of the
+two again.
 
 PyTorch's words: nn.utils.weight_norm; it warns that a newer form, a parametrization, exists.
 

@@ -1,25 +1,28 @@
 """Step 103p: Groups of some of the processes
 
-With eight processes, four may share the parts of one matrix, and the other four those of a copy. A
-sum over the matrix is a sum of four processes, and all_reduce knows only all eight.
+Suppose that four of eight processes hold the parts of one matrix, and the other four the parts of a
+copy. A sum over the matrix is a sum over four processes, but all_reduce adds over all eight.
 
-new_group makes a group of some. MPI makes its communicator in one call of ALL processes (Split), so
-all have to call new_group, those that do not belong to it as well. They get the object
-GroupMember.NON_GROUP_MEMBER, with which a collective warns and does nothing:
+new_group makes a group of some of the processes. MPI makes its communicator in one call of ALL
+processes (Split). So all of them have to call new_group, also those that are not in the new group.
+These get the object GroupMember.NON_GROUP_MEMBER, with which a collective warns and does nothing:
 
     half = new_group([1, 2])         in all processes
     all_reduce(x, group=half)        processes 1 and 2 add; the others get a warning
 
-A process has a rank among all, its global rank, and another one in each group. A collective names
-processes by global ranks: broadcast(x, 2, half) sends the tensor of process 2, which has rank 1 in
-the group. get_group_rank translates.
+A process has a rank among all processes, its global rank, and another one in each group. A
+collective takes global ranks: broadcast(x, 2, half) sends the tensor of process 2, which has rank 1
+in the group. get_group_rank translates.
 
-The trap: a process that skips new_group because it does not belong to the group keeps the others
-waiting. So does another order of two new_groups.
+Split itself blocks. So `part` begins with a barrier, which `start` can watch: step 104a gives it a
+time limit.
+
+The trap: a process that skips new_group because it is not in the group keeps the others waiting.
+So do two processes that make two groups in different orders.
 
 Changed: MPIBackend, ProcessGroup, get_rank, get_world_size, ready, all_reduce, broadcast. New:
 GroupMember, new_group, get_group_rank.
-Try: let rank 0 skip new_group. Which of its calls meets the others' Split, and what comes of it?
+Try: `some = new_group([1, 2]) if get_rank() else None`. Which call of the others does rank 0 meet?
 """
 
 import importlib.util

@@ -1,21 +1,22 @@
 """Step 103q: Catalogue: the other collectives of one tensor
 
-Skim this one: reduce, barrier and two more are made like all_reduce and broadcast of step 103o,
-with another name. Two of them are worth a look, since they divide a tensor among the processes:
+Skim this one: reduce, barrier and two more are made like all_reduce and broadcast of step 103o, and
+call another function of MPI. The last two are worth a look, since they divide a tensor among the
+processes:
 
     all_gather_into_tensor    [a], [b]        ->  [a, b] in both
     reduce_scatter_tensor     [a, b], [c, d]  ->  [a + c] and [b + d]
 
-Reduce-scatter and then all-gather are an all_reduce: these are the two rounds of the ring of step
-103c.
+A reduce-scatter and then an all-gather are an all_reduce: these are the two rounds of the ring of
+step 103c.
 
-`check_whole` compares sizes before anything is sent. destroy_process_group frees a group, and three
-names tell what a group is.
+`check_whole` compares sizes before anything is sent. destroy_process_group frees a group.
+get_backend, get_process_group_ranks and get_global_rank say what a group is made of.
 
 Changed: MPIBackend. New: reduce, barrier, check_whole, all_gather_into_tensor,
 start_reduce_scatter, reduce_scatter_tensor, destroy_process_group, get_backend,
 get_process_group_ranks, get_global_rank.
-Try: make an all_reduce of x out of the two calls, and compare it with all_reduce.
+Try: make an all_reduce of x out of the last two calls, and compare it with all_reduce.
 """
 
 import importlib.util
@@ -501,12 +502,13 @@ if __name__ == "__main__":
         assert is_initialized() == (rank == 1)
         return [result.tolist() for result in (largest, total, whole, part)]
 
-    for first, second in zip(*simulate(2, program), strict=True):
-        print(first, second)
-    # -> [10.0, 20.0] [10.0, 20.0]
-    # -> [1.0, 2.0] [11.0, 22.0]
-    # -> [[1.0, 2.0], [10.0, 20.0]] [[1.0, 2.0], [10.0, 20.0]]
-    # -> [11.0] [22.0]
+    names = "largest, in 0", "total, in 1", "all_gather", "reduce_scatter"
+    for name, *of_ranks in zip(names, *simulate(2, program), strict=True):
+        print(f"{name:14}", *of_ranks)
+    # -> largest, in 0  [10.0, 20.0] [10.0, 20.0]
+    # -> total, in 1    [1.0, 2.0] [11.0, 22.0]
+    # -> all_gather     [[1.0, 2.0], [10.0, 20.0]] [[1.0, 2.0], [10.0, 20.0]]
+    # -> reduce_scatter [11.0] [22.0]
 
     def mistakes():
         init_process_group()

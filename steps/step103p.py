@@ -286,9 +286,9 @@ def check_tensor(tensor: Any, group: ProcessGroup) -> None:
 
 
 def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
-    """The group of a call, where its tensors suit it.
+    """The group of a call, whose tensors have been checked.
 
-    None, with a warning, where this process does not belong to it.
+    None, with a warning, if this process does not belong to it.
     """
     if group is None:
         group = here.group or default_group()
@@ -327,7 +327,7 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come over the wire into the tensor, unless it is its memory."""
+    """Write what has come into the tensor, unless it has come into its own memory; count it."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
@@ -337,7 +337,7 @@ def store(tensor: Tensor, wire: Any) -> None:
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
-    """What writes the wire into the tensor, when it has come."""
+    """The function that stores a result in the tensor; None, if MPI writes into it directly."""
     if wire is not tensor.array:
         return partial(store, tensor, wire)
     bump_version(wire)
@@ -345,7 +345,7 @@ def arrival(tensor: Tensor, wire: Any) -> Callable | None:
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
-    """What writes a reduction into the tensor, when it has come."""
+    """The function that stores a reduction in the tensor; None, as for arrival."""
     if op is not AVG:
         return arrival(tensor, wire)
 

@@ -333,7 +333,7 @@ def check_list(tensors: Any, group: ProcessGroup, *model: Tensor) -> None:
 
 
 def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
-    """What writes parts of an array into the tensors, when it has come."""
+    """The function that stores the parts of an array in the tensors."""
 
     def finish() -> None:
         end = 0

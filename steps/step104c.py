@@ -155,7 +155,7 @@ SPINS = range(200)  # how often to look for a result before others may have the 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
-# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+# By the name of a backend: a function that makes what moves tensors from what moves objects.
 BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
 
 
@@ -249,6 +249,7 @@ class ProcessGroup:
         array = args[COMPARED[name]]
         if not self.detail:
             self.seen.add((name, array.nbytes))
+        # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)

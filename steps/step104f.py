@@ -50,7 +50,7 @@ def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
 def gather_object(
     obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
 ) -> None:
-    """all_gather_object of which only process `dst` gets the result."""
+    """Like all_gather_object, but only process `dst` gets the result."""
     if (group := ready("gather_object", group)) is None:
         return
     wanted = get_group_rank(group, dst) == group.rank()

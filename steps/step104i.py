@@ -28,7 +28,7 @@ from typing import NoReturn
 from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import is_available
 
-# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
+# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
 PLACES = {
     "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
     "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),

@@ -118,7 +118,7 @@ class P2POp:
 
     Args:
         op: isend or irecv.
-        peer: the rank, among all processes, of the other one.
+        peer: the global rank of the other process.
     Raises:
         ValueError: op is another function, or there is no group.
         TypeError: `tensor` is not a Tensor.

@@ -12,9 +12,8 @@ with another type, and the result has to be written into the tensor:
     arrival     the `finish` of a call: store, or None where MPI writes into the tensor itself
     reduced     the `finish` of a reduction: an average is divided before it is stored
 
-The trap: a write has to be counted (step 49a) before backward can read what is being overwritten.
-Once the call has begun, MPI may write into the tensor's own memory at any time. So arrival counts
-that write at once, and not at the end.
+The trap: once the call has begun, MPI may write into the tensor's own memory at any time. So
+arrival counts this write (step 49a) before the call begins, and not when the result has come.
 
 Most sums need neither a conversion nor a division. all_reduce tests for this case first, and
 begins such a sum without calling the other functions.

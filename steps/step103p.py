@@ -22,7 +22,7 @@ So do two processes that make two groups in different orders.
 
 Changed: MPIBackend, ProcessGroup, get_rank, get_world_size, ready, all_reduce, broadcast. New:
 GroupMember, new_group, get_group_rank.
-Try: `some = new_group([1, 2]) if get_rank() else None`. Which call of the others does rank 0 meet?
+Try: `some = new_group([1, 2]) if get_rank() else None`. Which call does rank 0's all_reduce meet?
 """
 
 import importlib.util

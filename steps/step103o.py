@@ -1,21 +1,22 @@
 """Step 103o: broadcast, and where a result goes
 
-broadcast gives all processes the tensor of one of them: the first weights, for example. It is made
-like all_reduce, and what all_reduce does with its result should not be written twice.
+broadcast gives all processes the tensor of one of them: the first weights, for example. It begins
+and ends like all_reduce, so the code that handles a result moves out of all_reduce, into functions
+that both calls use.
 
-A result arrives in one of two places. If the array is as MPI wants it, `wire` is the memory of the
-tensor itself, and MPI has written the result there. Then only the write is to be counted. Else it
-arrives in a copy and has to be stored:
+A result arrives in one of two places. If MPI can use the tensor's own memory, `wire` is the array
+of the tensor, and the result is already where it belongs. Otherwise `wire` is a copy, or a view
+with another type, and the result has to be written into the tensor:
 
-    arrival     what is to be done when the result has come: store, or nothing (None)
-    store       copies it; the bits of a type that MPI does not know get their type back
-    reduced     the same for a reduction: an average is divided first
+    store       writes it, after giving bits that travelled as integers their own type back
+    arrival     the `finish` of a call: store, or None where MPI writes into the tensor itself
+    reduced     the `finish` of a reduction: an average is divided before it is stored
 
-A write into the tensor's own memory is counted when the call begins, because from then on MPI may
-write at any time.
+The trap: once the call has begun, MPI may write into the tensor's own memory at any time. So
+arrival counts this write (step 49a) before the call begins, and not when the result has come.
 
-Most sums need none of this: no conversion, no average. all_reduce asks for this case first, and
-such a sum takes the short way.
+Most sums need neither a conversion nor a division. all_reduce tests for this case first, and
+begins such a sum without calling the other functions.
 
 Changed: MPIBackend, all_reduce. New: store, arrival, reduced, broadcast.
 Try: remove bump_version from arrival. Which number of the demo changes?
@@ -262,7 +263,7 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come over the wire into the tensor, unless it is its memory."""
+    """Write what has come into the tensor, unless it has come into its own memory; count it."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
@@ -272,7 +273,7 @@ def store(tensor: Tensor, wire: Any) -> None:
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
-    """What writes the wire into the tensor, when it has come."""
+    """The function that stores a result in the tensor; None, if MPI writes into it directly."""
     if wire is not tensor.array:
         return partial(store, tensor, wire)
     bump_version(wire)
@@ -280,7 +281,7 @@ def arrival(tensor: Tensor, wire: Any) -> Callable | None:
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
-    """What writes a reduction into the tensor, when it has come."""
+    """The function that stores a reduction in the tensor; None, as for arrival."""
     if op is not AVG:
         return arrival(tensor, wire)
 
@@ -335,12 +336,14 @@ if __name__ == "__main__":
         written = plain._version, turned._version, total._version, mean._version
         return [each.tolist() for each in (plain, turned, halves, total, mean, sums)], written
 
-    for each in simulate(2, program)[0][0]:
-        print(each)
-    # -> [[10.0, 20.0], [30.0, 40.0]]
-    # -> [[10.0, 30.0], [20.0, 40.0]]
-    # -> [[10.0, 20.0], [30.0, 40.0]]
-    # -> [[11.0, 22.0], [33.0, 44.0]]
-    # -> [[5.5, 16.5], [11.0, 22.0]]
-    # -> [[11.0, 22.0], [33.0, 44.0]]
-    print("counted writes:", simulate(2, program)[0][1])  # -> counted writes: (1, 1, 1, 1)
+    results, written = simulate(2, program)[0]  # those of rank 0
+    names = "broadcast", "  transposed", "  halves", "sum", "mean, transposed", "sum of halves"
+    for name, result in zip(names, results, strict=True):
+        print(f"{name:16}", result)
+    # -> broadcast        [[10.0, 20.0], [30.0, 40.0]]
+    # ->   transposed     [[10.0, 30.0], [20.0, 40.0]]
+    # ->   halves         [[10.0, 20.0], [30.0, 40.0]]
+    # -> sum              [[11.0, 22.0], [33.0, 44.0]]
+    # -> mean, transposed [[5.5, 16.5], [11.0, 22.0]]
+    # -> sum of halves    [[11.0, 22.0], [33.0, 44.0]]
+    print("counted writes:", written)  # -> counted writes: (1, 1, 1, 1)

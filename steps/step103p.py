@@ -1,25 +1,28 @@
 """Step 103p: Groups of some of the processes
 
-With eight processes, four may share the parts of one matrix, and the other four those of a copy. A
-sum over the matrix is a sum of four processes, and all_reduce knows only all eight.
+Suppose that four of eight processes hold the parts of one matrix, and the other four the parts of a
+copy. A sum over the matrix is a sum over four processes, but all_reduce adds over all eight.
 
-new_group makes a group of some. MPI makes its communicator in one call of ALL processes (Split), so
-all have to call new_group, those that do not belong to it as well. They get the object
-GroupMember.NON_GROUP_MEMBER, with which a collective warns and does nothing:
+new_group makes a group of some of the processes. MPI makes its communicator in one call of ALL
+processes (Split). So all of them have to call new_group, also those that are not in the new group.
+These get the object GroupMember.NON_GROUP_MEMBER, with which a collective warns and does nothing:
 
     half = new_group([1, 2])         in all processes
     all_reduce(x, group=half)        processes 1 and 2 add; the others get a warning
 
-A process has a rank among all, its global rank, and another one in each group. A collective names
-processes by global ranks: broadcast(x, 2, half) sends the tensor of process 2, which has rank 1 in
-the group. get_group_rank translates.
+A process has a rank among all processes, its global rank, and another one in each group. A
+collective takes global ranks: broadcast(x, 2, half) sends the tensor of process 2, which has rank 1
+in the group. get_group_rank translates.
 
-The trap: a process that skips new_group because it does not belong to the group keeps the others
-waiting. So does another order of two new_groups.
+Split itself blocks. So `part` begins with a barrier, which `start` can watch: step 104a gives it a
+time limit.
+
+The trap: a process that skips new_group because it is not in the group keeps the others waiting.
+So do two processes that make two groups in different orders.
 
 Changed: MPIBackend, ProcessGroup, get_rank, get_world_size, ready, all_reduce, broadcast. New:
 GroupMember, new_group, get_group_rank.
-Try: let rank 0 skip new_group. Which of its calls meets the others' Split, and what comes of it?
+Try: `some = new_group([1, 2]) if get_rank() else None`. Which call does rank 0's all_reduce meet?
 """
 
 import importlib.util
@@ -283,9 +286,9 @@ def check_tensor(tensor: Any, group: ProcessGroup) -> None:
 
 
 def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
-    """The group of a call, where its tensors suit it.
+    """The group of a call, whose tensors have been checked.
 
-    None, with a warning, where this process does not belong to it.
+    None, with a warning, if this process does not belong to it.
     """
     if group is None:
         group = here.group or default_group()
@@ -324,7 +327,7 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come over the wire into the tensor, unless it is its memory."""
+    """Write what has come into the tensor, unless it has come into its own memory; count it."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
@@ -334,7 +337,7 @@ def store(tensor: Tensor, wire: Any) -> None:
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
-    """What writes the wire into the tensor, when it has come."""
+    """The function that stores a result in the tensor; None, if MPI writes into it directly."""
     if wire is not tensor.array:
         return partial(store, tensor, wire)
     bump_version(wire)
@@ -342,7 +345,7 @@ def arrival(tensor: Tensor, wire: Any) -> Callable | None:
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
-    """What writes a reduction into the tensor, when it has come."""
+    """The function that stores a reduction in the tensor; None, as for arrival."""
     if op is not AVG:
         return arrival(tensor, wire)
 

@@ -1,21 +1,22 @@
 """Step 103q: Catalogue: the other collectives of one tensor
 
-Skim this one: reduce, barrier and two more are made like all_reduce and broadcast of step 103o,
-with another name. Two of them are worth a look, since they divide a tensor among the processes:
+Skim this one: reduce, barrier and two more are made like all_reduce and broadcast of step 103o, and
+call another function of MPI. The last two are worth a look, since they divide a tensor among the
+processes:
 
     all_gather_into_tensor    [a], [b]        ->  [a, b] in both
     reduce_scatter_tensor     [a, b], [c, d]  ->  [a + c] and [b + d]
 
-Reduce-scatter and then all-gather are an all_reduce: these are the two rounds of the ring of step
-103c.
+A reduce-scatter and then an all-gather are an all_reduce: these are the two rounds of the ring of
+step 103c.
 
-`check_whole` compares sizes before anything is sent. destroy_process_group frees a group, and three
-names tell what a group is.
+`check_whole` compares sizes before anything is sent. destroy_process_group frees a group.
+get_backend, get_process_group_ranks and get_global_rank say what a group is made of.
 
 Changed: MPIBackend. New: reduce, barrier, check_whole, all_gather_into_tensor,
 start_reduce_scatter, reduce_scatter_tensor, destroy_process_group, get_backend,
 get_process_group_ranks, get_global_rank.
-Try: make an all_reduce of x out of the two calls, and compare it with all_reduce.
+Try: make an all_reduce of x out of the last two calls, and compare it with all_reduce.
 """
 
 import importlib.util
@@ -320,9 +321,9 @@ def check_tensor(tensor: Any, group: ProcessGroup) -> None:
 
 
 def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
-    """The group of a call, where its tensors suit it.
+    """The group of a call, whose tensors have been checked.
 
-    None, with a warning, where this process does not belong to it.
+    None, with a warning, if this process does not belong to it.
     """
     if group is None:
         group = here.group or default_group()
@@ -361,7 +362,7 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come over the wire into the tensor, unless it is its memory."""
+    """Write what has come into the tensor, unless it has come into its own memory; count it."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
@@ -371,7 +372,7 @@ def store(tensor: Tensor, wire: Any) -> None:
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
-    """What writes the wire into the tensor, when it has come."""
+    """The function that stores a result in the tensor; None, if MPI writes into it directly."""
     if wire is not tensor.array:
         return partial(store, tensor, wire)
     bump_version(wire)
@@ -379,7 +380,7 @@ def arrival(tensor: Tensor, wire: Any) -> Callable | None:
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
-    """What writes a reduction into the tensor, when it has come."""
+    """The function that stores a reduction in the tensor; None, as for arrival."""
     if op is not AVG:
         return arrival(tensor, wire)
 
@@ -418,7 +419,7 @@ def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = Fals
 def reduce(
     tensor: Tensor, dst: int, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """all_reduce of which only process `dst` gets the result."""
+    """Like all_reduce, but only process `dst` gets the result."""
     if (group := ready("reduce", group, tensor)) is None:
         return None
     root, wire = get_group_rank(group, dst), group.backend.reducible(tensor.array)
@@ -435,7 +436,7 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
 
 def check_whole(whole: Tensor, part: Tensor, group: ProcessGroup) -> None:
     """Raises:
-    RuntimeError: `whole` does not have the dtype of `part`, and room for those of all processes.
+    RuntimeError: dtypes differ, or `whole` is not as large as the parts of all processes.
     """
     if whole.dtype != part.dtype or whole.numel() != part.numel() * group.size():
         raise RuntimeError(
@@ -501,12 +502,13 @@ if __name__ == "__main__":
         assert is_initialized() == (rank == 1)
         return [result.tolist() for result in (largest, total, whole, part)]
 
-    for first, second in zip(*simulate(2, program), strict=True):
-        print(first, second)
-    # -> [10.0, 20.0] [10.0, 20.0]
-    # -> [1.0, 2.0] [11.0, 22.0]
-    # -> [[1.0, 2.0], [10.0, 20.0]] [[1.0, 2.0], [10.0, 20.0]]
-    # -> [11.0] [22.0]
+    names = "largest, in 0", "total, in 1", "all_gather", "reduce_scatter"
+    for name, *of_ranks in zip(names, *simulate(2, program), strict=True):
+        print(f"{name:14}", *of_ranks)
+    # -> largest, in 0  [10.0, 20.0] [10.0, 20.0]
+    # -> total, in 1    [1.0, 2.0] [11.0, 22.0]
+    # -> all_gather     [[1.0, 2.0], [10.0, 20.0]] [[1.0, 2.0], [10.0, 20.0]]
+    # -> reduce_scatter [11.0] [22.0]
 
     def mistakes():
         init_process_group()

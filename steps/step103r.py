@@ -1,24 +1,24 @@
 """Step 103r: all_gather: a list with a tensor for each process
 
-all_gather_into_tensor of step 103q needs one large tensor whose shape the program has to work out.
-Often a list is nicer: out[rank] is the tensor of that rank, in all processes.
+all_gather_into_tensor of step 103q needs one large tensor, whose shape the program has to work out.
+Often a list is more convenient: out[rank] is the tensor of that rank, in all processes.
 
     process 0: x = a                          out = [a, b, c]
     process 1: x = b      all_gather(out, x)  out = [a, b, c]
     process 2: x = c                          out = [a, b, c]
 
-MPI writes into one array, so what has come is divided: `divide` returns the function that writes
-each part into its tensor, and this is the `finish` of the call.
+MPI writes into one array, which is then divided: `divide` returns the function that stores each
+part in its tensor. This function is the `finish` of the call.
 
-`check_list` finds before anything is sent what can be found wrong in this process: what is not a
-list, has too few tensors, another shape, or another type. MPI moves bytes, and would take the bits
-of an integer for those of a floating-point number.
+`check_list` finds the mistakes that one process can see, before anything is sent: an argument that
+is not a list, a list of the wrong length, a wrong shape, or different dtypes. MPI moves bytes, and
+would take the bits of an integer for those of a floating-point number.
 
-The trap: what the others have cannot be seen here. If their tensor is longer, MPI fails, or worse,
-it does not (step 104b).
+The trap: a process cannot see what the others pass. If one of them has a longer tensor, MPI reports
+an error, or, which is worse, it does not (step 104b).
 
 New: check_dtypes, check_list, divide, all_gather.
-Try: give process 1 a tensor of two elements, and a list to match.
+Try: give process 1 a tensor of three elements, and a list to match. Which process gets the error?
 """
 
 import importlib.util
@@ -333,7 +333,7 @@ def check_list(tensors: Any, group: ProcessGroup, *model: Tensor) -> None:
 
 
 def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
-    """What writes parts of an array into the tensors, when it has come."""
+    """The function that stores the parts of an array in the tensors."""
 
     def finish() -> None:
         end = 0
@@ -361,6 +361,8 @@ if __name__ == "__main__":
     import warnings
 
     from tinytorch.core.tensor import tensor
+
+    # `ready` is the package's from here on, and knows the package's marker.
     from tinytorch.distributed.collectives import GroupMember as FinishedMember
     from tinytorch.distributed.simulator import simulate
     from tinytorch.ops.creation import zeros

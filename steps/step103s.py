@@ -1,16 +1,16 @@
 """Step 103s: Catalogue: the other collectives of lists
 
-Skim this one. `divide` has a partner, `join`, which puts the tensors of a list side by side to be
-sent. With the two, each of these calls is all_gather of step 103r in another direction:
+Skim this one. `divide` has a counterpart, `join`, which puts the tensors of a list side by side to
+be sent. With these two, each of the calls is all_gather of step 103r in another direction:
 
     gather            out[rank] is the tensor of that rank, in one process only
-    scatter           the other way round
-    reduce_scatter    each process gets the sum of what all have for it
-    all_to_all        process r gets the r-th tensor of each: a transposition, of processes
+    scatter           one process sends the tensor list[rank] to each rank
+    reduce_scatter    each process gets the sum of what all have at its place of the list
+    all_to_all        process r gets the r-th tensor of each list: rows and columns change places
 
-all_to_all_single does the last one with the parts of one tensor, of equal or given sizes. A mixture
-of experts sends its tokens in this way. And MPIBackend gets its last two calls, which begin
-messages from one process to another; step 104k uses them.
+all_to_all_single does the last one with the parts of one tensor. The parts have equal sizes, or
+the sizes that are given. And MPIBackend gets its last two calls, which begin messages from one
+process to another; step 104k uses them.
 
 Changed: MPIBackend. New: join, gather, scatter, reduce_scatter, all_to_all, split,
 all_to_all_single.
@@ -359,7 +359,7 @@ def join(tensors: list[Tensor], prepare: Callable, group: ProcessGroup) -> Any:
 
 
 def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
-    """What writes parts of an array into the tensors, when it has come."""
+    """The function that stores the parts of an array in the tensors."""
 
     def finish() -> None:
         end = 0
@@ -425,7 +425,7 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Reduce a list, of which each process gets the tensor at its place."""
+    """Reduce the lists of all processes; each process gets the tensor at its place."""
     if (group := ready("reduce_scatter", group, output)) is None:
         return None
     check_list(input_list, group, output)
@@ -487,6 +487,8 @@ if __name__ == "__main__":
     import warnings
 
     from tinytorch.core.tensor import tensor
+
+    # `ready` is the package's, and knows the package's marker.
     from tinytorch.distributed.collectives import GroupMember as FinishedMember
     from tinytorch.distributed.simulator import simulate
     from tinytorch.ops.creation import zeros
@@ -512,11 +514,14 @@ if __name__ == "__main__":
         assert letter == (rank - 1) % size
         return *listed, part.item(), total.item(), columns.tolist()
 
-    for rank, results in enumerate(simulate(3, program)):
-        print(rank, *results)
-    # -> 0 [0.0, 0.0, 0.0] [0.0, 1.0, 2.0] 2.0 0.0 [0.0, 10.0, 20.0]
-    # -> 1 [0.0, 1.0, 2.0] [10.0, 11.0, 12.0] 3.0 3.0 [1.0, 11.0, 21.0]
-    # -> 2 [0.0, 0.0, 0.0] [20.0, 21.0, 22.0] 4.0 6.0 [2.0, 12.0, 22.0]
+    names = "gather to 1", "all_to_all", "scatter from 2", "reduce_scatter", "all_to_all_single"
+    for name, *of_ranks in zip(names, *simulate(3, program), strict=True):
+        print(f"{name:17}", *of_ranks)
+    # -> gather to 1       [0.0, 0.0, 0.0] [0.0, 1.0, 2.0] [0.0, 0.0, 0.0]
+    # -> all_to_all        [0.0, 1.0, 2.0] [10.0, 11.0, 12.0] [20.0, 21.0, 22.0]
+    # -> scatter from 2    2.0 3.0 4.0
+    # -> reduce_scatter    0.0 3.0 6.0
+    # -> all_to_all_single [0.0, 10.0, 20.0] [1.0, 11.0, 21.0] [2.0, 12.0, 22.0]
 
     def mistakes():
         init_process_group("mpi")

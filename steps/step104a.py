@@ -3,24 +3,26 @@
 The worst fault of a parallel program is silent. One rank skips a collective, because of an `if`
 that only it takes, and the others wait for ever. Nothing is printed, and all cores are busy.
 
-Against this there is a time limit. A handle asks again and again whether the result is there, so it
-can look at the clock as well:
+The remedy is a time limit. A handle asks again and again whether the result is there, so it can
+look at the clock as well:
 
     rank 0, all_reduce: timed out after 0.1 s: did all processes make this call?
 
-The error says who waited in which call. The rank that is missing is the one without an error. A
-look at the clock costs as much as a question, and most results come within microseconds. So `start`
-asks 200 times before it begins to look (step 103l).
+The error says which rank waited in which call. The rank that is missing is the one without an
+error. Looking at the clock costs as much as asking, and most results come within microseconds. So
+`start` asks 200 times before it begins to look (step 103l).
 
-init_process_group and new_group take a timeout for all calls of their group, `wait` one of its own.
+init_process_group and new_group take a timeout for all calls of their group; `wait` takes one for
+its own call. Making a group waits for all ranks too: the limit applies to the barrier in `part`.
 
-The trap: a limit that is shorter than the slowest rank's work ends a run that was all right. Rank 0
-writes a file for a minute, and the others have given up. PyTorch's limit is 30 minutes.
+init_process_group makes its group by `part`, which gives it a communicator of its own. So the calls
+of the group do not meet the program's own calls of MPI (`crossed` in the demo).
 
-(Making a group waits for all ranks as well; the barrier in `part` gives it the limit.)
+The trap: a limit that is shorter than the slowest rank's work ends a run that was all right: rank 0
+writes a file for a minute, and the others give up. PyTorch's limit is 30 minutes.
 
 Changed: Work, ProcessGroup, init_process_group, new_group. New: default_pg_timeout, check_timeout.
-Try: a timeout that is shorter than a rank's computation. What does the other rank say?
+Try: in `forgetful`, let rank 1 make the call, and not rank 0. Which rank does the error name?
 """
 
 import datetime
@@ -382,6 +384,7 @@ if __name__ == "__main__":
     print(simulate(2, late))  # -> [4.0, 4.0]
 
     def crossed():
+        """The program's own messages, while a call of the group is under way."""
         init_process_group("mpi")
         x, letter = tensor([1.0, 2.0]), np.zeros(1)
         if get_rank() == 0:

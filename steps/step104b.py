@@ -2,23 +2,24 @@
 
 The time limit of step 104a does not help where all ranks make a call, but not the same one. If one
 rank's last batch is shorter, MPI adds what it gets: a wrong number comes out, or an error that
-names a buffer. If one rank calls all_reduce while the others broadcast, anything may happen.
+names a buffer. If one rank calls all_reduce while the others call broadcast, anything may happen.
 
-So the processes tell each other what they are going to call: one small all_gather of text before
-the collective.
+So before a collective the processes tell each other what they are going to call: a small all_gather
+of 100 bytes of text.
 
     rank 0 calls all_reduce of float32 (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
 
-That would double the time of small messages. So a call is compared only when its kind and size are
-new to this process (`seen`): in a training, in its first step.
+That would double the time of small messages. So a process compares a call only when its name and
+size are new to it (`seen`): in training, in the first step. COMPARED says which argument of a call
+has the same size in all processes.
 
 With async_op the comparison must not wait: the handle keeps it as `check`, and completes it first.
 
-The trap: with sizes that have all occurred before, a mismatch is not seen. The environment variable
-TORCH_DISTRIBUTED_DEBUG=DETAIL, PyTorch's, compares each time.
+The trap: a mismatch of sizes that have all occurred before is not seen. With the environment
+variable TORCH_DISTRIBUTED_DEBUG=DETAIL, which is PyTorch's, each call is compared.
 
 Changed: Work, ProcessGroup. New: COMPARED.
-Try: let rank 1 call all_reduce with ReduceOp.MAX, and rank 0 with SUM.
+Try: in `another_call`, let both ranks call all_reduce, rank 0 with ReduceOp.MAX.
 """
 
 import datetime
@@ -209,6 +210,7 @@ class ProcessGroup:
         array = args[COMPARED[name]]
         if not self.detail:
             self.seen.add((name, array.nbytes))
+        # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
@@ -406,7 +408,7 @@ if __name__ == "__main__":
         init_process_group("mpi")
         rank = get_rank()
         half = new_group([0, 1], timeout=short)
-        half.detail = detail
+        half.detail = detail  # as TORCH_DISTRIBUTED_DEBUG=DETAIL would set it
         for size in (3, 4):
             all_reduce(tensor([1.0] * size), group=half)
         all_reduce(tensor([1.0] * (3 + rank)), group=half)  # both sizes have occurred before

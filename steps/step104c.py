@@ -5,20 +5,25 @@ have. The same program should run under mpiexec, where each rank is a process:
 
     mpiexec -n 3 python program.py
 
-`world` gives both: mpi4py's MPI and its COMM_WORLD where there is no simulated rank. mpi4py is
-imported inside of the function and not above: importing it begins MPI, which an `import tinytorch`
-should not do. Where it is missing, the error names the extra to install.
+`world` returns MPI and its communicator: those of the simulation in a simulated rank, and mpi4py's
+MPI and COMM_WORLD in a real process. mpi4py is imported inside the function, because importing it
+starts MPI, which `import tinytorch` should not do. If it is missing, the error names the extra to
+install.
 
-MPI knows how many processes there are, and which one this is. Programs for PyTorch say both, as
-arguments or in RANK and WORLD_SIZE; these are compared with MPI's numbers. Else a program that was
-started without mpiexec would train alone, as rank 0 of 1, without an error.
+MPI knows how many processes there are, and which one this is. Programs for PyTorch also say so, as
+arguments or in RANK and WORLD_SIZE, and these are compared with MPI's numbers. Otherwise a program
+that was started without mpiexec would train alone, as rank 0 of 1, without an error.
 
-The trap: PyTorch's backend for processors is called "gloo", and programs ask for it. MPI serves it
-here, and rank 0 says so.
+BACKENDS maps a name to a function that makes what moves the tensors, from what moves the objects.
+For MPI the two are the same. Step 104o adds "nccl".
+
+The trap: PyTorch's backend for CPUs is called "gloo", and many programs ask for it. Here MPI takes
+its place, and rank 0 warns about it.
 
 Changed: ProcessGroup.part, init_process_group. New: world, BACKENDS, is_mpi_available,
 is_gloo_available.
-Try: with MPI installed, run a file with the demo's program under mpiexec -n 2.
+Try: with MPI installed, import init_process_group, get_rank and get_world_size from
+tinytorch.distributed, print rank and size, and start the file with mpiexec -n 2 and without.
 """
 
 import datetime
@@ -150,7 +155,7 @@ SPINS = range(200)  # how often to look for a result before others may have the 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
-# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+# By the name of a backend: a function that makes what moves tensors from what moves objects.
 BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
 
 
@@ -244,6 +249,7 @@ class ProcessGroup:
         array = args[COMPARED[name]]
         if not self.detail:
             self.seen.add((name, array.nbytes))
+        # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
@@ -458,13 +464,12 @@ if __name__ == "__main__":
     from tinytorch.distributed.simulator import simulate
 
     # Stands for mpi4py with two processes: this one, and one that never answers.
-    ended = []
-    comm = types.SimpleNamespace(rank=1, size=2, Abort=ended.append)
+    comm = types.SimpleNamespace(rank=1, size=2)
     mpi4py = types.ModuleType("mpi4py")
     mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
 
-    def without(package, call):
-        """What the call says when the package is missing, or is the one that is given."""
+    def with_mpi4py(package, call):
+        """What the call returns or raises when `package` is mpi4py; None: it is not installed."""
         kept = sys.modules.get("mpi4py")
         sys.modules["mpi4py"] = package
         try:
@@ -476,8 +481,8 @@ if __name__ == "__main__":
             if kept is not None:
                 sys.modules["mpi4py"] = kept
 
-    print(without(None, world))  # -> process groups need mpi4py and an MPI library
-    print(without(mpi4py, world)[1].rank)  # -> 1
+    print(with_mpi4py(None, world))  # -> process groups need mpi4py and an MPI library
+    print(with_mpi4py(mpi4py, world)[1].rank)  # -> 1
     print("MPI is here:", is_mpi_available())  # -> ...
 
     def program(*args):
@@ -494,7 +499,7 @@ if __name__ == "__main__":
     os.environ["RANK"] = "5"
     mpi4py.MPI = simulator_mpi
     mpi4py.MPI.COMM_WORLD = comm
-    print(without(mpi4py, program))
+    print(with_mpi4py(mpi4py, program))
     # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
     del os.environ["RANK"]
     print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]

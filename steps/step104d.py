@@ -1,25 +1,25 @@
-"""Step 104d: What happens when a process dies
+"""Step 104d: When one process fails: the others end as well
 
-A real process can die. MPI has no way to go on without it, so the others should end as well, at
-once, and the user should see why. By itself that does not happen: an exception ends its process,
-MPI waits in that process's exit for the others, and they wait for its part of the sum.
+A real process can die. MPI cannot go on without it, so the others should end as well, at once, and
+the user should see why. By itself this does not happen: an exception ends its process, and at the
+exit of that process MPI waits for the others, which wait for its part of the sum.
 
     killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
     an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
     a time limit, caught               the process may go on, but at its exit MPI would wait for the
-                                       call that never ends. So the exit becomes MPI_Abort
+                                       call that never ends; atexit calls MPI_Abort instead
     sys.exit(1)                        no hook sees it: step 104j catches it around the program
 
-MPI_Abort ends all processes of the job. What was printed has to leave first: mpiexec passes it on,
-and takes a moment for it.
+MPI_Abort ends all processes of the job. What was printed has to get out first: end_job flushes it,
+and gives mpiexec a moment to pass it on.
 
-The trap: a process that is forked by a rank has the same hook, and is not a rank. It would end the
-whole job because a worker of a DataLoader failed. So the hook knows the number of its process.
+The trap: a process that a rank has forked has the same hook, but it is not a rank. It would end the
+whole job when a worker of a DataLoader fails. So the hook remembers the process that set it.
 
 (PyTorch: torchrun watches its processes, and ends them all when one fails.)
 
 Changed: world, ProcessGroup.failure. New: Job, end_job, end_job_on_error.
-Try: with MPI installed, let rank 1 of 2 raise an error, under mpiexec.
+Try: with MPI installed, let rank 1 of 2 raise an error after init_process_group, under mpiexec.
 """
 
 import atexit
@@ -190,7 +190,7 @@ SPINS = range(200)  # how often to look for a result before others may have the 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
-# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+# By the name of a backend: a function that makes what moves tensors from what moves objects.
 BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
 
 
@@ -285,6 +285,7 @@ class ProcessGroup:
         array = args[COMPARED[name]]
         if not self.detail:
             self.seen.add((name, array.nbytes))
+        # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
@@ -504,8 +505,8 @@ if __name__ == "__main__":
     mpi4py = types.ModuleType("mpi4py")
     mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
 
-    def without(package, call):
-        """What the call says when the package is missing, or is the one that is given."""
+    def with_mpi4py(package, call):
+        """What the call returns or raises when `package` is mpi4py; None: it is not installed."""
         kept = sys.modules.get("mpi4py")
         sys.modules["mpi4py"] = package
         try:
@@ -517,9 +518,10 @@ if __name__ == "__main__":
             if kept is not None:
                 sys.modules["mpi4py"] = kept
 
+    # Keeps what would run at the exit; Abort of the stand-in notes the code in `ended`.
     at_exit, atexit.register = [], lambda call: at_exit.append(call)
     hook = sys.excepthook
-    print(without(mpi4py, world)[1].rank)  # -> 1
+    print(with_mpi4py(mpi4py, world)[1].rank)  # -> 1
     with contextlib.redirect_stderr(io.StringIO()) as printed:
         sys.excepthook(KeyError, KeyError("lost"), None)
     print(printed.getvalue().splitlines(), ended)

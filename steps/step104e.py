@@ -1,27 +1,27 @@
 """Step 104e: Which GPU is mine: LOCAL_RANK and device_id
 
-On a machine with eight GPUs run eight processes, and each computes on one of them. Which one? The
-rank does not say: on the second machine ranks begin with 8. So a launcher numbers the processes of
-each machine from 0, in LOCAL_RANK:
+On a machine with eight GPUs, eight processes should each compute on a GPU of their own. The rank
+does not say on which: on the second machine the ranks begin with 8. So a launcher numbers the
+processes of each machine from 0, in LOCAL_RANK (get_node_local_rank reads it):
 
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     init_process_group(get_default_backend_for_device(device), device_id=device)
 
 device_id ties the group to this GPU. The library that adds on GPUs (NCCL, step 104o) makes its
-connections on one GPU, and if nothing names it, on the one that happens to be current. With a
-program that forgets to choose, all eight processes would take GPU 0.
+connections on one GPU; without device_id it is the one that happens to be current. In a program
+that forgets to choose, all eight processes would take GPU 0.
 
-A number that is wrong is found here, where it is given: a GPU without a number, or one that this
-machine does not have.
+gpu_number finds a wrong device_id where it is given: a GPU without a number, or one that this
+machine does not have. The number goes on to BACKENDS, and to groups made from this one.
 
 The trap: device_id does not make the GPU the current one. tensor(..., device="cuda") without a
 number still means the current one: call cuda.set_device as well.
 
-(PyTorch has the same three names.)
+(PyTorch: device_id and the two functions have the same names.)
 
 Changed: BACKENDS, ProcessGroup, init_process_group. New: gpu_number,
 get_default_backend_for_device, get_node_local_rank. They complete group.py.
-Try: leave out `0 <=`. Which GPU is -1?
+Try: leave out `0 <=`. Which mistake of the demo is not found any more?
 """
 
 import datetime
@@ -126,7 +126,7 @@ SPINS = range(200)  # how often to look for a result before others may have the 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
-# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+# By the name of a backend: a function that makes what moves tensors from what moves objects.
 BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host, gpu: host)
 
 
@@ -225,6 +225,7 @@ class ProcessGroup:
         array = args[COMPARED[name]]
         if not self.detail:
             self.seen.add((name, array.nbytes))
+        # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
@@ -347,8 +348,8 @@ def init_process_group(
         init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
         timeout: how long a call waits for the other processes: 30 minutes.
         world_size, rank: checked, where they are given or in the environment; MPI knows them.
-        device_id: the GPU of this process, for "nccl", which it chooses as the backend; the current
-            one, if it is not given.
+        device_id: the GPU of this process; it makes "nccl" the default backend. Without it NCCL
+            takes the current GPU.
 
     Raises:
         ValueError: there is a group already, world_size or rank are not what MPI says, or there is
@@ -479,8 +480,8 @@ if __name__ == "__main__":
     from tinytorch.distributed.simulator import simulate
 
     device_count = lambda: 2  # noqa: E731 (a machine with two GPUs, for this demo)
-    BACKENDS["nccl"] = lambda host, gpu: chosen.append(gpu) or host
-    chosen = []
+    BACKENDS["nccl"] = lambda host, gpu: chosen.append(gpu) or host  # MPI, noting the GPU
+    chosen = []  # by the whole group of each rank, and by `half` of rank 0
 
     def program():
         init_process_group(device_id=here.comm.rank)

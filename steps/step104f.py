@@ -1,24 +1,24 @@
 """Step 104f: Objects: all_gather_object and gather_object
 
 Processes have more to tell one another than tensors: a dictionary of settings, a path, the number
-of samples that each has read. all_reduce wants a tensor of a known size, and the sizes of objects
-differ.
+of samples that each has read. A collective wants tensors of one known size, but the sizes of
+objects differ.
 
-Objects are sent as bytes: pickled (step 81d), then two collectives.
+Objects are sent as bytes: they are pickled (step 81d), and two collectives follow.
 
     sizes        how many bytes each process has            all_gather of one number
     everything   the bytes, all padded to the longest       all_gather of max(sizes) bytes
 
-The receiver cannot make room before it knows how much comes, so the sizes have to be first. And
-MPI's all_gather moves equal parts, so short objects are padded: one long object costs as much
-memory for each process.
+A receiver cannot make room before it knows how much is coming, so the sizes go first. And MPI's
+all_gather moves equal parts, so short objects are padded: one long object makes each process
+allocate its size for every rank.
 
-They go through group.host, which is MPI also where the tensors are on GPUs.
+The bytes go through group.host, which is MPI even where the tensors are on GPUs.
 
 The trap is pickle's: loading runs code, so use it only among your own processes.
 
 New: exchange, all_gather_object, gather_object.
-Try: let rank 1 send a list of a million numbers, and time both ranks.
+Try: print everything.shape in exchange, and let rank 1 send "long " * 1000 in the demo.
 """
 
 import pickle
@@ -50,7 +50,7 @@ def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
 def gather_object(
     obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
 ) -> None:
-    """all_gather_object of which only process `dst` gets the result."""
+    """Like all_gather_object, but only process `dst` gets the result."""
     if (group := ready("gather_object", group)) is None:
         return
     wanted = get_group_rank(group, dst) == group.rank()

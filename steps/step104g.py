@@ -1,8 +1,8 @@
 """Step 104g: Objects from one process: broadcast_object_list and scatter_object_list
 
-Rank 0 has read a configuration, or a checkpoint, and all need it. With all_gather_object of step
-104f each process would send its own as well, and all would be padded to the longest: 64 processes
-would move 64 times the checkpoint.
+Rank 0 has read a configuration, or a checkpoint, and all ranks need it. With all_gather_object of
+step 104f each process would send an object of its own as well, and all would be padded to the
+longest: each of 64 processes would make room for 64 checkpoints.
 
 From one to all, two broadcasts are enough: the size, and then the bytes.
 
@@ -10,10 +10,10 @@ From one to all, two broadcasts are enough: the size, and then the bytes.
     others    data = room for `size` bytes
 
 scatter_object_list gives each process one object of a list. It sends the whole list to all, which
-is simple, and enough for what it is used for: paths, seeds, names.
+is simple, and enough for its usual objects: paths, seeds, names.
 
-The trap: MPI writes into the array that a broadcast was given, in the root as well as far as NumPy
-knows. np.frombuffer of bytes is read-only, so it is copied.
+The trap: np.frombuffer of bytes is read-only. MPI only reads the root's array in a broadcast, but
+the simulation writes into every array, also into the root's. So the bytes are copied.
 
 New: distribute, broadcast_object_list, scatter_object_list. They complete objects.py.
 Try: leave out the copy.
@@ -59,7 +59,7 @@ def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
 def gather_object(
     obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
 ) -> None:
-    """all_gather_object of which only process `dst` gets the result."""
+    """Like all_gather_object, but only process `dst` gets the result."""
     if (group := ready("gather_object", group)) is None:
         return
     wanted = get_group_rank(group, dst) == group.rank()
@@ -84,7 +84,7 @@ def scatter_object_list(
     src: int = 0,
     group: Any = None,
 ) -> None:
-    """Put the object for this process, of the list of process `src`, at place 0 of its list."""
+    """Put scatter_object_input_list[rank] of process `src` at place 0 of each output list."""
     if (group := ready("scatter_object_list", group)) is None:
         return
     root, things = get_group_rank(group, src), scatter_object_input_list

@@ -9,13 +9,13 @@ torchrun's options and calls mpiexec:
 
     python -m tinytorch.distributed.run --nproc_per_node=2 train.py --epochs 3
 
-It does not start mpiexec as a child: os.execv replaces the running program by another one. So no
-process stands between mpiexec and the terminal, and Ctrl-C and kill reach it.
+It does not start mpiexec as a child process: os.execv replaces the running program by mpiexec. So
+no process stands between mpiexec and the terminal, and Ctrl-C and kill reach it.
 
-nproc_per_node may be a number, "cpu", "gpu" or "auto". Options that MPI needs no answer to
-(rdzv_endpoint and so on) are accepted, in both spellings, with - and with _.
+nproc_per_node may be a number, "cpu", "gpu" or "auto". Options that MPI has no use for
+(rdzv_endpoint and so on) are accepted and ignored. All may be spelled with - or with _.
 
-The trap: two processes whose NumPy uses all cores fight for them, and are slower than one. With
+The trap: two processes whose NumPy uses all cores compete for them, and are slower than one. With
 OMP_NUM_THREADS=1 each product runs on one core.
 
 New: OPTIONS, find_mpiexec, main.
@@ -101,7 +101,7 @@ if __name__ == "__main__":
             shutil.which = which
         return commands[0]
 
-    def is_available():
+    def is_available():  # as if mpi4py were installed
         return True
 
     which = shutil.which

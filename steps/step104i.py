@@ -4,18 +4,17 @@ Programs for torchrun read their place from the environment:
 
     rank = int(os.environ["RANK"]);   local = int(os.environ["LOCAL_RANK"])
 
-mpiexec says the same under other names, and each MPI has its own: PMI_RANK with MPICH,
-OMPI_COMM_WORLD_RANK with Open MPI. So mpiexec does not start the program itself, but `work`, which
-first sets torchrun's names and then runs the program as Python would: as a file, or with -m as a
-module, with the name __main__, its own arguments in sys.argv, and its folder in sys.path.
+mpiexec gives the same numbers under other names, and each MPI has its own: PMI_RANK with MPICH,
+OMPI_COMM_WORLD_RANK with Open MPI. So mpiexec does not start the program itself, but `work`. It
+first sets torchrun's names. Then it runs the program as `python train.py` would: as a file, or with
+-m as a module, with the name __main__, its own arguments in sys.argv, and its folder in sys.path.
+Python's module runpy does this.
 
-runpy is Python's own module for this: `python train.py` does the same.
-
-The trap: sys.argv and sys.path[0] belong to the launcher until `work` has changed them. A program
-that looks for a module beside itself would otherwise find nothing.
+The trap: sys.argv and sys.path[0] belong to the launcher until `work` has changed them. Otherwise a
+program would not find the modules that lie beside it.
 
 Changed: main. New: PLACES, work.
-Try: in the demo, let train.py print sys.path[0].
+Try: in the demo, let train.py print sys.path[0]. What is it without the assignment in `work`?
 """
 
 import argparse
@@ -29,7 +28,7 @@ from typing import NoReturn
 from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import is_available
 
-# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
+# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
 PLACES = {
     "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
     "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
@@ -124,7 +123,7 @@ if __name__ == "__main__":
             shutil.which = which
         return commands[0]
 
-    def is_available():
+    def is_available():  # as if mpi4py were installed
         return True
 
     which = shutil.which

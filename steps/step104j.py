@@ -1,7 +1,7 @@
-"""Step 104j: The launcher: how a process ends
+"""Step 104j: The launcher: errors and exit codes end the job
 
-Step 104d's hook ends the job when a rank raises, once MPI has begun. Two ways to die remain that no
-hook sees. A program may fail before init_process_group: an import is missing in one process. And
+Step 104d's hook ends the job when a rank raises, once MPI has begun. Two ways to fail remain that
+no hook sees. A program may fail before init_process_group: an import is missing in one process. And
 sys.exit(1) is not an error for Python. Both times the others wait in their first call.
 
 So `work` catches what leaves the program:
@@ -9,13 +9,13 @@ So `work` catches what leaves the program:
     SystemExit with a code       "rank 1 has ended: 3", and the job ends with 3
     any other exception          its traceback, which begins with the program and not with runpy
 
-`leave` ends the job: by MPI_Abort if MPI has begun; else by a signal to itself, which mpiexec sees.
-(The demo replaces it.)
+`leave` ends the job: by MPI_Abort if MPI has begun; otherwise the process kills itself with a
+signal, which mpiexec sees. (The demo replaces `leave`, and notes the codes.)
 
-And one thing about printing: where no terminal is, Python keeps what is printed until the end. From
-a process that is killed nothing would come. So lines are passed on one by one.
+Printing needs care too. Without a terminal, Python keeps what is printed until the end, and a
+process that is killed would lose it. So `work` makes it pass on each line.
 
-The trap: SystemExit with code 0 or None is a normal end: let the other processes go on.
+The trap: SystemExit with code 0 or None is a normal end: the other processes go on.
 
 Changed: work. New: leave. They complete run.py.
 Try: let train.py end with sys.exit(), without a number.
@@ -35,7 +35,7 @@ from typing import NoReturn
 from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import end_job, is_available
 
-# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
+# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
 PLACES = {
     "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
     "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
@@ -58,7 +58,7 @@ def leave(code: int) -> NoReturn:
     if mpi is not None and not mpi.Is_finalized():
         end_job(mpi, code)
     sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ignores another end before MPI has begun
+    os.kill(os.getpid(), signal.SIGKILL)  # before MPI has begun, mpiexec ignores other ends
 
 
 def work() -> None:
@@ -136,7 +136,7 @@ if __name__ == "__main__":
     import contextlib
     import tempfile
 
-    # A process would end itself; here it tells with which code.
+    # A process would end itself here. Instead its code is noted.
     codes = []
     leave = codes.append
     os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}

@@ -1,26 +1,25 @@
 """Step 104k: Messages between two processes: send, recv, isend, irecv
 
-Not everything concerns all processes. A pipeline hands the outputs of its first layers to the
-process with the next ones (step 106h), and only these two have to do with it. A collective would
-make all wait.
+Not every message concerns all processes. In a pipeline a process sends the outputs of its layers to
+the process with the next layers (step 106h), and only these two take part. A collective would make
+all processes wait.
 
-    send(x, dst)     recv(x, src)        wait until x may be changed, or is there
+    send(x, dst)     recv(x, src)        wait until x may be changed, or has come
     isend(x, dst)    irecv(x, src)       return a handle at once
 
-They are made like the collectives, with ready, movable and arrival of step 103o. The ranks are
-global ones, as everywhere.
+They are made like the collectives, with ready, movable and arrival of step 103o. dst and src are
+global ranks, as in all calls. A tag tells messages apart (step 103e).
 
-MPI lets a process send to itself, if it also receives. A `send` that waits never gets that far, so
-it is refused.
+MPI lets a process send to itself, if it also receives. But a `send` that waits would never reach
+the receive, so it is refused.
 
 The trap: send may return before the other process has received, if the message is short and MPI
 keeps a copy; a long one waits. So two processes that both send first work with small tensors and
 hang with large ones, as in step 103c. Let one of them receive first, or use isend.
 
-(The tag tells messages apart, see step 103e.)
-
 New: other, start_send, isend, send, start_recv, irecv, recv.
-Try: let both ranks send first, in the demo and under mpiexec with a million numbers. (Ctrl-C)
+Try: let both ranks send first: in the demo, where MPI is simulated and each message is a copy, and
+under mpiexec -n 2 with a million numbers. (Ctrl-C)
 """
 
 from typing import Any

@@ -1,11 +1,11 @@
-"""Step 104l: Who has sent it, and was it all?
+"""Step 104l: The sender and the length of a message: MPI's Status
 
 A message may be shorter than the tensor that waits for it. MPI then fills the first elements, and
-says nothing: the rest keeps its old numbers, which look like a result. (A longer one is an error of
-MPI.) The demo shows it with step 104k's recv.
+reports nothing: the rest keeps its old numbers, which look like a result. (A longer message is an
+error of MPI.) The demo shows it with what recv of step 104k did.
 
-And sometimes any sender will do: a process that hands out work waits for whoever is ready first.
-recv(x) without src takes the next message, and returns the rank of its sender.
+And sometimes any sender will do: a process that hands out work waits for the first one that is
+ready. recv(x) without src takes the next message, and returns the rank of its sender.
 
 MPI answers both questions with a Status, which is filled when the message has come:
 
@@ -14,10 +14,10 @@ MPI answers both questions with a Status, which is filled when the message has c
 
 So Message stands between the handle and MPI's request: its Test looks at the status.
 
-The trap: the rank in a Status is that in the group. recv returns the global one.
+The trap: the rank in a Status is the one in the group. recv returns the global one.
 
 Changed: start_recv, irecv, recv. New: Message.
-Try: let rank 1 of the last program send three numbers. Who finds the error?
+Try: in `mistakes`, let rank 1 send three numbers. Is it Message or MPI that finds the error?
 """
 
 from typing import Any

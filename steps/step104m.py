@@ -2,25 +2,25 @@
 
 In a ring each process sends to the next one and receives from the one before. With send and recv
 all would send first, and a long message waits for its receiver: a deadlock. Odd ranks could receive
-first, as in step 103c; then half of the wires are idle at a time.
+first, as in step 103c; then half of the connections are idle at a time.
 
-With isend and irecv all messages begin, and only then is waited. batch_isend_irecv does this for a
-list of them, in any order:
+With isend and irecv all messages begin before the process waits for any. batch_isend_irecv does
+this for a list of messages, in any order:
 
     to = P2POp(isend, x, (rank + 1) % size)
     at = P2POp(irecv, y, (rank - 1) % size)
     for work in batch_isend_irecv([to, at]):
         work.wait()
 
-For MPI it is a loop. NCCL (step 104o) needs to know what belongs together: it works on one call
-after the other, and a send whose receiver sends as well would never end. So its backend has a
-`together`.
+For MPI this is a loop. NCCL (step 104o) has to know which messages belong together: it works on one
+call after the other, and a send to a process that is sending too would never end. So step 104p
+gives its backend the method `together`.
 
 The trap: two messages between the same two ranks arrive in the order in which they were sent, so
 both sides have to list them in the same order.
 
 New: P2POp, batch_isend_irecv.
-Try: replace the batch by send and recv, with 10 numbers and with a million, under mpiexec -n 2.
+Try: let one rank give the list [at, to], and not [to, at]. Does the order matter?
 """
 
 from collections.abc import Callable
@@ -118,7 +118,7 @@ class P2POp:
 
     Args:
         op: isend or irecv.
-        peer: the rank, among all processes, of the other one.
+        peer: the global rank of the other process.
     Raises:
         ValueError: op is another function, or there is no group.
         TypeError: `tensor` is not a Tensor.

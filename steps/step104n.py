@@ -4,23 +4,23 @@ A time limit says who waited (step 104a). With 64 processes the interesting ques
 one: who did not come? A collective cannot tell: in MPI's barrier no process knows which one is
 missing.
 
-Messages can. Each process sends an empty one to the first process of the group, which ticks them
-off:
+Messages can. Each process sends an empty message to the first process of the group, which checks it
+off a list:
 
     1, 2, 3 -> 0       "I am here"
     0 -> 1, 2, 3       "all are here": go on
 
-After the time limit, the first process names the ranks that are left:
+After the time limit, the first process names the ranks that have not sent one:
 
     rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s
 
-The others wait twice as long, so that this error, which says more, is the first.
+The others wait twice as long, so that this error, which says more, comes first.
 
-The trap: it is a barrier through one process, with 2 (n - 1) messages there: put it where a program
-hangs, and not into the training's loop.
+The trap: all 2 (n - 1) messages of this barrier pass through one process. Put it where a program
+hangs, and not into the training loop.
 
 New: monitored_barrier, BARRIER. They complete p2p.py.
-Try: let rank 0 be the one that does not come.
+Try: let all ranks but rank 0 come. What does the error say, and after how many seconds?
 """
 
 import datetime
@@ -125,7 +125,7 @@ class P2POp:
 
     Args:
         op: isend or irecv.
-        peer: the rank, among all processes, of the other one.
+        peer: the global rank of the other process.
     Raises:
         ValueError: op is another function, or there is no group.
         TypeError: `tensor` is not a Tensor.
@@ -160,11 +160,11 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
 def monitored_barrier(
     group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
-    """A barrier whose error names the processes that have not come, all of them in any case.
+    """A barrier whose error names all processes that have not come, whatever wait_all_ranks is.
 
     Raises:
         DistBackendError: in the first process of the group, with the global ranks that are missing;
-            in the others, when that has ended or not come.
+            in the others, if the first process has failed or not come.
     """
     if (group := ready("monitored_barrier", group)) is None:
         return

@@ -7,12 +7,12 @@ calls. They take addresses, a number of elements, a type and a stream:
     comm.allReduce(source, target, count, type, op, stream)
 
 NCCLBackend has the methods of MPIBackend, so everything above it stays as it is. The processes find
-one another through MPI: rank 0 makes a number of 128 bytes, broadcasts it, and all make a
+one another through MPI: rank 0 makes an identifier of 128 bytes and broadcasts it, and all make a
 communicator with it. Objects and barriers stay with MPI.
 
 A call is put into the current stream of a GPU, like a kernel (step 70c). What the program computes
-next comes behind it in the stream. So nothing has to be waited for: Queued is complete at once, and
-no time limit sees whether the call ends.
+next comes behind it in the stream. So the program does not have to wait: a Queued says at once that
+it is complete. For the same reason no time limit sees whether the call ever ends.
 
 NCCL adds halves and bfloat16 itself. It knows neither int16 nor bool: these are moved as bytes.
 
@@ -20,7 +20,7 @@ The demo and tests/distributed/test_nccl.py run it against a stand-in of CuPy's 
 NumPy's memory: no GPU is needed, and none was there when this was written.
 
 New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
-Try: ReduceOp.AVG instead of SUM. Which function of step 103o divides?
+Try: ReduceOp.AVG instead of SUM gives the same numbers. Which function of step 103o divides them?
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def is_nccl_available() -> bool:
 
 
 class Queued:
-    """A call in the current stream. What the program computes next comes after it, also there."""
+    """A call in the current stream. What the program computes next comes behind it there."""
 
     def Test(self) -> bool:
         return True
@@ -127,7 +127,8 @@ if __name__ == "__main__":
 
     from tinytorch.distributed.simulator import MPI, here, simulate
 
-    # A stand-in of CuPy: arrays with addresses, and a NCCL that gets nothing else.
+    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
+    # made of the simulated MPI of step 103g.
     class Array(np.ndarray):
         @property
         def data(self):

@@ -1,21 +1,21 @@
 """Step 104p: NCCL: calls that begin together
 
 A stream does one thing after the other. If two GPUs send to each other, each send waits in its
-stream for a receive that stands behind the other's send: a deadlock, and this time no isend helps,
-as all calls are begun without waiting already.
+stream for a receive that stands behind the other's send: a deadlock. isend does not help here: it
+keeps the program from waiting, and here it is the streams that wait.
 
-NCCL has a bracket for it. Calls between groupStart and groupEnd are one call, in which sends and
+NCCL has brackets for this. Calls between groupStart and groupEnd are one call, in which sends and
 receives go on side by side:
 
     groupStart()
     send(x, 1); recv(y, 1)        noted, not begun
     groupEnd()                    begun, as one
 
-`together` is this bracket, as a context manager; batch_isend_irecv of step 104m uses it. all_to_all
-is n sends and n receives in one bracket: NCCL itself has no such call.
+`together` is these brackets as a context manager; batch_isend_irecv of step 104m uses it.
+all_to_all is n sends and n receives inside of them: CuPy has no such call of NCCL.
 
-The trap: inside of the bracket nothing has begun, so nothing is complete. A handle that said so
-would store the result before it has come. So Queued asks its backend.
+The trap: inside the brackets nothing has begun, so nothing is complete. A handle that said so would
+store the result before it has come. So Queued asks its backend whether calls are being collected.
 
 Changed: Queued, NCCLBackend.
 Try: let Queued.Test return True. When would `finish` have stored a result?
@@ -49,7 +49,7 @@ def is_nccl_available() -> bool:
 
 
 class Queued:
-    """A call in the current stream. What the program computes next comes after it, also there."""
+    """A call in the current stream. What the program computes next comes behind it there."""
 
     def __init__(self, backend: "NCCLBackend"):
         self.backend = backend
@@ -165,7 +165,8 @@ if __name__ == "__main__":
 
     from tinytorch.distributed.simulator import MPI, here, simulate
 
-    # A stand-in of CuPy: arrays with addresses, and a NCCL that gets nothing else.
+    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
+    # made of the simulated MPI of step 103g.
     class Array(np.ndarray):
         @property
         def data(self):

@@ -1,10 +1,11 @@
 """Step 104q: Catalogue: the other calls of NCCL
 
 Skim this one. broadcast, reduce, all_gather and reduce_scatter are calls of NCCL like all_reduce of
-step 104o. gather and scatter are all_to_all of step 104p, with counts of 0 for all but one process.
+step 104o. gather and scatter are all_to_all of step 104p, in which the counts of all processes but
+one are 0.
 
 Changed: NCCLBackend, which is complete.
-Try: write gather with send, recv and together, without all_to_all.
+Try: in the demo, make the gather out of send, recv and together, without all_to_all.
 """
 
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def is_nccl_available() -> bool:
 
 
 class Queued:
-    """A call in the current stream. What the program computes next comes after it, also there."""
+    """A call in the current stream. What the program computes next comes behind it there."""
 
     def __init__(self, backend: "NCCLBackend"):
         self.backend = backend
@@ -173,7 +174,8 @@ if __name__ == "__main__":
 
     from tinytorch.distributed.simulator import MPI, here, simulate
 
-    # A stand-in of CuPy: arrays with addresses, and a NCCL that gets nothing else.
+    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
+    # made of the simulated MPI of step 103g.
     class Array(np.ndarray):
         @property
         def data(self):
@@ -251,11 +253,16 @@ if __name__ == "__main__":
         collected, given = backend.empty(2, np.float32), array(0)
         backend.gather(collected if rank == 0 else None, array(rank + 3), 0)
         backend.scatter(given, array(8, 9) if rank == 0 else None, 0)
-        first = largest, collected
-        results = [*(first if rank == 0 else ()), sent, whole, part, given]
-        return [result.tolist() for result in results]
+        at_root = largest, collected
+        results = [each.tolist() if rank == 0 else None for each in at_root]
+        return results + [each.tolist() for each in (sent, whole, part, given)]
 
-    for found in simulate(2, on_gpus):
-        print(found)
-    # -> [[1.0], [3.0, 4.0], [6.0], [0.0, 1.0], [1.0], [8.0]]
-    # -> [[6.0], [0.0, 1.0], [20.0], [9.0]]
+    names = "reduce", "gather", "broadcast", "all_gather", "reduce_scatter", "scatter"
+    for name, *of_ranks in zip(names, *simulate(2, on_gpus), strict=True):
+        print(f"{name:14}", *of_ranks)
+    # -> reduce         [1.0] None
+    # -> gather         [3.0, 4.0] None
+    # -> broadcast      [6.0] [6.0]
+    # -> all_gather     [0.0, 1.0] [0.0, 1.0]
+    # -> reduce_scatter [1.0] [20.0]
+    # -> scatter        [8.0] [9.0]

@@ -32,9 +32,9 @@ def check_tensor(tensor: Any, group: ProcessGroup) -> None:
 
 
 def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
-    """The group of a call, where its tensors suit it.
+    """The group of a call, whose tensors have been checked.
 
-    None, with a warning, where this process does not belong to it.
+    None, with a warning, if this process does not belong to it.
     """
     if group is None:
         group = here.group or default_group()
@@ -73,7 +73,7 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come over the wire into the tensor, unless it is its memory."""
+    """Write what has come into the tensor, unless it has come into its own memory; count it."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
@@ -83,7 +83,7 @@ def store(tensor: Tensor, wire: Any) -> None:
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
-    """What writes the wire into the tensor, when it has come."""
+    """The function that stores a result in the tensor; None, if MPI writes into it directly."""
     if wire is not tensor.array:
         return partial(store, tensor, wire)
     bump_version(wire)
@@ -91,7 +91,7 @@ def arrival(tensor: Tensor, wire: Any) -> Callable | None:
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
-    """What writes a reduction into the tensor, when it has come."""
+    """The function that stores a reduction in the tensor; None, as for arrival."""
     if op is not AVG:
         return arrival(tensor, wire)
 
@@ -130,7 +130,7 @@ def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = Fals
 def reduce(
     tensor: Tensor, dst: int, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """all_reduce of which only process `dst` gets the result."""
+    """Like all_reduce, but only process `dst` gets the result."""
     if (group := ready("reduce", group, tensor)) is None:
         return None
     root, wire = get_group_rank(group, dst), group.backend.reducible(tensor.array)
@@ -147,7 +147,7 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
 
 def check_whole(whole: Tensor, part: Tensor, group: ProcessGroup) -> None:
     """Raises:
-    RuntimeError: `whole` does not have the dtype of `part`, and room for those of all processes.
+    RuntimeError: dtypes differ, or `whole` is not as large as the parts of all processes.
     """
     if whole.dtype != part.dtype or whole.numel() != part.numel() * group.size():
         raise RuntimeError(

@@ -18,7 +18,7 @@ from tinytorch.distributed.types import DistBackendError
 default_pg_timeout = datetime.timedelta(minutes=30)
 SPINS = range(200)  # how often to look for a result before others may have the core
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
-# What moves the tensors of a group, by the name of its backend and from what moves its objects.
+# By the name of a backend: a function that makes what moves tensors from what moves objects.
 BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host, gpu: host)
 # Which argument of a call has the same size and type in all processes.
 COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
@@ -115,6 +115,7 @@ class ProcessGroup:
         array = args[COMPARED[name]]
         if not self.detail:
             self.seen.add((name, array.nbytes))
+        # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
@@ -237,8 +238,8 @@ def init_process_group(
         init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
         timeout: how long a call waits for the other processes: 30 minutes.
         world_size, rank: checked, where they are given or in the environment; MPI knows them.
-        device_id: the GPU of this process, for "nccl", which it chooses as the backend; the current
-            one, if it is not given.
+        device_id: the GPU of this process; it makes "nccl" the default backend. Without it NCCL
+            takes the current GPU.
 
     Raises:
         ValueError: there is a group already, world_size or rank are not what MPI says, or there is

@@ -49,7 +49,7 @@ def join(tensors: list[Tensor], prepare: Callable, group: ProcessGroup) -> Any:
 
 
 def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
-    """What writes parts of an array into the tensors, when it has come."""
+    """The function that stores the parts of an array in the tensors."""
 
     def finish() -> None:
         end = 0
@@ -115,7 +115,7 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> Work | None:
-    """Reduce a list, of which each process gets the tensor at its place."""
+    """Reduce the lists of all processes; each process gets the tensor at its place."""
     if (group := ready("reduce_scatter", group, output)) is None:
         return None
     check_list(input_list, group, output)

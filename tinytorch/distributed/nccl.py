@@ -24,7 +24,7 @@ def is_nccl_available() -> bool:
 
 
 class Queued:
-    """A call in the current stream. What the program computes next comes after it, also there."""
+    """A call in the current stream. What the program computes next comes behind it there."""
 
     def __init__(self, backend: "NCCLBackend"):
         self.backend = backend

@@ -40,7 +40,7 @@ def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
 def gather_object(
     obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
 ) -> None:
-    """all_gather_object of which only process `dst` gets the result."""
+    """Like all_gather_object, but only process `dst` gets the result."""
     if (group := ready("gather_object", group)) is None:
         return
     wanted = get_group_rank(group, dst) == group.rank()
@@ -65,7 +65,7 @@ def scatter_object_list(
     src: int = 0,
     group: Any = None,
 ) -> None:
-    """Put the object for this process, of the list of process `src`, at place 0 of its list."""
+    """Put scatter_object_input_list[rank] of process `src` at place 0 of each output list."""
     if (group := ready("scatter_object_list", group)) is None:
         return
     root, things = get_group_rank(group, src), scatter_object_input_list

@@ -102,7 +102,7 @@ class P2POp:
 
     Args:
         op: isend or irecv.
-        peer: the rank, among all processes, of the other one.
+        peer: the global rank of the other process.
     Raises:
         ValueError: op is another function, or there is no group.
         TypeError: `tensor` is not a Tensor.
@@ -137,11 +137,11 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
 def monitored_barrier(
     group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
-    """A barrier whose error names the processes that have not come, all of them in any case.
+    """A barrier whose error names all processes that have not come, whatever wait_all_ranks is.
 
     Raises:
         DistBackendError: in the first process of the group, with the global ranks that are missing;
-            in the others, when that has ended or not come.
+            in the others, if the first process has failed or not come.
     """
     if (group := ready("monitored_barrier", group)) is None:
         return

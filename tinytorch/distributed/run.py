@@ -19,7 +19,7 @@ from typing import NoReturn
 from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import end_job, is_available
 
-# torchrun's names, and where MPICH's mpiexec and that of Open MPI tell a process the same.
+# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
 PLACES = {
     "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
     "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
@@ -40,7 +40,7 @@ def leave(code: int) -> NoReturn:
     if mpi is not None and not mpi.Is_finalized():
         end_job(mpi, code)
     sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGKILL)  # mpiexec ignores another end before MPI has begun
+    os.kill(os.getpid(), signal.SIGKILL)  # before MPI has begun, mpiexec ignores other ends
 
 
 def work() -> None:

@@ -146,4 +146,4 @@ if __name__ == "__main__":
         except (NotImplementedError, TypeError) as error:
             print(f"{type(error).__name__}: {error}")
             # -> NotImplementedError: 'Abs' not implemented for tinytorch.bool
-            # -> TypeError: exp(): arguments must be Tensors, not float
+            # -> TypeError: exp(): argument 'input' (position 1) must be Tensor, not float

@@ -195,4 +195,4 @@ if __name__ == "__main__":
             # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
             # -> RuntimeError: a dim appears multiple times in the list of dims (1, -1)
             # -> TypeError: argument must be int, not bool
-            # -> TypeError: sum(): argument 'input' must be Tensor, not list
+            # -> TypeError: sum(): argument 'input' (position 1) must be Tensor, not list

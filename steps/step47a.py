@@ -26,6 +26,7 @@ Try: write `class ThreadState:` without threading.local. Which four lines of the
 import copy
 import functools
 import heapq
+import inspect
 import itertools
 import operator
 import threading
@@ -35,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.errors import translate_error
+from tinytorch.core.arguments import checked
 from tinytorch.core.convert import host_array
 from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import Defaults, DType, as_dtype, bool_, int64, numpy_dtype, result_type
@@ -421,6 +423,9 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
 def tensor_method(*names: str) -> Callable:
     """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
 
+    The function that this returns is checked. The method is not, to save a call: its first argument
+    is a Tensor already. It is checked if it takes a second one, unless it is an operator.
+
     Only a program that you run yourself (a step, a notebook) may replace a method of the package.
 
     Raises:
@@ -428,12 +433,15 @@ def tensor_method(*names: str) -> Callable:
     """
 
     def attach(function: Callable) -> Callable:
+        written = getattr(function, "fget", function)  # a property hides its function
+        safe = checked(function) if written is function else function
+        kinds = [each.annotation for each in inspect.signature(written).parameters.values()]
+        several = kinds.count(Tensor) > 1
         for name in names:
-            written = getattr(function, "fget", function)  # a property hides its function
             if name in Tensor.__dict__ and written.__module__ != "__main__":
                 raise RuntimeError(f"Tensor has a method '{name}' already")
-            setattr(Tensor, name, function)
-        return function
+            setattr(Tensor, name, safe if several and not name.startswith("__") else function)
+        return safe
 
     return attach
 
@@ -1137,6 +1145,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     return Size(result)
 
 
+@checked
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors as views of one common shape."""
     shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))

@@ -35,6 +35,7 @@ import numpy as np
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad, set_grad_enabled
 from tinytorch.autograd.views import rebase_history, record_view
+from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -973,6 +974,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     return Size(result)
 
 
+@checked
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors as views of one common shape."""
     shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))

@@ -28,6 +28,7 @@ import numpy as np
 from tinytorch.autograd.modes import no_grad, set_grad_enabled
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.autograd.views import rebase_history
+from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -316,7 +317,7 @@ def into(out: Tensor, values: Tensor) -> Tensor:
         if out.array.size:
             warnings.warn(
                 f"An output with one or more elements was resized: {out.shape} to {values.shape}",
-                stacklevel=3,
+                stacklevel=4,
             )
         out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
     check_writable(out)
@@ -758,6 +759,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     return Size(result)
 
 
+@checked
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors as views of one common shape."""
     shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))

@@ -289,7 +289,8 @@ def binary(
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
                 return function.apply(input, other)
-        return compute(function, (input, other), keeps, min(numbers, 1 + isinstance(other, Tensor)))
+        allowed = 0 if other is None else min(numbers, 1 + isinstance(other, Tensor))
+        return compute(function, (input, other), keeps, allowed)
 
     operation.__doc__ = f"{names.split()[0]} of each pair of elements, broadcast."
     return attach(names, written)(operation)

@@ -151,7 +151,7 @@ def allclose(
 @tensor_method("equal")
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and the same elements."""
-    return input.shape == other.shape and bool(eq(input, other).array.all())
+    return input.array.shape == other.array.shape and bool(eq(input, other).array.all())
 
 
 if __name__ == "__main__":

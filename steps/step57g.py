@@ -30,6 +30,7 @@ import numpy as np
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
@@ -157,7 +158,7 @@ def allclose(
 @tensor_method("equal")
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether both have the same shape and the same elements."""
-    return input.shape == other.shape and bool(eq(input, other).array.all())
+    return input.array.shape == other.array.shape and bool(eq(input, other).array.all())
 
 
 class Clamp(Function):
@@ -209,6 +210,7 @@ class Where(Function):
         return None, g * condition, g * ~condition
 
 
+@checked
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
 
@@ -258,6 +260,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         RuntimeError: the dtypes differ.
         NotImplementedError: the type is an integer type.
     """
+    require_tensors("lerp", (input,))
     if not input.is_floating_point():
         raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
     for name, x in (("end", end), ("weight", weight)):

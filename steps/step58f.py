@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
@@ -102,6 +103,7 @@ ones = constant_function("ones", 1)
 empty = constant_function("empty", 0)
 
 
+@checked
 def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
     """`full` in the shape of `input`, and with its type and device unless the options name others:
     dtype, device, requires_grad."""
@@ -110,16 +112,19 @@ def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
     )
 
 
+@checked
 def zeros_like(input: Tensor, **options: Any) -> Tensor:
     """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
     return full_like(input, 0, **options)
 
 
+@checked
 def ones_like(input: Tensor, **options: Any) -> Tensor:
     """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
     return full_like(input, 1, **options)
 
 
+@checked
 def empty_like(input: Tensor, **options: Any) -> Tensor:
     """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
     return full_like(input, 0, **options)
@@ -214,6 +219,7 @@ def linspace(
     return tensor(values, dtype=dtype, **options)
 
 
+@checked
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Each 1-D tensor as a view in the shape of the grid that they span together.
 

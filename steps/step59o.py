@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.comparison import ne
@@ -307,11 +308,30 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     return sum(ne(input, 0), dim)
 
 
-# Methods as functions: numel(x) is x.numel().
-numel = Tensor.numel
-detach = Tensor.detach
-is_floating_point = Tensor.is_floating_point
-is_complex = Tensor.is_complex
+# Methods as functions.
+@checked
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return input.numel()
+
+
+@checked
+def detach(input: Tensor) -> Tensor:
+    """The same memory as a tensor of its own, outside the graph."""
+    return input.detach()
+
+
+@checked
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the elements are floating point numbers."""
+    return input.is_floating_point()
+
+
+@checked
+def is_complex(input: Tensor) -> bool:
+    """False: there are no complex tensors here."""
+    return input.is_complex()
+
 
 is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
 # Kinds of tensors that do not exist here. Programs written for PyTorch ask for them.

@@ -28,6 +28,7 @@ from itertools import accumulate
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
 from tinytorch.ops.dims import normalize_dim
@@ -63,6 +64,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return Cat.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim))
 
 
+@checked
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:

@@ -27,9 +27,11 @@ from itertools import accumulate
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, flip, key_along
@@ -138,6 +140,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
+@checked
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -155,6 +158,7 @@ split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self
 @tensor_method("chunk")
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` parts of equal size along `dim`; the last may be smaller."""
+    chunks = as_integer(chunks)
     n = input.array.shape[normalize_dim(dim, input.array.ndim)]
     return split(input, -(-n // chunks), dim)
 

@@ -31,6 +31,7 @@ from itertools import accumulate
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
@@ -170,6 +171,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
+@checked
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
@@ -202,6 +204,7 @@ split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self
 @tensor_method("chunk")
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` parts of equal size along `dim`; the last may be smaller."""
+    chunks = as_integer(chunks)
     if input.array.ndim == 0 or chunks < 1:
         raise RuntimeError(f"chunk expects 1 or more dims and chunks, got {input.ndim}, {chunks}")
     n = input.array.shape[normalize_dim(dim, input.array.ndim)]

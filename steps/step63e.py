@@ -29,6 +29,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.extremes import TakeAlong, named_result, take_along
 from tinytorch.ops.parts import key_along
@@ -110,7 +111,7 @@ def topk(
     Raises:
         RuntimeError: there are fewer than k elements.
     """
-    dim = normalize_dim(dim, input.array.ndim)
+    dim, k = normalize_dim(dim, input.array.ndim), as_integer(k)
     n = input.array.shape[dim] if input.array.ndim else 1
     if not 0 <= k <= n or input.dtype is bool_:
         raise RuntimeError(f"selected index k out of range: k is {k}, and there are {n} elements")

@@ -33,7 +33,7 @@ import numpy as np
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.creation import new_leaf
 
 
@@ -236,6 +236,7 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
 ) -> Tensor:
     """The integers 0 to n - 1 in random order."""
+    n = as_integer(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     device = as_device(device)

@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.creation import new_leaf
 
 
@@ -237,7 +238,7 @@ def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
     create_like.__doc__ = f"`{create.__name__}` in the shape, type and on the device of `input`."
-    return create_like
+    return checked(create_like)
 
 
 rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
@@ -247,6 +248,7 @@ def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
 ) -> Tensor:
     """The integers 0 to n - 1 in random order."""
+    n = as_integer(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     device = as_device(device)

@@ -29,7 +29,7 @@ from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.comparison import isnan, where
 from tinytorch.ops.conversion import clone
-from tinytorch.ops.elementwise import attach
+from tinytorch.ops.elementwise import attach, require_tensors
 
 # The other operations are methods of Tensor: importing their modules brings them there.
 for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
@@ -40,6 +40,7 @@ for name in "arithmetic comparison elementwise indexing matmul reduction shape".
 def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
     """A copy with numbers in place of nan (0, if none is given), inf and -inf (the largest and the
     smallest of the type). Integers stay as they are."""
+    require_tensors("nan_to_num", (input,))
     if not input.is_floating_point():
         return clone(input)
     limits = finfo(input.dtype)

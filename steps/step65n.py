@@ -28,6 +28,7 @@ import importlib
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.reduction import sum_rows, wide
@@ -38,6 +39,7 @@ for name in "arithmetic comparison elementwise indexing matmul reduction shape".
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+@checked
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
 

@@ -27,13 +27,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
 from tinytorch.ops.creation import arange, meshgrid, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import attach, div
+from tinytorch.ops.elementwise import attach, div, require_tensors
 from tinytorch.ops.gather import index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
 from tinytorch.ops.joining import cat, stack, tensor_list
@@ -68,6 +69,7 @@ cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
 @attach("addcmul")
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """input + value * tensor1 * tensor2, as optimizers write it."""
+    require_tensors("addcmul", (input, tensor1, tensor2))
     return add(input, mul(tensor1, tensor2), alpha=value)
 
 
@@ -78,6 +80,7 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) 
     Raises:
         RuntimeError: both are of integer types.
     """
+    require_tensors("addcdiv", (input, tensor1, tensor2))
     if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
         raise RuntimeError("addcdiv does not divide integers by integers: convert one to a float")
     return add(input, div(tensor1, tensor2), alpha=value)
@@ -159,6 +162,7 @@ def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
     return nonzero(places >= offset).to(places.dtype).T.contiguous()
 
 
+@checked
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of elements of vectors, one a row: [n * m * ..., k]; of one vector, itself.
 

@@ -161,7 +161,8 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
         raise RuntimeError("start must be an 0-dim integral Tensor.")
     dim = normalize_dim(dim, input.array.ndim)
-    start, size = as_integer(start), input.array.shape[dim]
+    start, length = as_integer(start), as_integer(length)
+    size = input.array.shape[dim]
     if not -size <= start <= size:
         raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
     start = start + size if start < 0 else start

@@ -116,8 +116,9 @@ class Linear(Module):
     def reset_parameters(self) -> None:
         """Draws weight and bias from [-b, b), b = 1 / sqrt(in_features), as PyTorch does."""
         bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
-        for param in self.parameters(recurse=False):
-            param.uniform_(-bound, bound)
+        for param in (self.weight, self.bias):  # not what a subclass adds
+            if param is not None:
+                param.uniform_(-bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)

@@ -26,6 +26,7 @@ import importlib
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.container import Sequential
 from tinytorch.nn.linear import Linear
@@ -38,6 +39,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+@checked
 def dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
     expected value stays the same, and nothing has to be done when the network is used."""

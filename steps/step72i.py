@@ -24,6 +24,7 @@ Try: a mask of the shape (1, 3). Which numbers are dropped together?
 import importlib
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
@@ -50,6 +51,7 @@ def drop_units(input: Tensor, shape: tuple, p: float, training: bool, inplace: b
     return input.mul_(mask) if inplace else input * mask
 
 
+@checked
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
     expected value stays the same, and nothing has to be done when the network is used."""

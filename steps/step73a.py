@@ -22,6 +22,7 @@ Try: put a Tanh behind the last layer, and look at the error.
 import importlib
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.elementwise import sigmoid, tanh
@@ -31,6 +32,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+@checked
 def relu(input: Tensor) -> Tensor:
     """max(input, 0)."""
     return input.relu()

@@ -26,6 +26,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.elementwise import sigmoid, tanh
@@ -48,6 +49,7 @@ class LeakyRelu(Function):
         return g * ctx.s + g * (x > 0) * (1 - ctx.s)
 
 
+@checked
 def relu(input: Tensor) -> Tensor:
     """max(input, 0)."""
     return input.relu()

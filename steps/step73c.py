@@ -25,6 +25,7 @@ import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.elementwise import sigmoid, tanh
@@ -70,6 +71,7 @@ class Elu(Activation):
         return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
 
 
+@checked
 def relu(input: Tensor) -> Tensor:
     """max(input, 0)."""
     return input.relu()

@@ -27,6 +27,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.elementwise import sigmoid, tanh
@@ -137,6 +138,7 @@ class SoftplusActivation(Activation):
         return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
 
 
+@checked
 def relu(input: Tensor) -> Tensor:
     """max(input, 0)."""
     return input.relu()

@@ -36,6 +36,7 @@ import numpy as np
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
@@ -205,11 +206,13 @@ def activate(function: Callable, input: Tensor, inplace: bool, *options: float) 
     return assign(input, function(clone(input), *options))
 
 
+@checked
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0)."""
     return input.relu_() if inplace else input.relu()
 
 
+@checked
 def relu_(input: Tensor) -> Tensor:
     """relu, written into the input."""
     return input.relu_()

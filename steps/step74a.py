@@ -27,6 +27,7 @@ Try: make 30 a larger typo. Which loss notices?
 import importlib
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
 
@@ -55,11 +56,13 @@ def reduced(losses: Tensor, reduction: str) -> Tensor:
     return losses if check_reduction(reduction) == "none" else getattr(losses, reduction)()
 
 
+@checked
 def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """(input - target)^2."""
     return reduced((input - target).square(), reduction)
 
 
+@checked
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|."""
     return reduced((input - target).abs(), reduction)

@@ -25,6 +25,7 @@ import importlib
 import warnings
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
 from tinytorch.ops.arithmetic import operands
@@ -64,7 +65,7 @@ def pair(input: Tensor, target: Tensor, integers: bool = False) -> tuple[Tensor,
     a, b = tuple(target.array.shape), tuple(input.array.shape)
     if a != b:
         text = f"Using a target size {a} that is different to the input size {b}: is it meant?"
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=4)
         input, target = broadcast_tensors(input, target)
     input, target = operands(input, target)
     if not integers and not input.is_floating_point():
@@ -72,6 +73,7 @@ def pair(input: Tensor, target: Tensor, integers: bool = False) -> tuple[Tensor,
     return input, target
 
 
+@checked
 def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """(input - target)^2.
 
@@ -82,6 +84,7 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
     return reduced((input - target).square(), reduction)
 
 
+@checked
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|."""
     input, target = pair(input, target, integers=True)

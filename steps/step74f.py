@@ -29,6 +29,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule, softplus
 from tinytorch.ops.arithmetic import operands
@@ -121,7 +122,7 @@ def pair(input: Tensor, target: Tensor, integers: bool = False) -> tuple[Tensor,
     a, b = tuple(target.array.shape), tuple(input.array.shape)
     if a != b:
         text = f"Using a target size {a} that is different to the input size {b}: is it meant?"
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=4)
         input, target = broadcast_tensors(input, target)
     input, target = operands(input, target)
     if not integers and not input.is_floating_point():
@@ -129,6 +130,7 @@ def pair(input: Tensor, target: Tensor, integers: bool = False) -> tuple[Tensor,
     return input, target
 
 
+@checked
 def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """(input - target)^2.
 
@@ -138,12 +140,14 @@ def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tenso
     return Mse.apply(*pair(input, target), check_reduction(reduction))
 
 
+@checked
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """|input - target|."""
     input, target = pair(input, target, integers=True)
     return reduced((input - target).abs(), reduction)
 
 
+@checked
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
@@ -158,6 +162,7 @@ def huber_loss(
     return Huber.apply(*pair(input, target), check_reduction(reduction), delta, 1.0)
 
 
+@checked
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:

@@ -24,6 +24,7 @@ import importlib
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.loss import LossModule, check_reduction
 from tinytorch.ops.nll import NllLoss
@@ -33,6 +34,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+@checked
 def cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """-log of the probability that softmax(input) gives to the right class.
 

@@ -27,6 +27,7 @@ import importlib
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.loss import LossModule, check_reduction
@@ -55,6 +56,7 @@ def chosen(rows: Tensor, target: Tensor) -> Tensor:
     return index
 
 
+@checked
 def cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """-log of the probability that softmax(input) gives to the right class.
 

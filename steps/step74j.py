@@ -23,6 +23,7 @@ Try: a batch in which all is padding, with reduction="sum".
 import importlib
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.loss import LossModule, check_reduction
@@ -63,6 +64,7 @@ def chosen(
     return index, counts
 
 
+@checked
 def cross_entropy(
     input: Tensor,
     target: Tensor,

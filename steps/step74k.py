@@ -27,6 +27,7 @@ import importlib
 import math
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.loss import LossModule, check_reduction
@@ -98,6 +99,7 @@ def chosen(
     return index, counts
 
 
+@checked
 def cross_entropy(
     input: Tensor,
     target: Tensor,

@@ -28,6 +28,7 @@ import warnings
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
@@ -127,6 +128,7 @@ def chosen(
     return index, counts
 
 
+@checked
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -145,6 +147,7 @@ def nll_loss(
     return NllLoss.apply(rows, index, counts, reduction, shape, True)
 
 
+@checked
 def cross_entropy(
     input: Tensor,
     target: Tensor,

@@ -27,6 +27,7 @@ import warnings
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
@@ -65,6 +66,7 @@ class LogSoftmax(FunctionModule, function=log_softmax, options=1):
     """log_softmax as a module."""
 
 
+@checked
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -79,7 +81,7 @@ def kl_div(
     logs = target if log_target else (target + (target == 0)).log()  # 0 log 0 is 0
     losses = (target.exp() if log_target else target) * (logs - input)
     if reduction == "mean":
-        warnings.warn("kl_div: by definition the mean is 'batchmean'; 'mean' is not", stacklevel=2)
+        warnings.warn("kl_div: by definition the mean is 'batchmean'; 'mean' is not", stacklevel=3)
     if reduction == "batchmean":
         return losses.sum() / (input.array.shape or (1,))[0]
     return reduced(losses, reduction)
@@ -146,6 +148,7 @@ def chosen(
     return index, counts
 
 
+@checked
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -164,6 +167,7 @@ def nll_loss(
     return NllLoss.apply(rows, index, counts, reduction, shape, True)
 
 
+@checked
 def cross_entropy(
     input: Tensor,
     target: Tensor,

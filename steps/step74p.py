@@ -20,8 +20,10 @@ Try: triplet_margin_loss with swap=True, for an anchor and a positive that chang
 
 import importlib
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.loss import LossModule, cosine_similarity, reduced
+from tinytorch.ops.elementwise import require_tensors
 from tinytorch.ops.norm import norm
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -33,6 +35,7 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps over the last dimension. (eps: at 0 the norm has no slope.)"""
+    require_tensors("pairwise_distance", (x1, x2))
     return norm(x1 - x2 + eps, p, -1, keepdim)
 
 
@@ -50,6 +53,7 @@ def margin_ranking_loss(
     return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
+@checked
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -77,6 +81,7 @@ def triplet_margin_loss(
     return reduced((near - far + margin).clamp(min=0), reduction)
 
 
+@checked
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:

@@ -20,6 +20,7 @@ import importlib
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -31,6 +32,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+@checked
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """leaky_relu with slopes that are learned: one, or one for each channel (dimension 1).
 

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -67,6 +68,7 @@ class Solve(LinalgFunction):
         return -(gb @ x.swapaxes(-1, -2)), gb
 
 
+@checked
 def solve(A: Tensor, B: Tensor) -> Tensor:
     """X with A X = B: A (n, n), B (n, k).
 

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.broadcast import broadcast_shapes
 from tinytorch.ops.creation import eye
@@ -82,6 +83,7 @@ def check_square(name: str, A: Tensor) -> Tensor:
     return A
 
 
+@checked
 def solve(A: Tensor, B: Tensor) -> Tensor:
     """X with A X = B: A [..., n, n], B [..., n, k] or one vector for each A.
 

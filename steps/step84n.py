@@ -216,8 +216,9 @@ class ConvLayer(Module):
         """Draws weight and bias from [-b, b), b = 1 / sqrt(weights of an output), as PyTorch."""
         inputs = math.prod(self.weight.shape[1:])
         bound = 1 / math.sqrt(inputs) if inputs else 0.0
-        for param in self.parameters(recurse=False):
-            param.uniform_(-bound, bound)
+        for param in (self.weight, self.bias):  # not what a subclass adds
+            if param is not None:
+                param.uniform_(-bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
         options = self.stride, self.padding, self.dilation, self.groups

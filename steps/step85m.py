@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
 from tinytorch.ops.joining import constant_pad
@@ -91,6 +92,7 @@ class FoldBorder(Function):
         return ctx.call(PadBorder, g, ctx.pads, ctx.mode)
 
 
+@checked
 def pad(input: Tensor, pad: tuple, mode: str = "constant", value: float | None = None) -> Tensor:
     """`input` with more elements at its borders.
 

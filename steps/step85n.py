@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
@@ -85,6 +86,7 @@ class FoldBorder(Function):
         return ctx.call(PadBorder, g, ctx.pads, ctx.mode)
 
 
+@checked
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
     """`input` with more elements at its borders; a negative number takes elements away.
 

@@ -28,12 +28,14 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.pooling import (
     SpreadWindows,
     pooling_windows,
 )
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.creation import allocated
 from tinytorch.ops.indexing import Index
 
 
@@ -54,6 +56,7 @@ def nearest(input: Tensor, sizes: tuple, scales: list[float]) -> Tensor:
     return input
 
 
+@checked
 def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """Images [batch, channels, ...] enlarged or reduced to `size`, or by `scale_factor`.
 
@@ -72,6 +75,8 @@ def interpolate(input: Tensor, size: Any = None, scale_factor: Any = None) -> Te
         sizes = tuple(math.floor(n * factor) for n, factor in zip(plane, given, strict=True))
     if 0 in input.array.shape[1:] or min(sizes) < 1:
         raise RuntimeError(f"Input and output sizes should be greater than 0: {plane}, {sizes}")
+    # Refused before the loops over sizes if there is not as much memory.
+    allocated(input.device.xp.empty, (*input.array.shape[:2], *sizes), input.array.dtype)
     scales = [n / out for n, out in zip(plane, sizes, strict=True)]
     if size is None:
         scales = [1 / factor for factor in given]

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
 from tinytorch.nn.pooling import (
@@ -33,6 +34,7 @@ from tinytorch.nn.pooling import (
     pooling_windows,
 )
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.creation import allocated
 from tinytorch.ops.indexing import Index
 
 
@@ -97,6 +99,7 @@ def nearest(input: Tensor, sizes: tuple, scales: list[float], shift: float) -> T
     return input
 
 
+@checked
 def interpolate(
     input: Tensor,
     size: Any = None,
@@ -139,6 +142,8 @@ def interpolate(
         sizes = tuple(math.floor(n * factor) for n, factor in zip(plane, given, strict=True))
     if 0 in input.array.shape[1:] or min(sizes) < 1:
         raise RuntimeError(f"Input and output sizes should be greater than 0: {plane}, {sizes}")
+    # Refused before the loops over sizes if there is not as much memory.
+    allocated(input.device.xp.empty, (*input.array.shape[:2], *sizes), input.array.dtype)
     scales = [n / out for n, out in zip(plane, sizes, strict=True)]
     if size is None and not recompute_scale_factor:
         scales = [1 / factor for factor in given]
@@ -162,6 +167,7 @@ def image_shape(input: Tensor) -> tuple[int, ...]:
     return input.array.shape
 
 
+@checked
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[..., c r^2, h, w] -> [..., c, h r, w r]: r^2 channels become the pixels of a larger image.
 
@@ -175,6 +181,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return x.movedim((-4, -3), (-3, -1)).reshape(*batch, c // (r * r), h * r, w * r)
 
 
+@checked
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[..., c, h r, w r] -> [..., c r^2, h, w], the reverse of pixel_shuffle.
 

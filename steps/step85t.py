@@ -24,6 +24,7 @@ import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.conv import per_dimension
 from tinytorch.nn.module import Module
@@ -84,6 +85,7 @@ def fold_geometry(
     return geo
 
 
+@checked
 def unfold(
     input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
@@ -100,6 +102,7 @@ def unfold(
     return Im2Col.apply(input, fold_geometry(shape, kernel_size, dilation, padding, stride))
 
 
+@checked
 def fold(
     input: Tensor,
     output_size: Any,

@@ -32,6 +32,7 @@ import operator
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.comparison import where
 
@@ -64,6 +65,7 @@ def neighbours(x: Tensor) -> list[tuple[Tensor, Tensor]]:
     return [(first, 1 - t), (first + 1, t)]
 
 
+@checked
 def grid_sample(input: Tensor, grid: Tensor) -> Tensor:
     """Images read at the positions of a grid; differentiable in both.
 

@@ -29,6 +29,7 @@ import operator
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import arange, meshgrid, ones_like
@@ -80,6 +81,7 @@ def neighbours(x: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
     return [(first, 1 - t), (first + 1, t)]
 
 
+@checked
 def grid_sample(
     input: Tensor,
     grid: Tensor,
@@ -113,6 +115,7 @@ def grid_sample(
     return result.reshape(*input.shape[:2], *grid.shape[1:-1])
 
 
+@checked
 def affine_grid(theta: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
     """The positions from which grid_sample reads an image that is turned, moved or stretched.
 

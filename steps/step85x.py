@@ -25,6 +25,7 @@ import operator
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.upsampling import cubic
 from tinytorch.ops.comparison import where
@@ -79,6 +80,7 @@ def neighbours(x: Tensor, mode: str) -> list[tuple[Tensor, Tensor]]:
     return [(p, cubic(x - p, -0.75)) for p in (first - 1, first, first + 1, first + 2)]
 
 
+@checked
 def grid_sample(
     input: Tensor,
     grid: Tensor,
@@ -119,6 +121,7 @@ def grid_sample(
     return result.reshape(*input.shape[:2], *grid.shape[1:-1])
 
 
+@checked
 def affine_grid(theta: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
     """The positions from which grid_sample reads an image that is turned, moved or stretched.
 

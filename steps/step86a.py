@@ -27,6 +27,7 @@ Try: multiply the weights of the demo's plain network by 3 before it is trained.
 import importlib
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -34,6 +35,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+@checked
 def batch_norm(input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """(input - mean) / sqrt(var + eps) * weight + bias, for each channel of [n, channels]."""
     c = input - input.mean(0, True)

@@ -29,6 +29,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.reduction import Mean
@@ -72,6 +73,7 @@ class NativeBatchNorm(Normalization):
     """Means over the batch: [n, channels] has one mean for each channel."""
 
 
+@checked
 def batch_norm(input: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
     """(input - mean) / sqrt(var + eps) * weight + bias, for each channel of [n, channels]."""
     return NativeBatchNorm.apply(input, weight, bias, (0,), eps)

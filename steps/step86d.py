@@ -30,6 +30,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
 from tinytorch.ops.broadcast import SumTo
@@ -115,6 +116,7 @@ class NativeBatchNorm(Normalization):
     """Means over the batch: [n, channels, m] has one mean for each channel."""
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,

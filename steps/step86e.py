@@ -32,6 +32,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
 from tinytorch.ops.broadcast import SumTo
@@ -122,6 +123,7 @@ class NativeLayerNorm(Normalization):
     """Means over the last dimensions: [rows, n] has one mean for each row."""
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,
@@ -151,6 +153,7 @@ def last_sizes(input: Tensor, normalized_shape: Any) -> tuple[tuple, tuple]:
     return inner, (math.prod(shape[: len(shape) - len(inner)]), math.prod(inner))
 
 
+@checked
 def layer_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,

@@ -28,6 +28,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
 from tinytorch.ops.broadcast import SumTo
@@ -174,6 +175,7 @@ class NativeGroupNorm(Normalization):
     """Means over groups of channels: [n, groups, channels of a group, m] has n * groups means."""
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,
@@ -191,6 +193,7 @@ def batch_norm(
     return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
+@checked
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -222,6 +225,7 @@ def last_sizes(input: Tensor, normalized_shape: Any) -> tuple[tuple, tuple]:
     return inner, (math.prod(shape[: len(shape) - len(inner)]), math.prod(inner))
 
 
+@checked
 def layer_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,

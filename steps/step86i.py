@@ -28,9 +28,10 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.broadcast import SumTo, as_integer
 from tinytorch.ops.reduction import Mean
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -200,6 +201,7 @@ class NativeGroupNorm(Normalization):
     """Means over groups of channels: [n, groups, channels of a group, m] has n * groups means."""
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,
@@ -217,6 +219,7 @@ def batch_norm(
     return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
+@checked
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -227,7 +230,7 @@ def group_norm(
         RuntimeError: there are no channels, or groups of different sizes.
     """
     shape = input.array.shape
-    if len(shape) < 2 or shape[1] % num_groups:
+    if len(shape) < 2 or shape[1] % as_integer(num_groups):
         raise RuntimeError(
             f"Expected at least 2 dimensions, and the number of channels to be divisible by "
             f"num_groups ({num_groups}), but got input of shape {list(shape)}"
@@ -248,6 +251,7 @@ def last_sizes(input: Tensor, normalized_shape: Any) -> tuple[tuple, tuple]:
     return inner, (math.prod(shape[: len(shape) - len(inner)]), math.prod(inner))
 
 
+@checked
 def layer_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,

@@ -24,6 +24,7 @@ Try: give the words as floats, text.float(), and read the error: an index is an 
 
 import importlib
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.nll import one_hot
 
@@ -32,6 +33,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
+@checked
 def embedding(input: Tensor, weight: Tensor) -> Tensor:
     """The rows of `weight` [n, d] at the indices `input` [...]: [..., d]."""
     return one_hot(input, len(weight)).to(weight.dtype) @ weight

@@ -26,6 +26,7 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -53,6 +54,7 @@ class PickRows(Function):
         return "EmbeddingBackward0"
 
 
+@checked
 def embedding(input: Tensor, weight: Tensor) -> Tensor:
     """The rows of `weight` [n, d] at the indices `input` [...]: [..., d].
 

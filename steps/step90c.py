@@ -28,6 +28,7 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -70,6 +71,7 @@ def padding_row(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
+@checked
 def embedding(
     input: Tensor,
     weight: Tensor,

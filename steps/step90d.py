@@ -26,6 +26,7 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.padding import pad
@@ -71,6 +72,7 @@ def padding_row(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
+@checked
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -124,6 +126,7 @@ def bags_of(input: Tensor, offsets: Tensor | None, include_last_offset: bool) ->
     return where(places < ends, places, n)
 
 
+@checked
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

@@ -7,7 +7,9 @@ PyTorch is installed, both are called, and what only tinytorch accepts is listed
 """
 
 import argparse
+import functools
 import gzip
+import inspect
 import io
 import os
 import pickle
@@ -150,25 +152,144 @@ def wrong_values(library: object) -> dict[str, object]:
     return values | {"integers": library.tensor([2, 1])}
 
 
-# Functions with right arguments, of which each in turn is replaced by a wrong one.
-CALLS = {
-    name: args
-    for names, args in {
-        "exp log sqrt tanh sigmoid relu abs neg sum mean prod max min argmax all any": ("X",),
-        "sort argsort flatten squeeze t trace tril triu diag isnan clone numel unique": ("X",),
-        "sum mean softmax log_softmax cumsum argmax amax logsumexp squeeze unsqueeze": ("X", 1),
-        "sort unbind flip roll chunk topk repeat_interleave tile": ("X", 1),
-        "add sub mul div maximum matmul mm eq lt pow fmod outer": ("X", "X"),
-        "transpose narrow select": ("X", 0, 1),
-        "gather index_select": ("X", 0, "I"),
-        "where masked_fill": ("M", "X", "X"),
-        "zeros ones rand randn eye randperm arange": (3,),
-        "full linspace randint": (0, 3, 4),
-        "reshape": ("X", (4,)),
-        "cat stack": (["X", "X"], 0),
-    }.items()
-    for name in [(name, len(args)) for name in names.split()]
+# Right values of parameters, by their names. A letter stands for one of `known_values`. A parameter
+# without a default that is not here gets the matrix X.
+RIGHT = {
+    "dim dim0 axis source start low diagonal offset": 0,
+    "dim1 destination step shifts length num_samples split_size_or_sections num_groups": 1,
+    "k n m repeats chunks exponent": 2,
+    "steps end high minlength row col": 3,
+    "dims": (0,),
+    "size sizes": (2, 2),
+    "normalized_shape": (2,),
+    "index": "J",
+    "mask condition": "M",
+    "tensors": ["X", "X"],
+    "value fill_value min max p": 0.5,
 }
+# Right arguments of the functions for which those are not right.
+ARGUMENTS = {
+    "arange": (0, 3, 1),
+    "as_strided": ("X", (2,), (1,)),
+    "bincount bitwise_not bitwise_not_ one_hot": ("I",),
+    "bitwise_and bitwise_or bitwise_xor bitwise_and_ bitwise_or_ bitwise_xor_": ("I", "I"),
+    "bmm": ("B", "B"),
+    "bucketize": ("X", "V"),
+    "broadcast_shapes": ((2, 2), (2, 1)),
+    "broadcast_tensors result_type": ("X", "X"),
+    "can_cast promote_types": ("float32", "float32"),
+    "clamp clip clamp_ clip_": ("X", 0.5),
+    "conv1d conv_transpose1d": ("C3", "W3"),
+    "conv2d conv_transpose2d": ("C4", "W4"),
+    "conv3d conv_transpose3d": ("C5", "W5"),
+    "dot vdot outer ger cartesian_prod": ("V", "V"),
+    "einsum": ("ij,jk->ik", "X", "X"),
+    "expand broadcast_to sum_to_size repeat reshape view tile": ("X", (2, 2)),
+    "flip permute": ("X", (0, 1)),
+    "from_numpy": ("array",),
+    "get_autocast_dtype is_autocast_enabled": ("cpu",),
+    "index_add index_add_ index_copy index_copy_": ("X", 0, "I", "S"),
+    "index_select": ("X", 0, "I"),
+    "inverse inv": ("S",),
+    "item": ("one",),
+    "lerp lerp_": ("X", "X", 0.5),
+    "masked_fill_ fill_diagonal_": ("X", "M", 0.5),
+    "meshgrid": ("V", "V"),
+    "movedim moveaxis": ("X", 0, 1),
+    "mv": ("X", "V"),
+    "new_empty new_ones new_zeros": ("X", (2, 2)),
+    "new_full": ("X", (2, 2), 0.5),
+    "pixel_shuffle pixel_unshuffle": ("C4", 2),
+    "prelu": ("X", "one"),
+    "rand randn zeros ones empty": (3,),
+    "rand_like randn_like": ("X",),
+    "randint": (0, 3, (2,)),
+    "randint_like random_": ("X", 3),
+    "searchsorted": ("V", "X"),
+    "scatter scatter_": ("X", 0, "J", 0.5),
+    "scatter_add scatter_add_": ("X", 0, "J", "S"),
+    "select": ("X", 0, 1),
+    "solve": ("S", "V"),
+    "split": ("X", 1, 0),
+    "unflatten": ("X", 0, (1, 2)),
+    "Tensor.fill_diagonal_": ("X", 0.5),
+    "Tensor.unfold": ("X", 0, 1, 1),
+    "nn.functional.affine_grid": ("theta", (1, 1, 2, 2)),
+    "nn.functional.batch_norm": ("X", "V", "V"),
+    "nn.functional.cosine_embedding_loss": ("X", "X", "V"),
+    "nn.functional.embedding": ("J", "X"),
+    "nn.functional.embedding_bag": ("J", "X"),
+    "nn.functional.fold": ("C3", (2, 2), (1, 1)),
+    "nn.functional.grid_sample": ("C4", "grid"),
+    "nn.functional.instance_norm": ("C4",),
+    "nn.functional.interpolate": ("C4", (2, 2)),
+    "nn.functional.local_response_norm": ("C4", 1),
+    "nn.functional.nll_loss": ("X", "I"),
+    "nn.functional.pad": ("X", (1, 1)),
+    "nn.functional.scaled_dot_product_attention": ("B", "B", "B"),
+    "nn.functional.threshold": ("X", 0.5, 0.5),
+    "nn.functional.unfold": ("C4", (2, 2)),
+}
+RIGHT = {name: value for names, value in RIGHT.items() for name in names.split()}
+ARGUMENTS = {name: args for names, args in ARGUMENTS.items() for name in names.split()}
+# Not called: they change the state of the process, read files, or need a graph or a device.
+LEFT_OUT = set(
+    "load save seed manual_seed set_default_dtype set_default_device set_num_threads pin_memory "
+    "set_rng_state set_printoptions set_float32_matmul_precision freed_memory_is_kept backward "
+    "set_grad_enabled register_hook register_post_accumulate_grad_hook retain_grad cuda "
+    "multi_head_attention_forward".split()
+)
+
+
+def known_values(library: object) -> dict[str, object]:
+    """What the names in the tables of right arguments stand for."""
+    values = {"X": library.ones(2, 2), "V": library.ones(2), "B": library.ones(1, 2, 2)}
+    values |= {"I": library.tensor([0, 1]), "J": library.tensor([[0, 1]]), "one": library.ones(1)}
+    values |= {f"C{n}": library.ones(1, *[4] * (n - 1)) for n in (3, 4, 5)}
+    values |= {f"W{n}": library.ones(4, 4, *[1] * (n - 2)) for n in (3, 4, 5)}
+    values |= {"theta": library.ones(1, 2, 3), "grid": library.zeros(1, 2, 2, 2)}
+    values |= {"S": library.tensor([[2.0, 1.0], [1.0, 3.0]]), "M": library.ones(2, 2) > 0}
+    return values | {"array": np.ones(2), "float32": library.float32}
+
+
+def given(library: object, args: tuple) -> list:
+    """The arguments of a table, for this library."""
+    known = known_values(library)
+    found = [known.get(arg, arg) if isinstance(arg, str) else arg for arg in args]
+    return [[known[name] for name in arg] if isinstance(arg, list) else arg for arg in found]
+
+
+def find(library: object, name: str) -> object:
+    return functools.reduce(
+        lambda owner, part: getattr(owner, part, None), name.split("."), library
+    )
+
+
+def right_arguments(name: str) -> tuple:
+    """Right arguments of a function, by the tables: its parameters without a default, and `dim`."""
+    short, args = name.rpartition(".")[2], []
+    if name in ARGUMENTS or short in ARGUMENTS:
+        return ARGUMENTS.get(name, ARGUMENTS.get(short))
+    for parameter in inspect.signature(find(tinytorch, name)).parameters.values():
+        first = name.startswith("Tensor.") and not args
+        required = parameter.default is parameter.empty or parameter.name == "dim"
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD) or not required:
+            break
+        args.append("X" if first else RIGHT.get(parameter.name, "X"))
+    return tuple(args)
+
+
+def public_functions() -> list[str]:
+    """What a program may call: "sort", "Tensor.sort", "nn.functional.relu", "linalg.inv", ..."""
+    owners = {"": tinytorch, "Tensor.": tinytorch.Tensor, "nn.functional.": tinytorch.nn.functional}
+    owners["linalg."] = tinytorch.linalg
+    return [
+        prefix + name
+        for prefix, owner in owners.items()
+        for name, function in vars(owner).items()
+        if inspect.isfunction(function) and not name.startswith("_") and name not in LEFT_OUT
+        if prefix != "linalg." or name in ("inv", "solve", "vector_norm")
+    ]
 
 
 def arguments(rng: random.Random, count: int) -> tuple[Counter, list[str]]:
@@ -177,33 +298,39 @@ def arguments(rng: random.Random, count: int) -> tuple[Counter, list[str]]:
         import torch
     except ImportError:
         torch = None
-    libraries = [tinytorch] + [torch] * (torch is not None)
-    results, accepted = Counter(), []
+    results, accepted = Counter(), {}
     calls = [
         (name, args, place, wrong)
-        for (name, _), args in CALLS.items()
-        for place in range(len(args))
+        for name in public_functions()
+        for args in [right_arguments(name)]
+        for place in range(name.startswith("Tensor."), len(args))
         for wrong in wrong_values(tinytorch)
     ]
     for name, args, place, wrong in rng.sample(calls, min(count, len(calls))):
         ends = []
-        for library in libraries:
-            known = {"X": library.ones(2, 2), "I": library.tensor([[0, 1]])}
-            known["M"] = known["X"] > 0
-            given = [known.get(arg, arg) if isinstance(arg, str) else arg for arg in args]
-            given = [[known[x] for x in a] if isinstance(a, list) else a for a in given]
-            given[place] = wrong_values(library)[wrong]
+        for library in (tinytorch, torch):
+            if library is None or find(library, name) is None:
+                continue
+            values = given(library, args)
+            values[place] = wrong_values(library)[wrong]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    getattr(library, name)(*given)
+                    find(library, name)(*values)
                     ends.append("a result")
                 except Exception as error:
                     ends.append(type(error).__name__)
         results[ends[0]] += 1
-        if ends[0] == "a result" and ends[-1] != "a result":
-            accepted.append(f"{name}, argument {place + 1}: {wrong} ({ends[-1]} in PyTorch)")
-    return results, accepted
+        if ends[0] == "AttributeError" != ends[-1]:
+            results["AttributeError, not PyTorch's"] += 1
+        if ends[0] == "a result" != ends[-1]:
+            accepted.setdefault((wrong, ends[-1]), []).append(f"{name} {place + 1}")
+    lines = [
+        f"{wrong} ({error} in PyTorch): {', '.join(sorted(names))}"
+        for (wrong, error), names in accepted.items()
+    ]
+    results["accepted, though PyTorch refuses it"] = sum(map(len, accepted.values()))
+    return results, lines
 
 
 def main() -> None:
@@ -211,14 +338,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scale", type=float, default=1.0, help="2 does twice as much")
     options = parser.parse_args()
-    for function, count in ((files, 6000), (saves, 20), (workers, 9), (arguments, 2000)):
+    for function, count in ((files, 6000), (saves, 20), (workers, 9), (arguments, 12000)):
         rng, start = random.Random(options.seed), time.perf_counter()
         result = function(rng, int(count * options.scale))
         counts, accepted = result if isinstance(result, tuple) else (result, [])
         facts = ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))
         print(f"{function.__name__:10} {facts} ({time.perf_counter() - start:.0f} s)", flush=True)
         if accepted:
-            print(f"           accepted, though PyTorch refuses it: {len(accepted)}")
             print(*(f"             {line}" for line in sorted(accepted)), sep="\n")
 
 

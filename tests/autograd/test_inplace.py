@@ -326,3 +326,39 @@ def test_no_python_runs_when_a_storage_is_forgotten():
     del x
     sys.setprofile(None)
     assert not [name for name, event in ran if event == "call"]
+
+
+OVERLAPPING = {
+    "add_": lambda x, y: y.add_(x),
+    "mul_": lambda x, y: y.mul_(x),
+    "pow_": lambda x, y: y.pow_(x),
+    "lerp_": lambda x, y: y.lerp_(x, 0.5),
+    "clamp_": lambda x, y: y.clamp_(x),
+    "addcmul_": lambda x, y: y.addcmul_(x, x),
+    "copy_": lambda x, y: y.copy_(x),
+    "scatter_": lambda x, y: y.scatter_(0, tinytorch.arange(5), x),
+    "index_add_": lambda x, y: y.index_add_(0, tinytorch.arange(5), x),
+    "index_copy_": lambda x, y: y.index_copy_(0, tinytorch.arange(5), x),
+    "an assignment": lambda x, y: y.__setitem__(slice(None), x),
+    "out of add": lambda x, y: tinytorch.add(x, 1, out=y),
+    "out of sub": lambda x, y: tinytorch.sub(x, y, out=y),
+    "out of mul": lambda x, y: tinytorch.mul(x, y, out=y),
+}
+
+
+@pytest.mark.parametrize("ahead", [1, -1], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_operands_that_overlap_count_as_they_were_before(name, ahead):
+    """PyTorch refuses most of these. Here the operand is read before it is overwritten."""
+    whole = tinytorch.arange(6.0)
+    x, y = (whole[:-1], whole[1:]) if ahead == 1 else (whole[1:], whole[:-1])
+    expected = y.clone()
+    OVERLAPPING[name](x.clone(), expected)
+    OVERLAPPING[name](x, y)
+    assert y.tolist() == expected.tolist()
+
+
+def test_a_product_into_the_memory_of_its_factors():
+    square = tinytorch.arange(4.0).reshape(2, 2)
+    expected = (square @ square).tolist()
+    assert tinytorch.matmul(square, square, out=square).tolist() == expected

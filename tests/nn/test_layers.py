@@ -256,3 +256,26 @@ def test_dropout(device):
     assert layer.eval()(x) is x and layer.train()(x) is not x
     layer.p = 0.25
     assert repr(layer) == "Dropout(p=0.25, inplace=False)"
+
+
+class Noisy(nn.Linear):
+    """A layer with a parameter of its own, as noisy networks and low-rank adapters have it."""
+
+    def __init__(self, *sizes, **options):
+        super().__init__(*sizes, **options)
+        self.sigma = nn.Parameter(tinytorch.full(tuple(self.weight.shape), 0.5))
+        self.reset_parameters()
+
+
+class NoisyConv(nn.Conv1d):
+    def __init__(self, *sizes, **options):
+        super().__init__(*sizes, **options)
+        self.sigma = nn.Parameter(tinytorch.full((2,), 0.5))
+        self.reset_parameters()
+
+
+@pytest.mark.parametrize("layer", [Noisy(3, 2), Noisy(3, 2, bias=False), NoisyConv(2, 3, 1)])
+def test_reset_parameters_leaves_the_parameters_of_a_subclass(layer):
+    before = layer.weight.detach().clone()
+    layer.reset_parameters()
+    assert (layer.sigma == 0.5).all() and not (layer.weight == before).any()

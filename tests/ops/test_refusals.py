@@ -102,3 +102,51 @@ def test_what_is_not_a_tensor(name, value):
     more = {"reshape": [(1,)], "roll": [1], "softmax": [0], "cumsum": [0]}.get(name, [])
     with pytest.raises(TypeError):
         getattr(tinytorch, name)(value, *more)
+
+
+# Functions that read their tensor's array first, and the right arguments after it.
+READS_FIRST = {
+    "sort argsort squeeze flatten t diag unique ravel numel detach is_floating_point": (),
+    "is_complex": (),
+    "zeros_like ones_like empty_like randn_like nan_to_num": (),
+    "unsqueeze unbind flip roll chunk split topk repeat_interleave tile multinomial": (1,),
+    "transpose select": (0, 1),
+    "gather index_select": (0, tinytorch.tensor([0])),
+    "matmul mm outer equal addcmul addcdiv where": (MATRIX, MATRIX),
+}
+
+
+@pytest.mark.parametrize("value", [3, 1.5, None, [1.0], "x", np.ones(2)], ids=str)
+@pytest.mark.parametrize("name", [name for names in READS_FIRST for name in names.split()])
+def test_a_wrong_first_argument_is_named(name, value):
+    more = next(args for names, args in READS_FIRST.items() if name in names.split())
+    count = 1 if name in ("matmul", "mm", "outer", "equal") else len(more)
+    with pytest.raises(TypeError) as error:
+        getattr(tinytorch, name)(value, *more[:count])
+    assert type(value).__name__ in str(error.value)
+
+
+def test_the_message_names_function_argument_and_position():
+    for call, message in {
+        lambda: tinytorch.sort(3): "sort(): argument 'input' (position 1) must be Tensor, not int",
+        lambda: MATRIX.gather(0, 3): "gather(): argument 'index' (position 3) must be Tensor, not",
+        lambda: tinytorch.topk(MATRIX, True): "topk(): argument 'k' (position 2) must be int, not",
+        lambda: tinytorch.split(
+            2, 1
+        ): "split(): argument 'tensor' (position 1) must be Tensor, not",
+        lambda: F.mse_loss(1.0, MATRIX): "mse_loss(): argument 'input' (position 1) must be Tensor",
+        lambda: tinytorch.broadcast_tensors(MATRIX, 1): "argument 'tensors' (position 1) must be",
+    }.items():
+        with pytest.raises(TypeError) as error:
+            call()
+        assert message in str(error.value)
+
+
+def test_a_failure_for_another_reason_is_passed_on():
+    with pytest.raises(IndexError, match="Dimension out of range"):
+        tinytorch.sort(MATRIX, 7)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        tinytorch.sort(MATRIX, dimension=0)
+    with pytest.raises(TypeError) as error:
+        tinytorch.sort(3)
+    assert isinstance(error.value.__cause__, AttributeError)

@@ -1591,3 +1591,53 @@ def pixels_one_after_the_other(torch):
         for x in range(5):
             canvas[0, 0, y, x] = (net(canvas)[0, 0, y, x] > 0).float()
     print(canvas.flatten().tolist(), float(canvas.sum()))
+
+
+@program()
+def low_rank_adapters_as_subclasses(torch):
+    """A layer that inherits Linear and draws more than it, and the merge after training."""
+    nn = torch.nn
+
+    class Adapted(nn.Linear):
+        def __init__(self, inside, outside, rank, **options):
+            super().__init__(inside, outside, **options)
+            self.a = nn.Parameter(self.weight.new_zeros((rank, inside)))
+            self.b = nn.Parameter(self.weight.new_zeros((outside, rank)))
+            self.weight.requires_grad = False
+            self.merged = False
+            self.reset_parameters()
+
+        def reset_parameters(self):
+            nn.Linear.reset_parameters(self)
+            if hasattr(self, "a"):
+                nn.init.constant_(self.a, 0.25)
+                nn.init.zeros_(self.b)
+
+        def train(self, mode=True):
+            nn.Linear.train(self, mode)
+            if mode == self.merged:
+                self.weight.data += (self.b @ self.a) * (-1 if mode else 1)
+                self.merged = not mode
+            return self
+
+        def forward(self, x):
+            out = nn.functional.linear(x, self.weight, self.bias)
+            return out if self.merged else out + (x @ self.a.transpose(0, 1)) @ self.b.t()
+
+    layer = Adapted(4, 3, 2)
+    print(layer.a.sum().item(), layer.b.sum().item())
+    print([name for name, p in layer.named_parameters() if p.requires_grad])
+    with torch.no_grad():
+        layer.weight.copy_(drawn(torch, 3, 4))
+        layer.bias.copy_(drawn(torch, 3))
+    x, target = drawn(torch, 5, 4, seed=2), drawn(torch, 5, 3, seed=3)
+    optimizer = torch.optim.SGD([p for p in layer.parameters() if p.requires_grad], lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = (layer(x) - target).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    trained = layer(x)
+    print((layer.eval()(x) - trained).abs().max().item() < 1e-5, layer.weight.sum().item())
+    print((layer.train()(x) - trained).abs().max().item() < 1e-5, layer.weight.sum().item())

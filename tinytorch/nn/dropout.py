@@ -1,5 +1,6 @@
 """Dropout: in training, let a random part of the units fall silent."""
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.random import rand
@@ -21,6 +22,7 @@ def drop_units(input: Tensor, shape: tuple, p: float, training: bool, inplace: b
     return input.mul_(mask) if inplace else input * mask
 
 
+@checked
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
     expected value stays the same, and nothing has to be done when the network is used."""

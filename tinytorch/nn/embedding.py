@@ -4,6 +4,7 @@ from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.padding import pad
@@ -56,6 +57,7 @@ def shorten_rows(weight: Tensor, rows: Tensor, max_norm: float, norm_type: float
     weight[rows] = where(lengths > max_norm, chosen * (max_norm / (lengths + 1e-7)), chosen)
 
 
+@checked
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -119,6 +121,7 @@ def bags_of(input: Tensor, offsets: Tensor | None, include_last_offset: bool) ->
     return where(places < ends, places, n)
 
 
+@checked
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

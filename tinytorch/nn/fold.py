@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.conv import per_dimension
 from tinytorch.nn.module import Module
@@ -62,6 +63,7 @@ def fold_geometry(
     return geo
 
 
+@checked
 def unfold(
     input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
@@ -78,6 +80,7 @@ def unfold(
     return Im2Col.apply(input, fold_geometry(shape, kernel_size, dilation, padding, stride))
 
 
+@checked
 def fold(
     input: Tensor,
     output_size: Any,

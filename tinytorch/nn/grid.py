@@ -5,6 +5,7 @@ import itertools
 import operator
 import warnings
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.upsampling import cubic
 from tinytorch.ops.comparison import where
@@ -84,10 +85,11 @@ def check_images(input: Tensor, grid: Tensor, mode: str) -> None:
 def warn_of_default(align_corners: bool | None) -> bool:
     """align_corners, and a warning where it was not given: the default was True once."""
     if align_corners is None:
-        warnings.warn("the default of align_corners is False; give True or False", stacklevel=3)
+        warnings.warn("the default of align_corners is False; give True or False", stacklevel=4)
     return bool(align_corners)
 
 
+@checked
 def grid_sample(
     input: Tensor,
     grid: Tensor,
@@ -138,6 +140,7 @@ def grid_sample(
     return result.reshape(*input.shape[:2], *grid.shape[1:-1])
 
 
+@checked
 def affine_grid(theta: Tensor, size: tuple[int, ...], align_corners: bool | None = None) -> Tensor:
     """The positions from which grid_sample reads an image that is turned, moved or stretched.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.activation import Activation, FunctionModule, activate, elu, softplus
 from tinytorch.ops.creation import empty_like, zeros_like
@@ -110,6 +111,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     return a * b.sigmoid()
 
 
+@checked
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:

@@ -1,7 +1,9 @@
 """Losses that compare pairs and triplets: how near two items are, and how near they should be."""
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.loss import LossModule, cosine_similarity, reduced
+from tinytorch.ops.elementwise import require_tensors
 from tinytorch.ops.norm import norm
 
 
@@ -9,6 +11,7 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps over the last dimension. (eps: at 0 the norm has no slope.)"""
+    require_tensors("pairwise_distance", (x1, x2))
     return norm(x1 - x2 + eps, p, -1, keepdim)
 
 
@@ -26,6 +29,7 @@ def margin_ranking_loss(
     return reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
 
 
+@checked
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -53,6 +57,7 @@ def triplet_margin_loss(
     return reduced((near - far + margin).clamp(min=0), reduction)
 
 
+@checked
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:

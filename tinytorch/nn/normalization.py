@@ -4,11 +4,12 @@ import math
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Tensor
 from tinytorch.core.version import bump_version
-from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.broadcast import SumTo, as_integer
 from tinytorch.ops.reduction import Mean, wide
 
 
@@ -244,6 +245,7 @@ def check_count(count: int, shape: tuple[int, ...]) -> None:
         raise ValueError(f"Expected more than 1 value per channel when training, {size}")
 
 
+@checked
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
     weight: Tensor | None = None, bias: Tensor | None = None,
@@ -273,6 +275,7 @@ def batch_norm(
     return NativeBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum if training else None)
 
 
+@checked
 def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
     weight: Tensor | None = None, bias: Tensor | None = None,
@@ -298,6 +301,7 @@ def instance_norm(
     return y.reshape(shape)
 
 
+@checked
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -310,7 +314,7 @@ def group_norm(
         NotImplementedError: for integers.
     """
     shape = input.array.shape
-    if len(shape) < 2 or shape[1] % num_groups:
+    if len(shape) < 2 or shape[1] % as_integer(num_groups):
         raise RuntimeError(
             f"Expected at least 2 dimensions, and the number of channels to be divisible by "
             f"num_groups ({num_groups}), but got input of shape {list(shape)}"
@@ -333,6 +337,7 @@ def last_sizes(input: Tensor, normalized_shape: Any) -> tuple[tuple, tuple]:
     return inner, (math.prod(shape[: len(shape) - len(inner)]), math.prod(inner))
 
 
+@checked
 def layer_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -349,6 +354,7 @@ def layer_norm(
     return NativeLayerNorm.apply(input, weight, bias, None, None, sizes, (1,), eps)
 
 
+@checked
 def rms_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:

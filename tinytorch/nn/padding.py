@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.ops.broadcast import as_shape
@@ -67,6 +68,7 @@ class FoldBorder(Function):
         return ctx.call(PadBorder, g, ctx.pads, ctx.mode)
 
 
+@checked
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
     """`input` with more elements at its borders; a negative number takes elements away.
 

@@ -1,5 +1,6 @@
 """PReLU: an activation with something to learn, the slope below 0."""
 
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
@@ -7,6 +8,7 @@ from tinytorch.ops.comparison import where
 from tinytorch.ops.creation import full
 
 
+@checked
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """leaky_relu with slopes that are learned: one, or one for each channel (dimension 1).
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function, sum_to
+from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Size, Tensor, tensor_method
 
 
@@ -134,6 +135,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
     return Size(result)
 
 
+@checked
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors as views of one common shape."""
     shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))

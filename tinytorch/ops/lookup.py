@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_, int32, int64, result_type
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.extremes import take_along
@@ -29,6 +30,7 @@ class SearchSorted(Function):
         return low
 
 
+@checked
 def searchsorted(
     sorted_sequence: Tensor,
     input: Any,
@@ -73,6 +75,7 @@ def searchsorted(
     return found.to(int32) if out_int32 else found
 
 
+@checked
 def bucketize(
     input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:

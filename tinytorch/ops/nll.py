@@ -4,12 +4,14 @@ import functools
 from typing import Any
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.reduction import sum_rows, wide
 from tinytorch.ops.softmax import Softmax, minus_max
 
 
+@checked
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
 

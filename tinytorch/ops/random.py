@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.modes import no_grad
+from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
@@ -225,7 +226,7 @@ def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
     create_like.__doc__ = f"`{create.__name__}` in the shape, type and on the device of `input`."
-    return create_like
+    return checked(create_like)
 
 
 rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
@@ -239,6 +240,7 @@ def randperm(
     Raises:
         RuntimeError: n is negative, or there is not as much memory.
     """
+    n = as_integer(n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
     checked_number(n, int64)

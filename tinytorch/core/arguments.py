@@ -1,0 +1,62 @@
+"""Arguments of a wrong type: what PyTorch says of them, asked after a call has failed."""
+
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def expected_type(value: Any, annotation: Any) -> str | None:
+    """What an argument is not, but should be by the annotation of its parameter: "Tensor" or "int".
+    None if it is as it should be, and for other annotations, which are not checked."""
+    kinds = annotation.__args__ if isinstance(annotation, types.UnionType) else (annotation,)
+    names = [getattr(kind, "__name__", "") for kind in kinds if kind is not types.NoneType]
+    if names not in (["Tensor"], ["int"]) or (value is None and types.NoneType in kinds):
+        return None
+    if names == ["Tensor"]:
+        return None if isinstance(value, annotation) else "Tensor"
+    try:
+        operator.index(value)
+        return "int" if isinstance(value, (bool, np.ndarray)) else None
+    except TypeError:
+        return "int"
+
+
+def wrong_argument(function: Callable, args: tuple, kwargs: dict) -> TypeError | None:
+    """PyTorch's error for the first argument that is not of its parameter's type, or None."""
+    try:
+        call = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:  # an argument is missing, or unknown: Python has said so
+        return None
+    parameters = call.signature.parameters
+    for name, given in call.arguments.items():
+        parameter, position = parameters[name], [*parameters].index(name) + 1
+        for value in given if parameter.kind is parameter.VAR_POSITIONAL else (given,):
+            kind = expected_type(value, parameter.annotation)
+            if kind is not None:
+                return TypeError(
+                    f"{function.__name__}(): argument '{name}' (position {position}) must be "
+                    f"{kind}, not {type(value).__name__}"
+                )
+    return None
+
+
+def checked(function: Callable) -> Callable:
+    """The function, with its failures explained: TypeError if an argument is of a wrong type. A
+    call that succeeds is not looked at, and pays for no check."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            wrong = wrong_argument(function, args, kwargs)
+            if wrong is None:
+                raise
+            raise wrong from error
+
+    return call

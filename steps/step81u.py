@@ -17,10 +17,11 @@ saved.
 To load such a file is to call what the file names. The demo saves an object that says "make me by
 calling print". It could as well say os.remove. That is why load refuses it, as PyTorch has done
 since version 2.6. weights_only=False hands the pickle to Python's own machine, ObjectUnpickler,
-which imports and calls whatever the file asks for. Never do that with a file from a stranger.
+which imports and calls whatever the file asks for.
 
-A second trap: the file holds the names of classes, and not their code. Rename the class, or an
-attribute that its forward uses, and the file is of no use. A state_dict has only the numbers.
+Two traps. Never load a file from a stranger with weights_only=False. And the file holds the names
+of classes, and not their code. Rename the class, or an attribute that its forward uses, and the
+file is of no use. A state_dict has only the numbers.
 
 (PyTorch cannot load the objects that are saved here: it does not have these classes.)
 

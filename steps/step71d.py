@@ -1,9 +1,9 @@
 """Step 71d: Members are stored in one place: __getattr__
 
 In step 71c a parameter is stored in two places: as an attribute, where forward finds it, and in
-`_parameters`, where the walk finds it. The two can disagree. `del layer.bias` deletes the attribute
-and leaves the parameter listed. The demo begins with such a layer, made by hand: an optimizer would
-still update a bias that forward does not have.
+`_parameters`, where named_parameters finds it. The two can disagree. `del layer.bias` deletes the
+attribute and leaves the parameter listed. The demo begins with such a layer, made by hand: an
+optimizer would still update a bias that forward does not have.
 
 So a member is stored in its dictionary only. How does `layer.bias` find it? Python calls
 `__getattr__` for names that are not plain attributes, and there we look into the dictionaries:

@@ -20,7 +20,7 @@ there is a bias does not reserve the name; register_parameter of step 71f does.
 (__init__ writes into `__dict__` directly, because __setattr__ now looks into the dictionaries.)
 
 Changed: Members.__init__, __setattr__, named_modules, named_parameters.
-Try: take out the two lines with pop. Which line of the demo changes first?
+Try: take out `if store != before` with its two pops. Which line of the demo changes first?
 """
 
 import importlib

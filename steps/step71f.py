@@ -17,7 +17,10 @@ So all members pass through one method, _register, which checks five things:
 register_parameter and register_module call it directly, for names that a program computes. The
 value None reserves the name, for example of a bias that a layer was created without.
 
-The trap is the check whether a name is free. `hasattr(self, name)` would call __getattr__, which a
+A module may not take a parameter's place: __setattr__ leaves `store` as it is, and the type check
+refuses the value. (A parameter may take a module's place, as in step 71e. PyTorch does the same.)
+
+The trap is how to check that a name is free. `hasattr(self, name)` would call __getattr__, which a
 subclass may override to look in a part that does not exist yet. So we look in the dictionaries and
 in the class.
 

@@ -16,7 +16,7 @@ The trap: the state shares the module's memory. If training goes on, the state c
 Clone the tensors that you want to keep.
 
 Changed: Members.__init__, register_buffer. New: Module.state_dict.
-Try: leave `.detach()` out of state_dict. What does the demo's clone say of requires_grad?
+Try: leave `.detach()` out of state_dict, and print kept["back.bias"].requires_grad.
 """
 
 import importlib
@@ -179,8 +179,8 @@ class Module(Members):
     # Its state, as names and values.
 
     def state_dict(self) -> dict:
-        """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned."""
+        """All parameters and persistent buffers by name. They share the module's memory: clone
+        what has to stay as it is."""
         state = {}
         for path, module in self.named_modules(remove_duplicate=False):
             for name, member in (module._parameters | module._buffers).items():
@@ -255,7 +255,7 @@ if __name__ == "__main__":
         net.front.weight += 1
     print("state", state["front.weight"].item(), "and its clone", kept["front.weight"].item())
     # -> state 1.5 and its clone 0.5
-    # A name that is registered anew is kept after all.
+    # Registered again, and persistent this time: now `last` is in the state.
     net.back.register_buffer("last", tensor([5.0]))
     print(list(net.state_dict())[-2:], "seen" in dir(net.back))
     # -> ['back.seen', 'back.last'] True

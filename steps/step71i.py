@@ -14,7 +14,7 @@ The trap: net.children() does not go deeper than one level. A loop that freezes 
 usually wants modules(). (All names are PyTorch's.)
 
 New: look_up, modules, named_children, children, get_submodule, get_parameter, get_buffer.
-Try: use named_children in get_submodule. Which paths does it still find?
+Try: use self.named_children() in get_submodule. Which names does it still find?
 """
 
 import importlib
@@ -213,8 +213,8 @@ class Module(Members):
     # Its state, as names and values.
 
     def state_dict(self) -> dict:
-        """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned."""
+        """All parameters and persistent buffers by name. They share the module's memory: clone
+        what has to stay as it is."""
         state = {}
         for path, module in self.named_modules(remove_duplicate=False):
             for name, member in (module._parameters | module._buffers).items():

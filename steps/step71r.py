@@ -147,8 +147,8 @@ class Module(Members):
     # Its state, as names and values.
 
     def state_dict(self) -> dict:
-        """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned."""
+        """All parameters and persistent buffers by name. They share the module's memory: clone
+        what has to stay as it is."""
         state = {}
         for path, module in self.named_modules(remove_duplicate=False):
             for name, member in (module._parameters | module._buffers).items():

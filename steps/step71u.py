@@ -194,8 +194,8 @@ class Module(Members):
             destination[prefix + name] = members[name] if keep_vars else members[name].detach()
 
     def state_dict(self, destination=None, prefix: str = "", keep_vars: bool = False) -> dict:
-        """All parameters and persistent buffers by name. They show the module's memory: a copy
-        that is to stay as it is has to be cloned. With keep_vars they are the parameters."""
+        """All parameters and persistent buffers by name. They share the module's memory: clone
+        what has to stay as it is. With keep_vars they are the parameters."""
         state = OrderedDict() if destination is None else destination
         self._save_to_state_dict(state, prefix, keep_vars)
         for name, module in self._modules.items():  # each is asked: a part may add to its state

@@ -7,8 +7,8 @@ caller has never seen.
 
 So `linear` checks its operands first:
 
-    operands that are not tensors of one type     refused, by check_operands (step 62h)
-    a weight of one dimension, a number as input  matmul and + handle or refuse them
+    operands that are not tensors of one type     refused, by check_operands (step 62f)
+    a weight that is not a matrix, a 0-d input    matmul and + compute or refuse them
     a bias of another shape                       expand_as, whose gradient is summed again
 
 All other operands go to Addmm. For sizes that do not match, translate_error replaces NumPy's

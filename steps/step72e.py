@@ -9,7 +9,8 @@ class, AddmmBackward0, where PyTorch has four names:
     [n, features]        AddmmBackward0       MmBackward0
     more dimensions      ViewBackward0        UnsafeViewBackward0
 
-With more dimensions the last call is the reshape of the result, hence its name.
+With more dimensions the last call is the reshape of the result, hence its name. Our node finds the
+shape of its result in ctx.outputs[0][0], and `ctx.edges` tells it whether there is a bias.
 
 The trap: only what is shown changes. Backward reads ctx.edges, whose order is that of forward's
 arguments. An override of next_functions must not be used for anything else.

@@ -137,6 +137,7 @@ if __name__ == "__main__":
     layer = Linear(12, 4, bias=False, device="cpu", dtype=float64)
     print(layer, layer.bias, layer.weight.dtype, len(list(layer.parameters())))
     # -> Linear(in_features=12, out_features=4, bias=False) None tinytorch.float64 1
+    # A layer without inputs returns its bias, which starts at 0.
     print(
         layer(randn(5, 12, dtype=float64)).shape,
         Linear(0, 3)(randn(2, 0)).tolist() == [[0.0] * 3] * 2,

@@ -1,22 +1,22 @@
 """Step 74m: Cross entropy: probabilities as targets
 
-Sometimes the truth is not one class. Three people labelled an image, and two of them said "4"; or
-a small network learns what a large one answers, which is a probability for each class (this is
-called distillation). The labels of step 74l cannot say that.
+Sometimes the truth is not one class. Three people labelled an image, and two of them said "4"; or a
+small network learns what a large one answers, which is a probability for each class (this is called
+distillation). One label for each row cannot say that.
 
 The target may be any distribution q. The cross entropy is then a sum over all classes:
 
-    l = -sum over i of q_i log softmax(x)_i          q = one_hot(t) gives the loss of step 74l
+    l = -sum over i of q_i log softmax(x)_i          q = one_hot(t) gives the loss of step 74h
 
-A target in the shape of the input contains probabilities, any other one labels. A weight of the
-classes multiplies q. The mean divides by the number of rows.
+A target in the shape of the input contains probabilities; a target of any other shape contains
+labels. Class weights multiply q. The mean divides by the number of rows.
 
 The trap: a target of integers in the input's shape, such as one_hot labels, is refused.
 Probabilities must be floating-point numbers. And no class can be ignored: a row of probabilities
 has no label to compare with ignore_index.
 
 Changed: cross_entropy.
-Try: q = softmax(x) of the input itself. Is the loss 0?
+Try: cross_entropy(x, x.softmax(1)), where the network is exactly right. Is the loss 0?
 """
 
 import importlib

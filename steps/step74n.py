@@ -9,10 +9,11 @@ al., 2015):
 
     q = (1 - s) one_hot(t) + s / c          minimum at softmax(x) = q, where the logits are finite
 
-With integer labels the loss has two parts: (1 - s) times the loss of step 74l, plus s / c times the
-sum of all -log p. A target of probabilities is smoothed directly.
+With integer labels the loss has two parts: (1 - s) times the loss without smoothing, plus s / c
+times the sum of -log p over all classes. A target of probabilities is smoothed directly.
 
-Weights and padding apply to both parts, and the mean divides both by the weights of the classes.
+Class weights and ignored rows apply to both parts. The mean divides both by the sum of the weights
+of the rows that count.
 
 The trap: the smallest loss is no longer 0. A loss of 0.3 may be the best possible one, so compare
 accuracies, or losses with the same s.

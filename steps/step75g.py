@@ -1,18 +1,19 @@
 """Step 75g: prelu: a learned slope
 
-The slope of leaky_relu below 0 has to be chosen: 0.01, or 0.2? The paper of step 75b learns it
+The slope of leaky_relu below 0 has to be chosen: 0.01, or 0.2? He et al. (step 75b) learn it
 instead: the slope is a parameter, one for the layer or one for each channel.
 
     prelu(x) = x where x > 0, w x elsewhere        dL/dw = sum of g x over all x <= 0
 
 It needs no Function of its own, because where and the product have derivatives. The module is
-written by hand, because it has a parameter; FunctionModule makes buffers.
+written by hand, because it has a parameter; FunctionModule (step 73h) would make it a buffer.
 
 The trap: weight decay (step 76i) pulls a learned slope towards 0, that is, to relu. PyTorch's
 documentation advises against it here.
 
 New: prelu, PReLU. Moved: tinytorch/nn/init.py. tinytorch/nn/functional.py collects all functions.
 Try: learn |x| with one slope for each of the 21 numbers: PReLU(21), and x of the shape [1, 21].
+Which slopes stay 0.25, and why?
 """
 
 import importlib

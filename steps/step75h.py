@@ -17,8 +17,8 @@ The trap: a code as wide as the image learns to copy. The error becomes small, a
 nothing.
 
 Moved: tinytorch/nn/prelu.py. The demo trains.
-Try: --draw shows the digits and what the autoencoder makes of them. Or put a PReLU in place of each
-ReLU, and compare the errors.
+Try: --draw shows the digits and what the autoencoder makes of them. Or put a PReLU (from
+tinytorch.nn.prelu) in place of each ReLU, and compare the errors.
 """
 
 import importlib

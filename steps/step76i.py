@@ -15,7 +15,7 @@ The trap is the order. The decay is added to g before g goes into v, so v contai
 does the same for SGD; step 77k shows where it goes wrong.)
 
 Changed: SGD.
-Try: weight_decay=1.0 in the demo's fit. There can be too much of it, too.
+Try: errors(1.0) in place of errors(0.1). Is the error at new points smaller still?
 """
 
 import importlib

@@ -1,10 +1,10 @@
 """Step 76j: Nesterov momentum
 
-With momentum, p moves by -lr * momentum * v whatever the gradient is here: that part of the step is
-known before. The gradient at p is old news. At the end of a valley the velocity carries p up the
-other side before the gradient turns it round.
+With momentum, p moves by -lr * momentum * v whatever the new gradient is: this part of the step is
+known before. But the gradient is computed at p, before this move. At the bottom of a valley the
+velocity carries p up the other side before the gradient turns it round.
 
-Nesterov's idea is to use the gradient at the point where the known part leads, so p slows down
+Nesterov's idea is to use the gradient at the point to which the known part leads, so p slows down
 earlier. Sutskever et al. shifted the variables, so that the gradient at the current point is
 enough. Then only the step changes:
 
@@ -16,7 +16,7 @@ The trap: it requires a momentum. Without one, d = g is plain gradient descent, 
 asks for nesterov alone gets an error.
 
 Changed: SGD.
-Try: descend(lr=0.01, momentum=0.95) with and without nesterov. Does it always help?
+Try: descend(lr=0.018, momentum=0.8) with and without nesterov. Does it always help?
 """
 
 import importlib

@@ -20,7 +20,7 @@ not contain the hooks, which belong to the process.
 The trap: a hook may remove itself while the hooks run. So the loop runs over a copy of the list.
 
 New: with_hooks, registers, Optimizer.__new__, __init_subclass__, call_hooks, __getstate__.
-Try: leave __init_subclass__ out. Which line of the demo is missing?
+Try: leave __init_subclass__ out. Which lines of the demo are missing?
 """
 
 import copy

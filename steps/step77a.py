@@ -1,7 +1,7 @@
 """Step 77a: Adagrad: a rate for each element
 
 SGD has one rate for all weights. But a weight behind a rare word gets a gradient in one batch out
-of a hundred, and one behind a frequent word in every batch. With a rate that suits the second, the
+of fifty, and one behind a frequent word in every batch. With a rate that suits the second, the
 first learns almost nothing. In the demo, two weights should both become 1; the rare one arrives at
 0.19.
 

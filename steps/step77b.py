@@ -16,7 +16,7 @@ first step is ten times lr. Step 77c mends this.
 (In PyTorch's state, s is called square_avg.)
 
 New: RMSprop.
-Try: alpha=0.5 in the demo's last lines.
+Try: alpha=0.5 in the demo's last lines. How long is the first step?
 """
 
 import importlib

@@ -10,8 +10,8 @@ kept. If each round is T_mult times as long as the one before,
 
 the first networks come early, and the later ones get more time.
 
-The schedule is often followed by the batch: step(epoch + batch / batches). Then it cannot count; it
-has to find the round that such an epoch lies in. n rounds together take a geometric sum,
+Often the rate is set anew for each batch: step(epoch + batch / batches). Then the schedule cannot
+count; it has to find the round in which such an epoch lies. n rounds together take a geometric sum,
 
     T_0 (T_mult^n - 1) / (T_mult - 1) epochs,    so  n = log(epoch / T_0 (T_mult - 1) + 1, T_mult)
 

@@ -16,7 +16,8 @@ ConcatDataset refuses it in its constructor, not at its first item.
 (torch.utils.data has the same classes.)
 
 Changed: ConcatDataset. New: IterableDataset, ChainDataset. All of dataset.py is there now.
-Try: print in __iter__ of Lines. When is the second stream opened?
+Try: print in __iter__ of Lines, and print each item in a loop over hamlet. When is the second
+stream opened?
 """
 
 import bisect

@@ -4,25 +4,26 @@ A network that has learned for a week lives in memory, and is gone when the proc
 saves values with pickle. But a pickle is a program: it says which functions to call, and with what.
 To load it is to run it. The demo loads one that prints; it could as well have deleted your files.
 
-The program is for a stack machine. Each opcode is a byte. This one builds {"a": [1, 2]}:
+The program runs on a stack machine: its opcodes take values from the end of a list, the stack, and
+push others there. Each opcode is a byte. These build {"a": [1, 2]}:
 
     }   push an empty dict              K 1   push the number 1
     X   push the string "a"             K 2   push the number 2
     ]   push an empty list              e     append all above the mark to the list below it
     (   set a mark                      s     set an item of the dict: the key, then the value
 
-About thirty opcodes are enough for plain values, and none of them is dangerous. The dangerous ones
-are `c`, which imports a name, and `R`, which calls it. So we write a machine that lacks those two.
-It cannot run code, whatever the file says: there is no code for it.
+A program begins with the version of the format ("protocol 2" in PyTorch's files), and ends with
+`.`, which stops the machine. About thirty opcodes are enough for plain values, and none of them is
+dangerous. The dangerous ones are `c`, which imports a name, and `R`, which calls it. So we write a
+machine that lacks those two. It cannot run code, whatever the file says: there is no code for it.
 
-Nested values need no recursion here. The stack is a list, and a million brackets inside each other
-are no more than a million pushes.
+Nested values need no recursion here: a million lists inside each other are just a million pushes.
 
 PyTorch's files contain such a pickle. torch.load has a machine like ours for weights_only=True,
 which is the default since version 2.6.
 
-Changed: nothing; a new module begins. New: Unpickler, pushes, counts. Gone: Slow.
-Try: write `b"c"` into the demo's program by hand, or take away the line of APPENDS.
+New: Unpickler, pushes, counts; a new module begins. Moved: tinytorch/utils/data/worker.py.
+Try: take pickle.APPENDS out of its `case`, and run the demo.
 """
 
 import pickle
@@ -108,7 +109,7 @@ if __name__ == "__main__":
     print(*shown[1:4], sep=", ")  # -> EMPTY_DICT, BINUNICODE a, EMPTY_LIST
     print(*shown[4:], sep=", ")  # -> MARK, BININT1 1, BININT1 2, APPENDS, SETITEM, STOP
 
-    # Depth costs nothing.
+    # Depth costs nothing: 100,000 lists are pushed, and `a` appends each to the one below.
     deep = Unpickler(b"\x80\2" + b"]" * 100_000 + b"a" * 99_999 + b".").run()
     print(len(deep), len(deep[0]))  # -> 1 1
 

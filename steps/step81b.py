@@ -8,14 +8,14 @@ and notes it in a memo under a number:
 So the list is one list again afterwards: a change at one place is seen at the other. Python notes
 every list, dict, tuple and string, in case it occurs again, so `q` is the most frequent opcode.
 
-A tuple cannot be filled after it was made. So its items come first, and one opcode makes a tuple of
+A tuple cannot be filled after it is made. So its items come first, and one opcode makes a tuple of
 them: of all above the mark, or of the top one, two or three.
 
-The trap: a number that was never noted. `h 9` raises KeyError here, which a loader has to expect
-like all other faults of a damaged file (step 81q).
+The trap: a number that was never noted. `h 5` raises KeyError in the demo. A loader has to expect
+this, like all other faults of a damaged file (step 81q).
 
 Changed: Unpickler.__init__, Unpickler.run, pushes, counts.
-Try: note copy.copy(stack[-1]) instead, and find the line of the demo that changes.
+Try: note copy.copy(stack[-1]) instead. Which lines of the demo change?
 """
 
 import pickle
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     loaded["a"].append(3)
     print(loaded["d"][2])  # -> [1, 2, 3]
 
-    # By hand: a list, noted as number 5; the number 1 appended; a tuple of it and itself.
+    # By hand: a list, noted as number 5; 1 is appended; the list again; a tuple of the top two.
     pair = Unpickler(b"\x80\2" + b"]" + b"q\5" + b"K\1" + b"a" + b"h\5" + b"\x86" + b".").run()
     print(pair, pair[0] is pair[1])  # -> ([1], [1]) True
     try:

@@ -1,19 +1,21 @@
 """Step 81c: Numbers and texts as bytes
 
-The machine reads integers from 0 to 255, and none that is larger, negative, or has a fraction. And
-we have nothing yet that writes. This step does both for values without parts: None, booleans,
-numbers and strings. Each is an opcode, and the bytes of the value:
+The machine reads integers from 0 to 255, but no others and no floats. And we have nothing yet that
+writes. This step does both for values without parts: None, booleans, numbers and strings. Each is
+an opcode, followed by the bytes of the value:
 
-    J  4 bytes      an integer from -2^31 to 2^31 - 1       M  2 bytes, without a sign
-    \x8a  n, then n bytes                                   an integer of up to 255 bytes
-    G  8 bytes      a float, as IEEE 754 has it
-    X  length in 4 bytes, then the text in UTF-8            a string
+    M       2 bytes                        an integer from 0 to 65535
+    J       4 bytes                        an integer from -2^31 to 2^31 - 1
+    LONG1   a length n, then n bytes       an integer of up to 255 bytes
+    G       8 bytes                        a float, as IEEE 754 has it
+    X       a length in 4 bytes, UTF-8     a string
 
-Integers are in two's complement, least byte first; floats have the sign first. Python's writer
-chooses the shortest form of an integer. We read all, and write one, which is right for each.
+Integers have the least significant byte first, and negative ones are in two's complement; floats
+have the byte with the sign first. Python's writer chooses the shortest form for each integer. We
+read all of them, and always write LONG1, which fits any.
 
-The trap: the length in bytes of a signed number. 255 has 8 bits, but its top bit would be read as
-the sign; so bit_length() // 8 + 1 bytes, which always leaves room for the sign.
+The trap: the length in bytes of a signed number. 255 has 8 bits, but in one byte its top bit would
+be read as the sign. So we take bit_length() // 8 + 1 bytes, which leaves room for the sign.
 
 New: atoms, push_int, push_str. Changed: pushes, Unpickler.number.
 Try: write (value.bit_length() + 7) // 8 in push_int. Which numbers fail?

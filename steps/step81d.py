@@ -1,8 +1,8 @@
 """Step 81d: Writing a pickle
 
-Step 81c writes single numbers and texts. For the rest we could take Python's writer, but it cannot
-write what we will need: the names of PyTorch's functions, where PyTorch is not installed. So we
-write our own. Its form follows from the machine's:
+Step 81c writes single numbers and strings. For the rest we could take Python's writer, but it
+cannot write what we will need: the names of PyTorch's functions, where PyTorch is not installed. So
+we write our own. It writes what the machine reads:
 
     a value without parts    its bytes, from the table `atoms`
     a tuple                  mark, the items, TUPLE
@@ -14,8 +14,8 @@ The items are written by the same function, so `write` is recursive.
 What cannot be written is refused, with its place in the value: a file that Python could load and
 we could not would be of no use.
 
-The trap: the type has to be exactly list or dict. A subclass may have attributes, which a plain
-list in the file would lose without a word; step 81g writes the subclasses that it knows.
+The trap: the type has to be exactly list or dict. A subclass may have attributes, which would be
+lost without an error in a plain list; step 81g writes the subclasses that it knows.
 
 New: Pickler.
 Try: write a list that contains itself.

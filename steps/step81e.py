@@ -1,8 +1,8 @@
 """Step 81e: Writing shared values: the memo
 
-Two layers with tied weights share one tensor. Written by the last step, they come back with two,
-which start equal and then learn different things. And a list that contains itself is written
-without end.
+Step 81d writes a list in two places as two lists. Two layers with tied weights, which share one
+tensor, would come back with two, which start equal and then learn different things. And a list that
+contains itself is written without end: Python raises RecursionError.
 
 The machine has a memo for this (step 81b): an opcode notes the top of the stack under a number, and
 another pushes the value with that number. So the writer remembers the number of each value, and

@@ -3,14 +3,15 @@
 A set, bytes, an OrderedDict: protocol 2 has no opcodes for them. A pickle calls functions to make
 them, by the two opcodes that we left out:
 
-    c collections OrderedDict       push the function of this name
+    c collections OrderedDict       push the function of this name (two lines of text)
     )                               push the arguments: an empty tuple
     R                               call: take both, push the result
 
 What made them dangerous is how Python finds the function: it imports whatever module the file
-names. So `name` looks in a table instead. What is not there is refused by name. The error says what
-to do: PyTorch's files often contain a whole object, or a NumPy number, where a state_dict() and a
-Python number were meant.
+names. So `name` looks in a table instead, plain_names. (It has Python 2's names for modules, as
+protocol 2 does: __builtin__ is builtins.) What is not there is refused, and the error gives the
+name. It also says what to do: PyTorch's files often contain a whole object, or a NumPy number,
+where a state_dict() and a Python number were meant.
 
 A function from the table is safe only with the arguments that it expects. set(x) goes through all
 of x, and x could be a view with a billion elements on one byte of memory. So the table also says
@@ -20,7 +21,8 @@ The trap: `encode` is a function of ours with the name of Python's. Python's wou
 encoding by any name, and import it.
 
 New: Call, encode, plain_names; Unpickler.line, name and call. Changed: Unpickler takes a table.
-Try: add "__builtin__.print": Call(print, (str,)) to the table of the demo.
+Try: add "__builtin__.print": Call(print, (str,)) to the table, and run the demo's `set_of` program
+with print in place of set.
 """
 
 import pickle

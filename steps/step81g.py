@@ -6,14 +6,14 @@ well: for each type a function, which gives the name of what to call, and the ar
     set       ("__builtin__.set", [1, 2])              as Python 2 called the module
     bytes     ("_codecs.encode", "text", "latin1")     protocol 2 has no bytes: byte n is letter n
 
-The name is written by `c`, the arguments as a tuple, and R calls. A name is a text, and must not be
-written as a string. So it has a class of its own, Name, and with it a row in `atoms`.
+The name is written with `c`, the arguments as a tuple, and `R` calls. A name is a str, but must not
+be written as a string. So it has a class of its own, Name, with a row in `atoms`.
 
 An OrderedDict is called without arguments, and filled afterwards as a dict is. So it may contain
 itself, and it has its number in the memo before its items.
 
-The trap: a name is not checked when it is written. Whether a reader knows it is the reader's
-business: the demo writes one that ours refuses.
+The trap: a name is not checked when it is written, since the reader may know other names. The demo
+writes one that ours refuses.
 
 New: Name, push_name, plain_calls. Changed: Pickler takes a table; atoms.
 Try: in plain_calls write value.decode("utf-8"), and look at the bytes that fail.
@@ -249,14 +249,12 @@ plain_names = {
 if __name__ == "__main__":
 
     def written(value):
-        pickler = Pickler({**plain_calls, complex: lambda z: PLACES})
+        pickler = Pickler({**plain_calls, complex: lambda z: ("here.unknown",)})
         pickler.write(value, "the value")
         return bytes(pickler.program) + pickle.STOP
 
     def run(program):
         return Unpickler(program, plain_names).run()
-
-    PLACES = ("here.unknown",)
 
     value = [{1, 2}, b"\x00\xff", b"", OrderedDict(a=1), Counter("aab")]
     print(run(written(value)) == value)  # -> True
@@ -267,7 +265,7 @@ if __name__ == "__main__":
     own = run(written(own))
     print(own["self"] is own)  # -> True
 
-    # A name that Python's machine would import, and ours does not know.
+    # A complex number is written as a call of here.unknown. Python's machine would import `here`.
     try:
         run(written(1j))
     except ValueError as error:

@@ -4,8 +4,8 @@ The state_dict() of a PyTorch module is an OrderedDict with an attribute, _metad
 the layers. And a checkpoint may contain an element type, such as torch.float32. Neither can be read
 or written yet.
 
-    b               take a dict from the stack, and set attributes of what lies below
-    c torch float32 push what the table has under this name; nothing calls it
+    b                 take a dict from the stack, and set attributes of what lies below
+    c torch float32   push what the table has under this name; nothing calls it
 
 The writer writes `b` for an OrderedDict that has attributes: the dict first, then its attributes as
 a dict of their own. An element type is written as a name, so it is one more row of `atoms`.

@@ -1,13 +1,13 @@
 """Step 81i: Persistent ids: values outside of the pickle
 
-The weights of a network do not belong into the pickle: gigabytes of bytes, which would be copied
+The weights of a network do not belong in the pickle: they are gigabytes, which would be copied
 several times on their way through the machine's stack. They lie elsewhere in the file, and the
 pickle names them:
 
     Q     take an id from the stack, push what the id stands for
 
-What that is, and where it lies, is not the pickle's business: `load`, a function that the machine
-is given, finds it. Pickle calls this a persistent id. An id may be any value; PyTorch's is a tuple.
+The machine is given a function, `load`, which finds the value. The pickle does not say where it is.
+Python calls this a persistent id. An id may be any value; PyTorch's is a tuple.
 
 The writer needs a type of its own for it, PersistentId, so that the tuple ("storage", 1) can be
 told from an id that looks the same.
@@ -16,7 +16,7 @@ The trap: whatever `load` returns is pushed, None as well. A loader has to raise
 that it does not know.
 
 New: PersistentId. Changed: Unpickler.__init__ and run, Pickler.write.
-Try: in the demo, give {}.get in place of outside.get.
+Try: in the demo, give {}.get in place of outside.get. What becomes of the weights?
 """
 
 import pickle

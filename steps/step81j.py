@@ -1,16 +1,16 @@
 """Step 81j: Limits against hostile pickles
 
 The machine calls nothing that it should not. It can still be made to run for years, to fill the
-memory, or to crash: three programs of the demo do it in a few hundred bytes.
+memory, or to crash. The demo shows programs that would, the shortest of about 300 bytes.
 
 A key. A dict has to know the hash of its keys, and the hash of a tuple takes the hashes of all its
-items. `h \x86` makes a pair of the top of the stack with itself: 60 of those in a row build a tuple
-whose hash looks at 2^60 items. (And the hash of a tuple that is nested 100,000 deep crashes Python,
-with no error: it runs out of C's stack.) So a key may hold at most 100 values.
+items. Note a tuple, push it again, and make a pair of both (`q`, `h`, TUPLE2): 60 of those in a row
+build a tuple whose hash looks at 2^60 items. (And the hash of a tuple that is nested 100,000 deep
+crashes Python, with no error: it runs out of C's stack.) So a key may hold at most 100 values.
 
-A copy. set(list) and its kin copy their arguments. 10,000 calls on one list of 10,000 elements are
-60 KB of program and 100 million elements of memory. But an honest file writes every argument once:
-all copies together are never larger than the program. So that is the limit.
+A copy. set(list) and the other calls copy their arguments. 10,000 calls on one list of 10,000
+elements are 60 KB of program and 100 million elements of memory. But an honest file writes every
+argument once: all copies together are never larger than the program. So that is the limit.
 
 A method. `b` may set any attribute of an OrderedDict, also one that is called "items" or "update"
 and hides the method. Such names are refused.
@@ -312,7 +312,7 @@ if __name__ == "__main__":
         except ValueError as error:
             return str(error)
 
-    # A key of pairs of pairs of pairs: 2^60 values in 190 bytes.
+    # A key of pairs of pairs of pairs: 2^60 values in 300 bytes.
     pairs = b")" + b"q\0h\0\x86" * 60
     print(outcome(b"}" + pairs + b"Ns"))
     # -> the pickle has a key that holds more than 100 values

@@ -1,19 +1,19 @@
 """Step 81k: A tensor is a view of a storage
 
-A pickle could contain the numbers of a tensor as a list, at ten bytes for each, or as one string of
-bytes, copied twice on its way. And tensors that share memory would no longer share it: two tied
-weights, or a matrix and its transposed view, would come back as two.
+A pickle could contain the numbers of a tensor as a list, at ten bytes for each, or all as one bytes
+value, copied twice on its way. But tensors that share memory would no longer share it: a matrix and
+its transposed view would come back as two.
 
-But a tensor is only a way to look at memory: a size, strides, and an offset (step 66a). So PyTorch
-writes it as a call: make a view, of this storage, from this offset on, with this size and these
-strides. The storage is a persistent id:
+A tensor is a way to look at memory: a size, strides, and an offset (step 66a). So PyTorch writes it
+as a call that makes a view of a storage, with this offset, size and strides, and requires_grad.
+(The empty OrderedDict in the call stands for hooks.) The storage is a persistent id:
 
     ("storage", FloatStorage, "0", "cpu", 24)        its type, key, device and number of elements
 
 Two tensors on the same memory name the same key. They share it after a load, as they do now.
 
-The other side of it: of a row of a large matrix, the whole matrix is saved. PyTorch does that too;
-save row.clone() instead.
+The price: to save a row of a large matrix is to save the whole matrix. PyTorch does the same. Save
+row.clone() instead.
 
 The trap: a storage is known by the id of the array that owns the memory. So the Writer keeps this
 array: an array that dies gives its id to another.

@@ -1,7 +1,7 @@
 """Step 81l: What PyTorch's format cannot express
 
-The call of step 81k counts offset and strides in elements, of one type. NumPy's arrays count in
-bytes, so two kinds of tensors do not fit.
+The call of step 81k counts the offset and the strides in elements of one type. NumPy's arrays count
+in bytes, so two kinds of tensors do not fit.
 
 A field of a record may begin in the middle of an element. Here each record has 5 bytes:
 
@@ -17,7 +17,8 @@ and so do we.
 The trap: a storage that is shown as one type only is fine, whatever type its owner has.
 
 Changed: Writer.call_of_tensor.
-Try: leave the copy out. What do the offset and the strides of the demo's field become?
+Try: leave the copy out. Which bytes would be saved for the field, and what is wrong with the
+reversed array?
 """
 
 import importlib
@@ -99,6 +100,9 @@ if __name__ == "__main__":
     print(records["b"].strides, records.nbytes)  # -> (5,) 10
     _, storage, *view = writer.call_of_tensor(wrap(records["b"], cpu))
     print(tuple(storage)[2:], view[:3])  # -> ('0', 'cpu', 2) [0, (2,), (1,)]
+    ((_, _, memory, _, _),) = writer.storages.values()
+    print(memory.nbytes, "bytes:", memory.tobytes() == np.array([0.5, 1.5], np.float32).tobytes())
+    # -> 8 bytes: True
     _, storage, *view = writer.call_of_tensor(wrap(np.arange(3.0)[::-1], cpu))
     print(tuple(storage)[2:], view[:3])  # -> ('1', 'cpu', 3) [0, (3,), (1,)]
 

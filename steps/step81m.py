@@ -9,14 +9,15 @@ member is the pickle, others are the bytes of the storages:
     archive/version       and a few more, which say how the file was written
 
 The zip does not compress, and each member starts at a multiple of 64 bytes. So a program may map
-the file into memory and use the storages where they lie. To get there, a field of the header is
-filled up with as many "Z" as needed. PyTorch does exactly this, and torch.load reads what we write.
+the file into memory and use the storages where they lie. For this, a field of the header is filled
+with as many "Z" as needed. PyTorch does exactly this, and torch.load reads what we write.
 
 The pickle is written to memory before the file is opened. A value that cannot be saved, or one that
 is nested more deeply than Python can follow, leaves no half of a file behind.
 
 New: save, add_member.
-Try: unzip the file that the demo writes, and print one of its members with xxd.
+Try: at the end of the demo, save(matrix, "matrix.pt"). Unzip this file, and look at archive/data/0
+with xxd.
 """
 
 import importlib

@@ -1,23 +1,25 @@
 """Step 81n: Loading: views of what was read
 
 save writes what PyTorch reads. Now the other direction: a file, PyTorch's or our own, becomes
-values. The machine of step 81f does the work. It needs its tables:
+values. The machine of step 81f does the work. It needs a table of names, and what persistent ids
+stand for:
 
     "torch.float32", "torch.FloatStorage"     an element type
-    "torch._utils._rebuild_tensor_v2"         a view of a storage: `strided`, as in step 66d
+    "torch._utils._rebuild_tensor_v2"         a view of a storage, by `strided` (step 66i)
     "torch._utils._rebuild_parameter"         the same as a Parameter
     a persistent id                           the bytes of a member of the archive, read once
 
 Nothing is imported for these names. "torch._utils" is only a text, and PyTorch need not be
 installed: the names are a contract, kept since 2018, between writers and readers.
 
-A storage is read once and kept under its key. All tensors that name the key are views of the same
-memory, and that is all that is needed for them to share it.
+A storage is read once and kept under its key. All tensors that name the key are views of it, so
+they share its memory again.
 
 weights_only=False asks PyTorch to run whatever the pickle calls. Here it makes no difference.
 
 New: load, Reader.
-Try: with PyTorch, torch.save(model, "m.pt"). Then load("m.pt") here, and read the error.
+Try: with PyTorch, torch.save(torch.nn.Linear(2, 2), "m.pt"). Then load("m.pt") here, and read the
+error.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Step 81o: map_location: loading on another device
 
 A network that was trained on a GPU is to run on a laptop. The file says "cuda:0" for each storage;
-there is no such device here, so that load has nowhere to put it. map_location says where it should
-go instead:
+there is no such device on the laptop, so load has nowhere to put it. map_location says where it
+should go instead:
 
     map_location="cpu"                        all of it
     map_location={"cuda:0": "cuda:1"}         by name
@@ -10,13 +10,14 @@ go instead:
 
 So far every storage has been left in the memory of the host. Now `place` moves the storages, after
 everything has been read, and lets the tensors look at the new memory. A file that is damaged then
-never reaches the GPU. And an error in your function comes out as it is, not as "damaged file".
+never reaches the GPU. And an error in your function is not mistaken for damage of the file, which
+step 81q reports.
 
 The trap: tensors must not be moved one by one. Each would get a copy of its own. A storage moves
 once, and all its tensors with it: they still share it afterwards.
 
 New: locate, Reader.place. Changed: load takes map_location; Reader keeps its tensors.
-Try: return storage.cpu() for one device only, and see which tensors move.
+Try: a function that returns the storage for one device only. Which tensors move?
 """
 
 import contextlib

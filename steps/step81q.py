@@ -11,9 +11,9 @@ file says has to be checked before it is believed:
 The last element of a tensor is at offset + the sum of (n - 1) * stride. None of this takes long:
 the checks look at a few small numbers.
 
-Damage comes up as many kinds of error, from zipfile, from the machine, from NumPy. A caller wants
-one: pickle.UnpicklingError, with the name of the file and the reason. (PyTorch raises it for what
-is wrong with the pickle, and RuntimeError for a damaged zip.)
+Damage causes many kinds of error, from zipfile, from the machine, from NumPy. A caller wants one:
+pickle.UnpicklingError, with the name of the file and the reason. (PyTorch raises it for what is
+wrong with the pickle, and RuntimeError for a damaged zip.)
 
 The trap: errors of the system, such as a file that is not there, are not damage. They stay as they
 are: OSError is not in the list.
@@ -332,6 +332,7 @@ if __name__ == "__main__":
     # -> it has a persistent id that does not name a storage
     save([arange(4), arange(4)], two := io.BytesIO())
     members = {name: Reader(two).archive.read(name) for name in Reader(two).archive.namelist()}
+    # The second storage gets the name of the first, and another type.
     one = b"LongStorage\nX\1\0\0\0" + b"1", b"DoubleStorage\nX\1\0\0\0" + b"0"
     print(outcome(rewritten(data_pkl=one)))  # -> it describes storage 0 in two ways
 

@@ -7,13 +7,14 @@ Step 81q checks what the pickle says. The archive around it can lie as well:
     a wrong offset           A member may begin before the file.
 
 PyTorch compresses nothing. So compressed members are refused, and all members together must not be
-longer than the file. (zipfile compares the checksums by itself.) This reads the headers only.
+longer than the file. These checks read only the list of members. (zipfile compares the checksums by
+itself.)
 
-A pickle without a zip around it comes from PyTorch before version 1.6. Here this is an error of its
-own, which says what to do.
+A pickle without a zip around it comes from PyTorch before version 1.6. It gets an error of its own,
+which says what to do.
 
 The trap: zipfile looks for the list of members at the end of the file, and accepts anything before
-it. A file may be a picture and an archive at once; what counts is the list.
+it. A file may be a picture and an archive at once. What counts is the list.
 
 Changed: Reader.__init__.
 Try: take out the check of the sum. What does the demo print for the file with long members?

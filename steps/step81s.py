@@ -17,7 +17,7 @@ The pickle is made before the file is opened: a value that cannot be saved touch
 PyTorch writes straight into the file. Programs that need more care do this by hand.
 
 New: replacing. Changed: save.
-Try: let save open the file itself, and save a checkpoint while you press Ctrl-C.
+Try: in the demo, write open(path, "wb") in place of replacing(path). What does load say?
 """
 
 import contextlib

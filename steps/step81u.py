@@ -1,29 +1,32 @@
 """Step 81u: Whole objects, and why they are refused
 
-A program of three lines saves a whole network: torch.save(model, "model.pt"). Ours answers
-"cannot save a Sequential", and asks for its state_dict(). The same happens to a np.float64 that a
-loss has become on its way through NumPy.
+A program of three lines saves a whole network: torch.save(model, "model.pt"). Ours answers "cannot
+save a ...Sequential", and asks for a state_dict(). The same happens to a np.float64, which a loss
+may have become on its way through NumPy.
 
 Python can save any object, because each one says how to make it again. x.__reduce_ex__(2) returns
 
     a function, its arguments, the state (attributes), items of a list, items of a dict
 
-and a function or a class is saved by its name: it is looked up again when the file is loaded. So
-an object becomes a call, like all else in the table of step 81g. The function is `rebuild`, and the
-arguments are those five. A lambda has no name in any module, so it cannot be saved.
+and a function or a class is saved by its name, and looked up again when the file is loaded. So an
+object becomes a call, like the values in the table of step 81g: ObjectCalls is such a table with an
+answer for every type. The function is `rebuild`, and the arguments are those five, from which
+Python's copy._reconstruct makes the object. A lambda has no name in any module, so it cannot be
+saved.
 
 To load such a file is to call what the file names. The demo saves an object that says "make me by
 calling print". It could as well say os.remove. That is why load refuses it, as PyTorch has done
 since version 2.6. weights_only=False hands the pickle to Python's own machine, ObjectUnpickler,
-which imports and calls whatever the file asks for. Never do that with a file from a stranger.
+which imports and calls whatever the file asks for.
 
-A second trap: the file holds the names of classes, and not their code. Rename the class, or an
-attribute that its forward uses, and the file is of no use. A state_dict has only the numbers.
+Two traps. Never load a file from a stranger with weights_only=False. And the file holds the names
+of classes, and not their code. Rename the class, or an attribute that its forward uses, and the
+file is of no use. A state_dict has only the numbers.
 
 (PyTorch cannot load the objects that are saved here: it does not have these classes.)
 
 Changed: Writer, Reader.run, save, load. New: rebuild, ObjectCalls, ObjectUnpickler.
-Try: save Linear(2, 2).forward, a method. What does the file hold?
+Try: save Linear(2, 2).forward, a method, load it again, and print its __self__.
 """
 
 import contextlib

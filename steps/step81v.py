@@ -1,22 +1,22 @@
 """Step 81v: safetensors, a second format
 
-Most weights that are published come in another format than PyTorch's own. It was made when few
-people read pickles safely, and it is the simplest of all:
+Most published weights come in a format other than PyTorch's own. It was made because reading a
+pickle usually meant running it, and it is the simplest of all:
 
     8 bytes      how long the header is
     the header   JSON: {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
     the rest     the bytes of all tensors, one after the other, without gaps
 
-The demo writes one by hand and takes it apart by hand. There are names, each with a tensor, and
-nothing else: no numbers, no tuples. A state_dict() is just that.
+The demo writes such a file by hand and takes it apart again. There are names, each with a tensor,
+and nothing else: no numbers, no tuples. A state_dict() is just that.
 
 Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
 2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
 `safetensors` checks all that, and is well maintained. We use it: pip install
 'tinytorch[safetensors]'.
 
-What the format does not have is views. Two tied weights would become two after a load and, without
-any warning, learn different things. So save_file refuses tensors that share memory, and those whose
+The trap: the format has no views. Two tied weights would become two after a load and, without any
+warning, learn different things. So save_file refuses tensors that share memory, and those whose
 elements do not lie one after the other. PyTorch's format of step 81k has no such limits.
 
 (save and save_file are those of the module safetensors.torch.)
@@ -114,7 +114,7 @@ if __name__ == "__main__":
     numbers = np.arange(6, dtype="<f4")
     file = len(text).to_bytes(8, "little") + text + numbers.tobytes()
 
-    # And by hand taken apart.
+    # Taken apart by hand.
     length = int.from_bytes(file[:8], "little")
     for name, entry in json.loads(file[8 : 8 + length]).items():
         first, end = (8 + length + offset for offset in entry["data_offsets"])

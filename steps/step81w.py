@@ -1,12 +1,12 @@
 """Step 81w: Loading safetensors, and what the package does not check
 
 The package `safetensors` compares a header with the bytes that follow it. It does not know NumPy. A
-shape of 65 ones, or one of (0, 2^62, 2^62), needs no more bytes than there are; NumPy can have
-neither, and says so in words about arrays, without the name of the tensor or of the file.
+shape of 65 ones, or one of (0, 2^62, 2^62), needs no more bytes than there are. NumPy refuses both,
+with a message that names neither the tensor nor the file.
 
 A caller wants one error for a file that cannot be read, with the name and the reason, as in step
-81q. Here it is the package's own: SafetensorError. Such files exist: a test writes them, or an
-attacker.
+81q. Here it is the package's own: SafetensorError. Such files come from an attacker, or from a
+faulty program.
 
 The bytes of each tensor are one piece of the file. So a tensor is a view of what was read, and its
 element type comes from a table, as for PyTorch's format in step 81k.
@@ -14,7 +14,7 @@ element type comes from a table, as for PyTorch's format in step 81k.
 (load and load_file are those of the module safetensors.torch.)
 
 New: load, load_file, KINDS.
-Try: give the demo's header a dtype of "F8_E4M3" and the shape [4].
+Try: give the demo's header the dtype "F8_E4M3", and load file_with([4], numbers[:4]).
 """
 
 import importlib

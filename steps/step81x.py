@@ -14,8 +14,11 @@ that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type 
 it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
 methods `__call__` and `__instancecheck__`.
 
-Moved: step 81v, to tinytorch/utils/safetensors.py. New: FloatTensor, LongTensor and so
-on, Tensor.type, variable.
+x.type(LongTensor) converts the elements; it takes a dtype or the name of such a class, too. Without
+an argument it returns the name of the tensor's own class in those years.
+
+Moved: steps 81v and 81w, to tinytorch/utils/safetensors.py. New: TypedTensor, FloatTensor,
+LongTensor and so on, Tensor.type, variable.
 Try: remove `__instancecheck__`, and read what Python says of isinstance.
 """
 

@@ -9,19 +9,19 @@ that is true of tinytorch:
     multiprocessing                       Python's own
     nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
     nn.DataParallel(model)                calls the model: there is one device
-    DistributedSampler                    every n-th item, in an order that all processes share
+    DistributedSampler                    every n-th item, in one order for all processes
     einops.rearrange(x, "b c -> c b")     works on tensors
 
 Two things are worth a look. `import tinytorch.nn.modules.loss` finds its module in sys.modules,
 where Python looks first: `places` puts one there for each of PyTorch's files. It holds no names.
 A module may have a function `__getattr__`, which Python asks for a name that it does not find.
 
-And DistributedSampler gives all processes shares of one length, some items twice if need be: if
-one process had a batch more than the others, it would wait for them for ever.
+And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
+process had one more batch than the others, it would wait for them forever.
 
 New: backends/cudnn.py, mps.py, cuda.py; multiprocessing.py, nn/modules.py, utils/einops.py,
 nn/parallel/data_parallel.py, utils/data/distributed.py.
-Try: give the samplers of the demo different seeds. Which items does no process see?
+Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
 """
 
 import importlib
@@ -73,7 +73,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 class DataParallel(Module):
-    """Calls `module`. PyTorch's class divides each batch among the GPUs; here is one device.
+    """Calls `module`. PyTorch's class divides each batch among the GPUs; here there is one.
 
     Its parameters are called "module.weight" and so on, as PyTorch's are.
     """

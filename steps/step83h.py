@@ -1,12 +1,12 @@
 """Step 83h: A module as a function of its parameters
 
 Meta-learning takes a few steps of gradient descent inside the forward pass: p' = p - lr * g, then
-the loss with p', and its gradient with respect to p. A module cannot do that. Its parameters are
-leaves, and `p.data = ...` would cut the graph between p and p'. It would have to be written anew,
-each layer as a function that is given its weights.
+the loss with p', and its gradient with respect to p. A module cannot do that: its parameters are
+leaves, and `p.data = ...` would cut the graph between p and p'. Every layer would have to be
+written again, as a function that is given its weights.
 
-functional_call does it to any module. A module finds its parameters in a dict; so for the time of
-one call, other tensors stand there, with the history that they have:
+functional_call makes such a function of any module. A module finds its parameters in a dict (step
+71d). So for the time of one call, the dict holds the given tensors, with their history:
 
     y = functional_call(module, {"weight": w, "bias": b}, (x,))
 
@@ -14,13 +14,14 @@ and the gradient of y flows to what w and b were computed from. Names that are n
 module's own tensors.
 
 Two traps. The old tensors have to come back even if forward raises: `finally`. And a tensor may
-have two names, as an embedding that is also the last layer: who gives one of them means both.
+have two names, as an embedding that is also the last layer: a value for one name holds for both.
 
 PyTorch's words: torch.func.functional_call. With torch.func.grad and vmap, which are not built
 here, it makes the gradient of each sample.
 
 New: functional_call, one_dict, tied.
-Try: take the second loss of the demo with `for p in net.parameters(): p.data -= ...` instead.
+Try: at the end, net.weight.data -= lr * g.detach(), then the loss and its gradient. Which factor of
+2 (w' x - y) x (1 - 2 lr x^2) is missing?
 """
 
 import importlib
@@ -35,7 +36,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-ABSENT = object()  # what a place held that did not exist
+ABSENT = object()  # marks a name that the module did not have before the call
 
 
 def one_dict(dicts: Any) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 
-ABSENT = object()  # what a place held that did not exist
+ABSENT = object()  # marks a name that the module did not have before the call
 
 
 def one_dict(dicts: Any) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from tinytorch.nn.module import Module
 
 
 class DataParallel(Module):
-    """Calls `module`. PyTorch's class divides each batch among the GPUs; here is one device.
+    """Calls `module`. PyTorch's class divides each batch among the GPUs; here there is one.
 
     Its parameters are called "module.weight" and so on, as PyTorch's are.
     """

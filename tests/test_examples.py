@@ -109,6 +109,8 @@ def test_train_mnist_says_how_to_go_on_after_ctrl_c(tmp_path):
             text=True,
             cwd=ROOT,
             env={"PYTHONPATH": str(ROOT)},
+            # A job in the background ignores Ctrl-C, and would hand that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         for _ in range(3):
             assert process.stdout.readline().startswith("epoch")

@@ -252,12 +252,13 @@ def found_in_package(curriculum: Curriculum, name: str) -> tuple[str, Module | N
     for part in name.removeprefix("tinytorch.").removeprefix("torch.").split("."):
         value = inspect.getattr_static(value, part, None)
     value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+    value = inspect.unwrap(value)  # the method is the function that the module has checked
     maker = getattr(value, "__qualname__", "").partition(".<locals>")[0]
     if value is None or isinstance(value, (bool, int, float, str)):
         return "", None
     for module in curriculum.built_modules:
         loaded = vars(sys.modules.get(module.dotted, object))
-        called = {name for name, each in loaded.items() if each is value}
+        called = {name for name, each in loaded.items() if inspect.unwrap(each) is value}
         if called and not fault_of(module):
             for each in module.source.top_level:
                 if called & set(each.split(", ")):

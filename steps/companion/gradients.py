@@ -16,6 +16,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import sys
 import warnings
 
@@ -200,10 +201,10 @@ class Probe:
 
 
 def compiled(expression, names):
-    """An expression in x and y as a function; a bare name is called with x."""
-    if expression.isidentifier():
-        expression = f"{expression}(x)"
+    """An expression in x and y as a function. One without them is a function: it is made once."""
     code = compile(expression, expression, "eval")
+    if not {"x", "y"} & {*code.co_names}:
+        return eval(code, dict(names))
     return lambda x, y=None: eval(code, dict(names), {"x": x, "y": y})
 
 
@@ -287,8 +288,8 @@ def disagreement(actual, expected):
 
 
 def arity_of(expression):
-    """The number of inputs of an expression in x and y."""
-    return 2 if "y" in compile(expression, expression, "eval").co_names else 1
+    """The number of inputs of an expression in x and y, or of a function of them."""
+    return 2 if re.search(r"\by\b", expression) else 1
 
 
 def check_expression(expression, framework, rng):

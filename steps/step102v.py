@@ -262,9 +262,12 @@ class Compiled:
 
     def compile_parts(self, found: list) -> None:
         """Notes which of the modules that were found are compiled when the function is not."""
-        for module in parts_of(found, getattr(self.function, "__self__", self.function)):
-            if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
-                self.parts[module] = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+        whole = getattr(self.function, "__self__", self.function)
+        with tracing_lock:  # another thread may be in the loops of in_eager
+            for module in parts_of(found, whole):
+                if module not in self.parts and not vars(module).keys() & {"forward", "compiled"}:
+                    part = Compiled(module.forward, self.backend, dynamic=self.dynamic)
+                    self.parts[module] = part
 
     def in_eager(self, args: tuple, kwargs: dict) -> Any:
         """Runs the function as it is, with its parts compiled."""

@@ -2,15 +2,16 @@
 
 A critic that is trained, or half of a trained network that goes into another one, should be an
 ordinary layer again: no hook before each forward, no buffers in its file, and a `weight` that
-another program finds under its name. remove_spectral_norm does what remove_weight_norm does
-(step 86q): it computes the weight a last time, and makes it the one parameter.
+another program finds under its name. remove_hook of step 86q does this for any kind of hook: it
+computes the weight a last time, and makes it the one parameter. All that it needs are the hook's
+name, the ends of the names to take away, and `current`, the weight as it is now.
 
 The trap is "a last time". A forward in training first moves u and v; here that must not happen, or
-the layer afterwards would not compute what it computed before. So compute_weight is told whether to
-iterate.
+the layer afterwards would not compute what it computed before. So `current` tells compute_weight
+not to iterate.
 
-New: remove_spectral_norm.
-Try: do_power_iteration=True, and compare the two outputs of the demo.
+New: remove_spectral_norm, SpectralNorm.current. Changed: SpectralNorm.
+Try: do_power_iteration=True in `current`, and compare the two outputs of the demo.
 """
 
 import importlib
@@ -21,8 +22,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tinytorch.nn.loss import normalize
 from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
-from tinytorch.nn.utils.weight_norm import registered
+from tinytorch.nn.utils.weight_norm import registered, remove_hook
 from tinytorch.ops.matmul import dot, mv
 from tinytorch.ops.shape import movedim, reshape
 
@@ -35,6 +35,8 @@ class SpectralNorm:
     """A hook before forward: weight = weight_orig / s, s its largest singular value. weight_u and
     weight_v are followed by power iteration, while the module trains."""
 
+    says, ends = "spectral_norm", ("_orig", "_u", "_v")
+
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float):
         self.name, self.n_power_iterations = name, n_power_iterations
         self.dim, self.eps = dim, eps
@@ -45,7 +47,7 @@ class SpectralNorm:
         return reshape(weight, (weight.shape[0], -1))
 
     def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
-        weight, u, v = (getattr(module, self.name + end) for end in ("_orig", "_u", "_v"))
+        weight, u, v = (getattr(module, self.name + end) for end in self.ends)
         matrix = self.matrix(weight)
         if do_power_iteration:
             with no_grad():
@@ -54,6 +56,9 @@ class SpectralNorm:
                     u.copy_(normalize(mv(matrix, v), dim=0, eps=self.eps))
             u, v = u.clone(), v.clone()  # the next call will write, backward wants these
         return weight / dot(u, mv(matrix, v))
+
+    def current(self, module: Module) -> Tensor:
+        return self.compute_weight(module, do_power_iteration=False)
 
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute_weight(module, module.training))
@@ -93,21 +98,8 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Makes the weight one parameter again, as it is now.
-
-    Raises:
-        ValueError: it has no spectral_norm.
-    """
-    found = registered(module, SpectralNorm, name)
-    if not found:
-        raise ValueError(f"spectral_norm of '{name}' not found in {module}")
-    key, hook = found
-    weight = hook.compute_weight(module, do_power_iteration=False).detach()
-    for gone in (name, name + "_u", name + "_v", name + "_orig"):
-        delattr(module, gone)
-    module.register_parameter(name, Parameter(weight))
-    del module._forward_pre_hooks[key]
-    return module
+    """Makes the weight one parameter again. Raises ValueError if it has no spectral_norm."""
+    return remove_hook(module, SpectralNorm, name)
 
 
 if __name__ == "__main__":

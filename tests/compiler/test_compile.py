@@ -13,6 +13,8 @@ import pytest
 import tinytorch
 from tinytorch import nn
 from tinytorch.compiler import Unsupported, compile
+from tinytorch.compiler.capture import tracing_lock
+from tinytorch.compiler.compiled import Compiled
 from tinytorch.ops.random import Generator
 
 
@@ -468,3 +470,16 @@ def test_a_whole_training_step_compiles_the_network_in_it():
     np.testing.assert_allclose([compiled(x, y) for _ in range(5)], expected, rtol=1e-4)
     (part,) = compiled.compiled.parts.values()
     assert part.count == 1 and not part.breaks
+
+
+def test_parts_are_found_while_another_thread_runs_the_parts():
+    """A dict must not grow while a loop goes through it: such loops hold tracing_lock."""
+    net = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
+    compiled = Compiled(net)
+    thread = threading.Thread(target=compiled.compile_parts, args=([],))
+    with tracing_lock:
+        thread.start()
+        thread.join(0.2)
+        assert not compiled.parts
+    thread.join()
+    assert list(compiled.parts) == [net[0]]

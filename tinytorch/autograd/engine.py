@@ -236,7 +236,7 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
     if leaf._hooks:
         grad = run_hooks(leaf._hooks, grad, leaf.device)
     with accumulating:  # two threads that add to one gradient would lose an addition
-        if not leaf.requires_grad:
+        if not leaf._requires_grad:
             pass  # frozen since the graph was recorded
         elif isinstance(grad, Tensor):
             leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad

@@ -7,8 +7,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from tinytorch.nn.loss import normalize
 from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
-from tinytorch.nn.utils.weight_norm import registered
+from tinytorch.nn.utils.weight_norm import registered, remove_hook
 from tinytorch.ops.matmul import dot, mv
 from tinytorch.ops.shape import movedim, reshape
 
@@ -16,6 +15,8 @@ from tinytorch.ops.shape import movedim, reshape
 class SpectralNorm:
     """A hook before forward: weight = weight_orig / s, s its largest singular value. weight_u and
     weight_v are followed by power iteration, while the module trains."""
+
+    says, ends = "spectral_norm", ("_orig", "_u", "_v")
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float):
         self.name, self.n_power_iterations = name, n_power_iterations
@@ -27,7 +28,7 @@ class SpectralNorm:
         return reshape(weight, (weight.shape[0], -1))
 
     def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
-        weight, u, v = (getattr(module, self.name + end) for end in ("_orig", "_u", "_v"))
+        weight, u, v = (getattr(module, self.name + end) for end in self.ends)
         matrix = self.matrix(weight)
         if do_power_iteration:
             with no_grad():
@@ -36,6 +37,9 @@ class SpectralNorm:
                     u.copy_(normalize(mv(matrix, v), dim=0, eps=self.eps))
             u, v = u.clone(), v.clone()  # the next call will write, backward wants these
         return weight / dot(u, mv(matrix, v))
+
+    def current(self, module: Module) -> Tensor:
+        return self.compute_weight(module, do_power_iteration=False)
 
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute_weight(module, module.training))
@@ -75,18 +79,5 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Makes the weight one parameter again, as it is now.
-
-    Raises:
-        ValueError: it has no spectral_norm.
-    """
-    found = registered(module, SpectralNorm, name)
-    if not found:
-        raise ValueError(f"spectral_norm of '{name}' not found in {module}")
-    key, hook = found
-    weight = hook.compute_weight(module, do_power_iteration=False).detach()
-    for gone in (name, name + "_u", name + "_v", name + "_orig"):
-        delattr(module, gone)
-    module.register_parameter(name, Parameter(weight))
-    del module._forward_pre_hooks[key]
-    return module
+    """Makes the weight one parameter again. Raises ValueError if it has no spectral_norm."""
+    return remove_hook(module, SpectralNorm, name)

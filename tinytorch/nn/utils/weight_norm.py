@@ -21,6 +21,8 @@ class WeightNorm:
     """A hook before forward: weight = weight_g * weight_v / |weight_v|, a length for each slice of
     dimension `dim`, or one for all if it is -1."""
 
+    says, ends = "weight_norm", ("_g", "_v")
+
     def __init__(self, name: str, dim: int):
         self.name, self.dim = name, dim
 
@@ -29,9 +31,12 @@ class WeightNorm:
         dims = [dim for dim in range(v.ndim) if dim != kept]
         return norm(v, 2, dims, kept is not None) if dims else v.abs()
 
+    def current(self, module: Module) -> Tensor:
+        g, v = (getattr(module, self.name + end) for end in self.ends)
+        return v * (g / self.length(v))
+
     def __call__(self, module: Module, inputs: Any = None) -> None:
-        v, g = getattr(module, self.name + "_v"), getattr(module, self.name + "_g")
-        setattr(module, self.name, v * (g / self.length(v)))
+        setattr(module, self.name, self.current(module))
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
@@ -54,19 +59,24 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     return module
 
 
-def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Makes the weight one parameter again, as it is now.
+def remove_hook(module: Module, kind: type, name: str) -> Module:
+    """Takes the hook of this kind away: the weight becomes one parameter again, as it is now.
 
     Raises:
-        ValueError: it has no weight_norm.
+        ValueError: there is no such hook.
     """
-    found = registered(module, WeightNorm, name)
+    found = registered(module, kind, name)
     if not found:
-        raise ValueError(f"weight_norm of '{name}' not found in {module}")
-    found[1](module)
-    weight = getattr(module, name).detach()
-    for gone in (name, name + "_g", name + "_v"):
-        delattr(module, gone)
+        raise ValueError(f"{kind.says} of '{name}' not found in {module}")
+    key, hook = found
+    weight = hook.current(module).detach()
+    for end in ("", *hook.ends):
+        delattr(module, name + end)
     module.register_parameter(name, Parameter(weight))
-    del module._forward_pre_hooks[found[0]]
+    del module._forward_pre_hooks[key]
     return module
+
+
+def remove_weight_norm(module: Module, name: str = "weight") -> Module:
+    """Makes the weight one parameter again. Raises ValueError if it has no weight_norm."""
+    return remove_hook(module, WeightNorm, name)

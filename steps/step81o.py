@@ -1,8 +1,8 @@
 """Step 81o: Loading: views of what was read
 
 save writes what PyTorch reads. Now the other direction: a file, PyTorch's or our own, becomes
-values. The Unpickler of steps 81a to 81k does the work. It needs a table of names, and what persistent ids
-stand for:
+values. The Unpickler of steps 81a to 81k does the work. It needs a table of names, and what
+persistent ids stand for:
 
     "torch.float32", "torch.FloatStorage"     an element type
     "torch._utils._rebuild_tensor_v2"         a view of a storage, by `strided` (step 66i)

@@ -1,7 +1,7 @@
 """Step 81p: Loading: no second copy
 
-To load a storage of 10 GB, step 81o needs 20 GB of memory. The archive gives its bytes as one value.
-Bytes cannot be written to, so they are copied into an array, and for a moment both are there.
+To load a storage of 10 GB, step 81o needs 20 GB of memory. The archive gives its content as bytes.
+They cannot be written to, so they are copied into an array, and for a moment both are there.
 
 The size of a storage is known before anything is read: its persistent id has the number of
 elements. So the array is made first, and readinto fills it:
@@ -26,7 +26,6 @@ import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np

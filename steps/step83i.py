@@ -1,124 +1,116 @@
-"""Step 83i: Legacy names: FloatTensor, Variable, type()
+"""Step 83i: functional_call: tied weights
 
-Programs from 2017 use names that PyTorch no longer needs:
+An autoencoder may use one matrix in both directions, and a language model may use its embedding as
+the last layer. Such a tensor has two names in the module. Given a value for one of them, step 83h
+replaces it in one place; the other place goes on with the module's own, and half of the gradient is
+lost without an error.
 
-    x = Variable(torch.FloatTensor([3, 2]), requires_grad=True)
-    y = labels.type(torch.LongTensor)
+So a value for one name holds for all names of the same tensor:
 
-In those years one name gave the type and the device of a tensor, and a tensor had to be put into a
-Variable before it could be differentiated, as in our first steps. Such programs still run in
-PyTorch, and many of the best tutorials are among them. So they run here.
+    named_parameters(remove_duplicate=False)     a.weight and b.weight, one object
+    {"a.weight": w}                              becomes {"a.weight": w, "b.weight": w}
 
-Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways: as a function
-that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type of the elements. But
-it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
-methods `__call__` and `__instancecheck__`.
+Two different values for it make no sense, and are refused. tie_weights=False leaves each name as it
+is given.
 
-x.type(LongTensor) converts the elements; it takes a dtype or the name of such a class, too. Without
-an argument it returns the name of the tensor's own class in those years.
+The trap: two tensors that are equal are not tied. They have to be one object.
 
-Moved: steps 81y and 81z, to tinytorch/utils/safetensors.py. New: TypedTensor, FloatTensor,
-LongTensor and so on, Tensor.type, variable.
-Try: remove `__instancecheck__`, and read what Python says of isinstance.
+New: tied. Changed: functional_call.
+Try: tie the demo's weights by b.weight.data = a.weight.data. Are they tied for functional_call?
 """
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
-from tinytorch.core import dtype as types
-from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method
-from tinytorch.ops.conversion import to
-from tinytorch.ops.creation import empty
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class TypedTensor:
-    """FloatTensor and its kin, which older programs use as if they were classes.
-
-    FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
-    elements, and isinstance(x, FloatTensor) asks for the element type of x.
-    """
-
-    def __init__(self, dtype: types.DType):
-        self.dtype = dtype
-
-    def __call__(self, *data: Any) -> Tensor:
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            return tensor(data[0], dtype=self.dtype)
-        return empty(*data or (0,), dtype=self.dtype)
-
-    def __instancecheck__(self, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
+ABSENT = object()  # marks a name that the module did not have before the call
 
 
-FloatTensor = TypedTensor(types.float32)
-LongTensor = TypedTensor(types.int64)
-DoubleTensor = TypedTensor(types.float64)
-IntTensor = TypedTensor(types.int32)
-ByteTensor = TypedTensor(types.uint8)
-BoolTensor = TypedTensor(types.bool_)
-
-
-# The types whose names in those years were not "Bool", "Int" and "Float".
-KINDS = {
-    **{"uint8": "Byte", "int8": "Char", "int16": "Short", "int64": "Long"},
-    **{"float16": "Half", "bfloat16": "BFloat16", "float64": "Double"},
-}
-
-
-def class_name(dtype: types.DType) -> str:
-    """The name of a class of tensors in those years: FloatTensor, LongTensor."""
-    return KINDS.get(dtype.name, dtype.name.rstrip("_0123456789").capitalize()) + "Tensor"
-
-
-@tensor_method("type")
-def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The tensor with another element type, given as a dtype, as FloatTensor or LongTensor, or as
-    the name of such a class; Tensor stands for the default type. Without one, the name of its own
-    class in those years, such as "tinytorch.FloatTensor".
+def tied(given: Mapping[str, Tensor], members: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is given for one name of a member, for its other names as well.
 
     Raises:
-        ValueError: there is no class of that name.
+        ValueError: different tensors for names of one member.
     """
-    if dtype is None:
-        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{class_name(self.dtype)}"
-    if isinstance(dtype, str):
-        package, _, name = dtype.rpartition(".")
-        named = {class_name(each): each for each in types.DType.by_name.values()}
-        if not package or name not in named:
-            raise ValueError(f"invalid type: '{dtype}'")
-        return to(self, "cuda" if package.endswith("cuda") else cpu, named[name])
-    dtype = types.get_default_dtype() if dtype is Tensor else getattr(dtype, "dtype", dtype)
-    return to(self, dtype=dtype, non_blocking=non_blocking)
+    values = dict(given)
+    for name, value in given.items():
+        for other, member in members.items():
+            if member is members.get(name):
+                if values.setdefault(other, value) is not value:
+                    raise ValueError(f"{name} and {other} are tied, but got different tensors")
+    return values
 
 
-def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`."""
-    return data.detach().requires_grad_(requires_grad)
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: dict[str, Tensor],
+    args: Any = None,
+    kwargs: dict | None = None,
+    *,
+    tie_weights: bool = True,
+) -> Any:
+    """module(*args, **kwargs), with these tensors in the place of its parameters and buffers.
+
+    A dict of names; what it does not name stays. A buffer that the call replaces is replaced in the
+    dict.
+    """
+    given = parameter_and_buffer_dicts
+    members = dict(module.named_parameters(remove_duplicate=False))
+    members.update(module.named_buffers(remove_duplicate=False))
+    values = tied(given, members) if tie_weights else given
+    args = () if args is None else args if isinstance(args, tuple) else (args,)
+    before = []
+    try:
+        for name, value in values.items():
+            path, _, key = name.rpartition(".")
+            part = module.get_submodule(path)
+            where = part._store_of(key)
+            store = part.__dict__[where] if where else part.__dict__
+            before.append((name, store, key, store.get(key, ABSENT)))
+            store[key] = value
+        return module(*args, **kwargs or {})
+    finally:
+        for name, store, key, old in before:
+            if name in given:
+                given[name] = store[key]
+            store[key] = old
+            if old is ABSENT:
+                del store[key]
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn.linear import Linear
 
-    # As it was written in 2017.
-    w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
-    loss = (w * w).sum()
-    loss.backward()
-    print(w.grad.tolist())  # -> [6.0, 4.0]
-    labels = w.detach().type(LongTensor)
-    print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
-    print(labels.type(), w.type())  # -> tinytorch.LongTensor tinytorch.FloatTensor
-    print(labels.type("torch.FloatTensor").dtype, (labels > 2).type(Tensor).tolist())
-    # -> tinytorch.float32 [1.0, 0.0]
+    importlib.import_module("tinytorch.core.printing")
+
+    class Tied(Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = Linear(2, 2, bias=False), Linear(2, 2, bias=False)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    net, w = Tied(), tensor([[2.0, 0.0], [0.0, 3.0]])
+    net.a.weight.data = tensor([[1.0, 0.0], [0.0, 1.0]])
+    print([name for name, _ in net.named_parameters(remove_duplicate=False)])
+    # -> ['a.weight', 'b.weight']
+    x = tensor([1.0, 1.0])
+    print("one of two:", functional_call(net, {"a.weight": w}, x, tie_weights=False).tolist())
+    # -> one of two: [2.0, 3.0]
+    print("tied:", functional_call(net, {"a.weight": w}, x).tolist())  # -> tied: [4.0, 9.0]
+    print(net.b.weight is net.a.weight)  # -> True
     try:
-        labels.type("FloatTensor")
+        functional_call(net, {"a.weight": w, "b.weight": w * 2}, x)
     except ValueError as error:
-        print(error)  # -> invalid type: 'FloatTensor'
-    print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
-    # -> False tinytorch.Size([2, 3])
-    print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())
-    # -> tinytorch.uint8 tinytorch.float64 [1]
+        print(error)  # -> a.weight and b.weight are tied, but got different tensors

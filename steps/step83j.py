@@ -1,234 +1,144 @@
-"""Step 83j: Catalogue: names that programs look up
+"""Step 83j: functional_call: checking names and values
 
-Skim this one: none of it computes anything new. A program may run for an hour and then stop at a
-name that it only asks about, so the names that common programs ask for are here, with the answer
-that is true of tinytorch:
+A misspelt name is not an error in step 83h: "weigth" is put into the module for the time of the
+call, nothing reads it, and the result is computed with the old weight. strict=True asks for exactly
+the names of the module. (The default is False, as in PyTorch: often only some of the tensors are to
+be replaced.)
 
-    backends.cudnn.benchmark = True       a switch, which changes nothing here
-    backends.mps                          is_available() is False
-    multiprocessing                       Python's own
-    nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
-    nn.DataParallel(model)                calls the model: there is one device
-    DistributedSampler                    every n-th item, in one order for all processes
-    einops.rearrange(x, "b c -> c b")     works on tensors
+The second mistake is a value that is not a tensor, such as the number 3. A layer would complain
+about an argument that the program never gave; a forward that only multiplies would compute a
+result, without a gradient. It is always refused.
 
-Two things are worth a look. `import tinytorch.nn.modules.loss` finds its module in sys.modules,
-where Python looks first: `places` puts one there for each of PyTorch's files. It holds no names.
-A module may have a function `__getattr__`, which Python asks for a name that it does not find.
+Parameters and buffers often come in two dicts, since only the parameters are differentiated. So
+several dicts are accepted, and made one. The trap: a name that is in two of them. One of the values
+would be ignored, so this is an error, too.
 
-And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
-process had one more batch than the others, it would wait for them forever.
-
-New: backends/cudnn.py, mps.py, cuda.py; multiprocessing.py, nn/modules.py, utils/einops.py,
-nn/parallel/data_parallel.py, utils/data/distributed.py.
-Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
+New: one_dict. Changed: functional_call.
+Try: functional_call(net, {"layer.weigth": w}, x) in the demo, without strict. What comes out?
 """
 
 import importlib
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
-from types import ModuleType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
-from tinytorch.ops.random import Generator, randperm
-from tinytorch.utils.data.sampler import Sampler
-
-try:
-    from einops._backends import TorchBackend
-except ImportError:
-    TorchBackend = None
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-enabled = benchmark = deterministic = allow_tf32 = False
+ABSENT = object()  # marks a name that the module did not have before the call
 
 
-def is_available() -> bool:
-    """False: tinytorch does not use it."""
-    return False
+def one_dict(dicts: Any) -> dict[str, Tensor]:
+    """The dict, or several in one. Raises ValueError for a name that two of them have."""
+    if isinstance(dicts, dict):
+        return dicts
+    if not isinstance(dicts, Sequence) or not all(isinstance(each, dict) for each in dicts):
+        raise ValueError(f"Expected a dict, or a list or tuple of dicts, but got {type(dicts)}")
+    names = [name for each in dicts for name in each]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{twice} appeared in multiple dictionaries: which one is meant?")
+    return {name: value for each in dicts for name, value in each.items()}
 
 
-is_built = is_available
-
-
-class matmul:
-    """NVIDIA's library of matrix products takes its own decisions here, through CuPy."""
-
-    allow_tf32 = False
-
-
-def set_float32_matmul_precision(precision: str) -> None:
-    """Allows PyTorch to compute float32 products less exactly. Here they are always exact.
+def tied(given: Mapping[str, Tensor], members: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is given for one name of a member, for its other names as well.
 
     Raises:
-        ValueError: `precision` is not "highest", "high" or "medium".
+        ValueError: different tensors for names of one member.
     """
-    if precision not in ("highest", "high", "medium"):
-        raise ValueError(f"{precision} is not one of 'highest', 'high' or 'medium'")
+    values = dict(given)
+    for name, value in given.items():
+        for other, member in members.items():
+            if member is members.get(name):
+                if values.setdefault(other, value) is not value:
+                    raise ValueError(f"{name} and {other} are tied, but got different tensors")
+    return values
 
 
-class DataParallel(Module):
-    """Calls `module`. PyTorch's class divides each batch among the GPUs; here there is one.
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: dict | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """module(*args, **kwargs), with these tensors in the place of its parameters and buffers.
 
-    Its parameters are called "module.weight" and so on, as PyTorch's are.
-    """
+    A dict of names, or several; what they do not name stays. A buffer that the call replaces is
+    replaced in the dict.
 
-    def __init__(self, module: Module, device_ids=None, output_device=None, dim: int = 0):
-        super().__init__()
-        self.module, self.device_ids, self.output_device = module, device_ids, output_device
-        self.dim = dim
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        return self.module(*inputs, **kwargs)
-
-
-NAMES = (
-    "activation batchnorm container conv dropout flatten fold instancenorm linear loss module "
-    "normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils"
-)
-
-
-def repeated(n: int) -> Callable[[Any], tuple]:
-    """The function that makes n of one number, and a tuple of what has several."""
-    return lambda x: tuple(x) if isinstance(x, Iterable) else (x,) * n
-
-
-_single, _pair, _triple = map(repeated, (1, 2, 3))
-
-
-def __getattr__(name: str) -> Any:
-    """A place, or what tinytorch.nn or one of its modules has under this name."""
-    if name in PLACES:
-        return PLACES[name]
-    package = __name__.rpartition(".")[0]
-    for key, module in list(sys.modules.items()):
-        if key.startswith(package) and name in vars(module) and not name.startswith("__"):
-            return vars(module)[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def places(names: str) -> dict[str, ModuleType]:
-    """Modules below this one, which Python finds when a program imports them. Each has the names of
-    all of tinytorch.nn."""
-    made = {name: ModuleType(f"{__name__}.{name}", __doc__) for name in names.split()}
-    for name, module in made.items():
-        module.__getattr__ = __getattr__
-        sys.modules[f"{__name__}.{name}"] = module
-    return made
-
-
-PLACES = places(NAMES)
-
-
-class DistributedSampler(Sampler):
-    """Every num_replicas-th item, from item `rank` on: the share of one of num_replicas processes.
-
-    All processes shuffle in the same way, from seed + epoch: call set_epoch before each epoch. All
-    shares are equally long: some of the first items come twice, or with drop_last the last ones
-    are left out.
     Raises:
-        RuntimeError: without num_replicas and rank, which process groups do not give yet.
-        ValueError: for a rank outside of 0 to num_replicas - 1.
+        ValueError: a name comes twice.
+        TypeError: what takes a place is not a Tensor.
+        RuntimeError: with `strict`, the names are not exactly those of the module.
     """
-
-    def __init__(
-        self,
-        dataset: Sized,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ):
-        if num_replicas is None or rank is None:
-            raise RuntimeError("Requires distributed package to be available")
-        if not 0 <= rank < num_replicas:
-            raise ValueError(
-                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
-            )
-        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
-        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
-        shares = len(dataset) / num_replicas
-        self.num_samples = math.floor(shares) if drop_last else math.ceil(shares)
-        self.total_size = self.num_samples * num_replicas
-
-    def __iter__(self) -> Iterator[int]:
-        n = len(self.dataset)
-        generator = Generator().manual_seed(self.seed + self.epoch)
-        order = randperm(n, generator=generator).tolist() if self.shuffle else range(n)
-        for place in range(self.rank, self.total_size, self.num_replicas):
-            yield order[place % n]
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-
-class TinytorchBackend(TorchBackend or object):
-    """How einops calls tinytorch: as it calls PyTorch. It finds this class among the subclasses of
-    its own, so that defining it is enough."""
-
-    framework_name = "tinytorch"
-
-    def __init__(self):
-        self.torch = sys.modules["tinytorch"]
+    given = one_dict(parameter_and_buffer_dicts)
+    members = dict(module.named_parameters(remove_duplicate=False))
+    members.update(module.named_buffers(remove_duplicate=False))
+    values = tied(given, members) if tie_weights else given
+    if strict and values.keys() != members.keys():
+        wrong = sorted(values.keys() ^ members.keys())
+        raise RuntimeError(f"missing or unexpected names for {type(module).__name__}: {wrong}")
+    for value in values.values():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{value} is not an instance of tinytorch.Tensor")
+    args = () if args is None else args if isinstance(args, tuple) else (args,)
+    before = []
+    try:
+        for name, value in values.items():
+            path, _, key = name.rpartition(".")
+            part = module.get_submodule(path)
+            where = part._store_of(key)
+            store = part.__dict__[where] if where else part.__dict__
+            before.append((name, store, key, store.get(key, ABSENT)))
+            store[key] = value
+        return module(*args, **kwargs or {})
+    finally:
+        for name, store, key, old in before:
+            if name in given:
+                given[name] = store[key]
+            store[key] = old
+            if old is ABSENT:
+                del store[key]
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
     from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import ones
 
     importlib.import_module("tinytorch.core.printing")
 
-    print(is_available(), is_built(), enabled, benchmark, matmul.allow_tf32)
-    # -> False False False False False
+    class Counter(Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Linear(2, 2, bias=False)
+            self.register_buffer("calls", tensor(0.0))
 
-    # Names in the places where PyTorch has them.
-    place = importlib.import_module("tinytorch.nn.modules.linear")
-    print(place.Linear is Linear, __getattr__("linear"))  # -> True <module '__main__.linear'>
-    print(_pair(3), _triple((1, 2, 3)), _single(0), sorted(PLACES)[:3])
-    # -> (3, 3) (1, 2, 3) (0,) ['activation', 'batchnorm', 'container']
-    try:
-        __getattr__("Nothing")
-    except AttributeError as error:
-        print(error)  # -> module '__main__' has no attribute 'Nothing'
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return self.layer(x)
 
-    # A wrapper adds a word to the names of a state_dict.
-    model = DataParallel(Linear(3, 2))
-    print(list(model.state_dict()), model(ones(4, 3)).shape)
-    # -> ['module.weight', 'module.bias'] tinytorch.Size([4, 2])
-
-    # Three processes share ten items: each sees four, and two items come twice.
-    samplers = [DistributedSampler(range(10), 3, rank, seed=7) for rank in range(3)]
-    shares = [list(sampler) for sampler in samplers]
-    seen = sum(shares, [])
-    print(len(seen), len(set(seen)))  # -> 12 10
-    for sampler in samplers:
-        sampler.set_epoch(1)
-    print([list(sampler) for sampler in samplers] == shares)  # -> False
-    plain = DistributedSampler(range(10), 3, 1, shuffle=False, drop_last=True)
-    print(list(plain), len(plain))  # -> [1, 4, 7] 3
-    set_float32_matmul_precision("high")
-    mistakes = (
-        lambda: set_float32_matmul_precision("low"),
-        lambda: DistributedSampler(range(10), 3, 3),
-        lambda: DistributedSampler(range(10)),
-    )
-    for mistake in mistakes:
+    net, w = Counter(), tensor([[2.0, 0.0], [0.0, 3.0]])
+    params, buffers, x = {"layer.weight": w}, {"calls": tensor(5.0)}, tensor([1.0, 1.0])
+    print(functional_call(net, (params, buffers), x, strict=True).tolist())  # -> [2.0, 3.0]
+    for wrong, options in (
+        (5, {}),
+        ((params, params), {}),
+        ({"layer.weigth": w}, {"strict": True}),
+        ({"layer.weight": 3}, {}),
+    ):
         try:
-            mistake()
-        except (ValueError, RuntimeError) as error:
+            functional_call(net, wrong, x, **options)
+        except (ValueError, TypeError, RuntimeError) as error:
             print(error)
-    # -> low is not one of 'highest', 'high' or 'medium'
-    # -> Invalid rank 3, rank should be in the interval [0, 2]
-    # -> Requires distributed package to be available
-
-    # einops asks each backend whether a tensor is its own. This one says how to call tinytorch.
-    print(TinytorchBackend().framework_name)  # -> tinytorch
+    # -> Expected a dict, or a list or tuple of dicts, but got <class 'int'>
+    # -> ['layer.weight'] appeared in multiple dictionaries: which one is meant?
+    # -> missing or unexpected names for Counter: ['calls', 'layer.weight', 'layer.weigth']
+    # -> 3 is not an instance of tinytorch.Tensor

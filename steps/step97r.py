@@ -13,7 +13,7 @@ stays true. `rebuilt` walks through the pattern, both to make it and to fill it.
     roots      the numbers of the outputs that require a gradient: each has an input in the backward
 
 Numbers and texts stay as they were in the trace. That is right as long as the function does the
-same each time; step 102g watches what could make it do something else.
+same each time; step 102f watches what could make it do something else.
 
 Anything else is a Break. An object of an unknown class may contain a tensor. A view of a source
 would show memory that the graph does not write. A new Parameter would have to be a new object in

@@ -56,6 +56,10 @@ from tinytorch.ops.creation import (
 )
 from tinytorch.ops.cumulative import cumsum, prod
 from tinytorch.ops.einsum import einsum, trace
+from tinytorch.ops.derived import (
+    baddbmm, cross, diff, index_fill, logaddexp, logit, masked_scatter, nanmean,
+    nansum, take_along_dim, tensordot,
+)
 from tinytorch.ops.elementwise import (
     abs, abs as absolute, acos, acosh, acos as arccos, acosh as arccosh, asin as arcsin, asinh as
     arcsinh, atan as arctan, atan2 as arctan2, atanh as arctanh, asin, asinh, atan, atan2, atanh,
@@ -87,6 +91,7 @@ from tinytorch.ops.random import (
     Generator, initial_seed, manual_seed, normal, rand, rand_like, randint, randint_like, randn,
     randn_like, randperm, seed,
 )
+from tinytorch.ops.ranks import kthvalue, median, quantile
 from tinytorch.ops.reduction import all, any, mean, std, sum, var
 from tinytorch.ops.sampling import bernoulli
 from tinytorch.ops.shape import (

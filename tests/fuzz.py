@@ -173,6 +173,7 @@ ARGUMENTS = {
     "as_strided": ("X", (2,), (1,)),
     "bincount bitwise_not bitwise_not_ one_hot": ("I",),
     "bitwise_and bitwise_or bitwise_xor bitwise_and_ bitwise_or_ bitwise_xor_": ("I", "I"),
+    "baddbmm": ("B", "B", "B"),
     "bmm": ("B", "B"),
     "bucketize": ("X", "V"),
     "broadcast_shapes": ((2, 2), (2, 1)),

@@ -79,7 +79,8 @@ from tinytorch.ops.joining import (
     cat, chunk, cat as concat, cat as concatenate, split, stack, unbind,
 )
 from tinytorch.ops.legacy import (
-    BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor,
+    BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor,
+    LongTensor, set_default_tensor_type, ShortTensor,
 )
 from tinytorch.ops.lookup import bucketize, searchsorted
 from tinytorch.ops.matmul import addmm, bmm, dot, outer as ger, matmul, mm, mv, outer, dot as vdot
@@ -98,6 +99,7 @@ from tinytorch.ops.shape import (
     flatten, movedim as moveaxis, movedim, permute, ravel, reshape, squeeze, transpose as
     swapaxes, transpose as swapdims, t, transpose, unflatten, unsqueeze,
 )
+from tinytorch.ops.shape_in_place import resize_as_
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 from tinytorch.ops.sorting import argsort, bincount, sort, topk, unique
 from tinytorch.ops.storage import as_strided, narrow

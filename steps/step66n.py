@@ -19,6 +19,7 @@ New: shape_in_place, unsqueeze_, squeeze_, transpose_, swapaxes_, t_, resize_, r
 Try: leave `bump_version` out, and call backward of the sum below. What shape would be wrong?
 """
 
+import functools
 import importlib
 import math
 from collections.abc import Callable
@@ -39,6 +40,7 @@ for name in "comparison elementwise indexing reduction shape storage".split():
 def shape_in_place(view: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The in-place form of an operation that returns a view: the tensor becomes this view."""
 
+    @functools.wraps(view)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
         new = view(self, *args, **kwargs)

@@ -1,5 +1,6 @@
-"""Operations that give a tensor itself another shape: unsqueeze_, transpose_, resize_, and so on."""
+"""Operations that give a tensor itself another shape: unsqueeze_, transpose_, resize_."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +10,13 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import bump_version
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
-from tinytorch.ops.storage import memory_of, offset_of, strided
+from tinytorch.ops.storage import memory_of, offset_of
 
 
 def shape_in_place(view: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The in-place form of an operation that returns a view: the tensor becomes this view."""
 
+    @functools.wraps(view)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
         new = view(self, *args, **kwargs)

@@ -191,6 +191,7 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: 
     return x
 
 
+@tensor_method("baddbmm")
 @checked
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
@@ -201,5 +202,4 @@ def baddbmm(
     return add_scaled(input.expand(product.array.shape), product, beta, alpha)
 
 
-tensor_method("baddbmm")(baddbmm)
 baddbmm_ = tensor_method("baddbmm_")(in_place(baddbmm))

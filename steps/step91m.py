@@ -326,15 +326,15 @@ if __name__ == "__main__":
 
     manual_seed(0)
     sizes = {TanhLoop: 2, ReluLoop: 2, LstmLoop: 8, GruLoop: 6}
-    # Texts of 3, 2 and 1 words: the rows of each step, and of each text.
-    rows = [slice(0, 3), slice(3, 5), slice(5, 6)]
-    texts = [[0, 3, 5], [1, 4], [2]]
+    # Texts of 3 words and of 1: the rows of each step, and of each text.
+    rows = [slice(0, 2), slice(2, 3), slice(3, 4)]
+    texts = [[0, 2, 3], [1]]
 
     def draw(loop):
-        states = [(3, 2)] * (1 + (loop is LstmLoop))
+        states = [(2, 2)] * (1 + (loop is LstmLoop))
         shapes = [
-            (6, 3),
-            (sizes[loop], 3),
+            (4, 2),
+            (sizes[loop], 2),
             (sizes[loop], 2),
             (sizes[loop],),
             (sizes[loop],),

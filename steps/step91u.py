@@ -433,7 +433,7 @@ if __name__ == "__main__":
     try:
         cat([pad_packed_sequence(piece)[0] for piece in pieces], 1)
     except RuntimeError as error:
-        print(error)  # -> Sizes of tensors must match except in dimension 1. ...
+        print(error)  # -> Sizes of tensors must match except in dimension 1...
     whole = cat([pad_packed_sequence(piece, total_length=4)[0] for piece in pieces], 1)
     print(whole.T.tolist())  # -> [[5, 6, 0, 0], [1, 2, 3, 4], [7, 0, 0, 0]]
 

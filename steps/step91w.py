@@ -14,8 +14,9 @@ a temperature below 1 before the softmax makes it bolder: probable letters becom
 All that is used was built in the steps before: the table of rows (step 90b), the LSTM (step 91n),
 names of different length, packed (steps 91t and 91v), and the cross entropy, without padding.
 
-The trap: the packed targets are in the order of the packed inputs, because both are packed with
-the same lengths. Padded targets would be compared with the wrong letters, or with padding.
+The trap: the targets have to be in the order of the packed inputs. Each letter and the one that
+follows are packed together, as two columns, and so they cannot come apart. Padded targets would be
+compared with the wrong letters, or with padding.
 
 Changed: nothing. New: nothing in the framework; a network of what is there.
 Try: --steps=3000 for better names, or a temperature of 0.3 and of 2.
@@ -43,6 +44,7 @@ if __name__ == "__main__":
     from tinytorch.nn.rnn import LSTM
     from tinytorch.nn.utils.clip_grad import clip_grad_norm_
     from tinytorch.nn.utils.rnn import PackedSequence, pack_sequence
+    from tinytorch.ops.joining import stack
     from tinytorch.ops.multinomial import multinomial
     from tinytorch.ops.random import manual_seed, randint
     from tinytorch.optim.adam import Adam
@@ -64,7 +66,11 @@ if __name__ == "__main__":
     names = sorted({name.lower() for name in names})
     letters = ".", *sorted({letter for name in names for letter in name})
     print(f"{len(names)} names, for example {', '.join(names[100:500:100])}")  # -> ...
-    encoded = [tensor([letters.index(letter) for letter in f".{name}."]) for name in names]
+    # Of each name the letters, and beside each the one that follows: [length, 2].
+    encoded = []
+    for name in names:
+        numbers = tensor([letters.index(letter) for letter in f".{name}."])
+        encoded.append(stack([numbers[:-1], numbers[1:]], 1))
 
     class Writer(Module):
         """Scores of the next letter: table, LSTM, linear layer."""
@@ -100,9 +106,9 @@ if __name__ == "__main__":
     optimizer, losses = Adam(model.parameters(), lr=0.005), []
     for step in range(options.steps):
         chosen = [encoded[i] for i in randint(0, len(encoded), (64,)).tolist()]
-        inputs = pack_sequence([name[:-1] for name in chosen], enforce_sorted=False)
-        targets = pack_sequence([name[1:] for name in chosen], enforce_sorted=False)
-        loss = cross_entropy(model(inputs)[0], targets.data)
+        packed = pack_sequence(chosen, enforce_sorted=False)
+        inputs, targets = PackedSequence(packed.data[:, 0], *packed[1:]), packed.data[:, 1]
+        loss = cross_entropy(model(inputs)[0], targets)
         optimizer.zero_grad()
         loss.backward()
         clip_grad_norm_(model.parameters(), 1.0)

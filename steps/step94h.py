@@ -204,8 +204,9 @@ def generate(
     caches, size = None, model.config.block_size
     for _ in range(count):
         if caches is None or len(caches[0]) == size:
-            # All positions are in use. Go on from half of the tokens, at the first positions.
-            caches, new = [Cache() for _ in model.blocks], tokens[:, -(size // 2) :]
+            # All positions are in use: go on from half of the tokens, at the first positions.
+            fits = size if caches is None else size // 2
+            caches, new = [Cache() for _ in model.blocks], tokens[:, -fits:]
         logits = model(new, caches)[:, -1]  # only the last place counts
         logits = logits / temperature
         if top_k is not None:

@@ -32,7 +32,6 @@ from tinytorch.distributed.mpi import Job, MPIBackend, world
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError
 
-
 default_pg_timeout = datetime.timedelta(minutes=30)
 
 

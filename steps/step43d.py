@@ -15,7 +15,7 @@ Device.__getattr__ and as_device; skim the rest.
   it meets counts as non_blocking, until a second one to its left makes it `copy`.
 - Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97y).
 - Four fields of Backend are not used yet: address and strided (views, step 50a), chunk_elements
-  (large arrays, 56p), random_source (random numbers, 65b). They have defaults.
+  (large arrays, 56q), random_source (random numbers, 65c). They have defaults.
 
 The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
 without a GPU, and fails at the first array. So register_backend is only called after a test.

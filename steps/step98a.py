@@ -14,7 +14,7 @@ before it calls a Function:
     formulas[Diagonal] = PlainDiagonal         what a trace calls instead
 
 An entry is a Function like all others, with forward and backward; the decorator @in_place_of puts
-it into the table. erf_of is a `singledispatch` (step 56o), so it gets a body for tracers.
+it into the table. erf_of is a `singledispatch` (step 56p), so it gets a body for tracers.
 
 Some Functions are better left whole. WHOLE lists them: their backward adds at indices or reads
 values.

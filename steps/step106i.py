@@ -14,7 +14,7 @@ fails at step 7, in another run it hangs there, and each time the resumed run en
 weights, bit for bit.
 
 The trap: a crash while the file is being written. save writes beside the old file, and puts the new
-one in its place when it is complete (step 81s).
+one in its place when it is complete (step 81v).
 
 How often to write is a question of its own (step 106j).
 

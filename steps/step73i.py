@@ -15,7 +15,7 @@ The trap is that of all operations in place: a leaf that requires a gradient ref
 49e). check_writable raises this error before anything is computed.
 
 Changed: activate, relu, leaky_relu, elu, silu. New: relu_.
-Try: call clone() nowhere in activate. Which derivative becomes wrong?
+Try: leave out clone() in activate. What does backward say of the demo?
 """
 
 import importlib

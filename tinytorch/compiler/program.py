@@ -166,12 +166,14 @@ class Writer:
 
     def scratch(self, kernel: ConvolutionKernel) -> list[str]:
         """The names of arrays that a kernel writes for itself. Others may have them after it."""
-        buffers = {name: self.memory.take(size) for name, size in kernel.memory.items()}
-        for name, buffer in buffers.items():
-            size = f"({kernel.memory[name]},), {self.text.of(np.dtype(np.uint8))}"
-            self.head.append((f"{kernel.name}_{name} = array_at(memory, {{}}, {size})", buffer))
-        self.memory.free += buffers.values()
-        return [f"{kernel.name}_{name}" for name in buffers]
+        names, buffers = [], [self.memory.take(size) for size in kernel.memory.values()]
+        for (name, size), buffer in zip(kernel.memory.items(), buffers, strict=True):
+            # The number of the node: kernels that are the same have one name.
+            names.append(f"{name}{self.number[kernel.nodes[0]]}")
+            kind = f"({size},), {self.text.of(np.dtype(np.uint8))}"
+            self.head.append((f"{names[-1]} = array_at(memory, {{}}, {kind})", buffer))
+        self.memory.free += buffers
+        return names
 
     def in_a_row(self, node: Node) -> str:
         """The text of an array that has the elements of a value in a row, as kernels need it."""
@@ -391,5 +393,6 @@ def compile_graph(
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
     if backend == "c":
-        steps = [convolution_kernel(step, i) or step for i, step in enumerate(steps)]
+        numbered = ((f"convolution{i}", step) for i, step in enumerate(steps))
+        steps = [x if isinstance(x, Kernel) else convolution_kernel(x, n) or x for n, x in numbered]
     return Program(graph, soon(steps), xp, shared)

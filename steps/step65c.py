@@ -54,7 +54,6 @@ class HostSource:
 
     def __init__(self, device: Device):
         self.device = device
-        self.rng = np.random.Generator(np.random.PCG64(0))
 
     def seed(self, seed: int) -> None:
         self.rng = np.random.Generator(np.random.PCG64(seed))

@@ -3,18 +3,20 @@
 Noise is added to a tensor: x + 0.1 * randn(x.shape). With x in float64, or on another device, this
 noise is still float32 on the default device: the sum fails, or it draws in the wrong type.
 
-rand_like and its kin take shape, type and device from x. They are the same functions with other
-defaults, so like_function makes all three. An option that is given overrides the default:
+rand_like and its kin take shape, type and device from x, as zeros_like does. like_function (step
+58c) makes the first two. An option that is given overrides the default:
 
-    randn_like(x)                    randn(size=x.shape, dtype=x.dtype, device=x.device)
-    randn_like(x, dtype=float32)     randn(size=x.shape, dtype=float32, device=x.device)
+    randn_like(x)                    randn(x.shape, dtype=x.dtype, device=x.device)
+    randn_like(x, dtype=float32)     randn(x.shape, dtype=float32, device=x.device)
 
-For this, rand and randn now accept `size=`, a shape as one argument, as randint does.
+The limits of randint_like stand where the shape does in randint, so it is written out.
+
+rand and randn now accept `size=`, a shape as one argument, as randint does.
 
 The trap: requires_grad is not taken from x. Noise is data, and gets no gradient.
 
-Changed: random_function (size). New: like_function, rand_like, randn_like, randint_like.
-Try: write `**options` first in the dict of create_like. Which line of the demo changes?
+Changed: random_function (size). New: rand_like, randn_like, randint_like.
+Try: write `**options` first in the dict of randint_like, and ask for dtype=float32.
 """
 
 import json
@@ -29,7 +31,7 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_integer, as_shape
-from tinytorch.ops.creation import new_leaf
+from tinytorch.ops.creation import like_function, new_leaf
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
@@ -47,7 +49,6 @@ class HostSource:
 
     def __init__(self, device: Device):
         self.device = device
-        self.rng = np.random.Generator(np.random.PCG64(0))
 
     def seed(self, seed: int) -> None:
         self.rng = np.random.Generator(np.random.PCG64(seed))
@@ -229,19 +230,14 @@ def randint(
     return new_leaf(array, device, requires_grad)
 
 
-def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Makes rand_like of rand, and so on: the same function with other defaults."""
-
-    def create_like(input: Tensor, *args: Any, **options: Any) -> Tensor:
-        options = {"dtype": input.dtype, "device": input.device, **options}
-        return create(*args, size=input.array.shape, **options)
-
-    create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
-    create_like.__doc__ = f"`{create.__name__}` in the shape, type and on the device of `input`."
-    return checked(create_like)
+rand_like, randn_like = map(like_function, (rand, randn))
 
 
-rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
+@checked
+def randint_like(input: Tensor, low: int = 0, high: Any = None, **options: Any) -> Tensor:
+    """`randint` in the shape, type and on the device of `input`; low may be left out."""
+    options = {"dtype": input.dtype, "device": input.device, **options}
+    return randint(low, high, input.array.shape, **options)
 
 
 def randperm(

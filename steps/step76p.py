@@ -16,7 +16,7 @@ passes a function to step:
     loss = optimizer.step(closure)
 
 Optimizer.step calls it once and returns the loss. A subclass with a step of its own may call it
-several times; step 77o does. In the demo, Halving halves its rate until the loss falls.
+several times; step 77q does. In the demo, Halving halves its rate until the loss falls.
 
 The trap: step may be called, or decorated, with no_grad. A closure that runs there would record no
 graph, and backward would fail. So it runs under enable_grad.

@@ -1,32 +1,25 @@
-"""Step 77r: L-BFGS: both Wolfe conditions
+"""Step 77r: L-BFGS: stopping criteria
 
-The search of step 77q accepts any t that is small enough. A first try of 0.01 is accepted where 3
-would be right, and the demo of step 77q shows it. A step that is too short teaches nothing: the
-gradient is almost the same after it, and the pair (s, y) says little about the curvature.
+With max_iter=100, step 77q takes 100 steps, although the loss is 1e-12 after 15. Each of these four
+conditions ends the call now. They use numbers that are known anyway:
 
-Wolfe (1969) added a second condition, and in its strong form it is
+    gradient     no element of it is larger than tolerance_grad: a minimum
+    step         no parameter moves by more than tolerance_change
+    loss         it changes by less than tolerance_change
+    direction    it leads down by less than tolerance_change: g . d > -tolerance_change
 
-    loss(t) <= loss(0) + 0.0001 t slope(0)     it went down, in proportion to the length
-    |slope(t)| <= 0.9 |slope(0)|               and it is less steep: there is less left to win
+The gradient is checked before the first step, too: a call at the minimum costs one evaluation.
 
-It also makes y . s positive, so that every step leaves a pair. The 0.9 is lenient on purpose: a
-search for the exact minimum of the line would cost many calls of the closure and win little.
+The trap: the tolerances are absolute numbers, as in PyTorch, and know nothing about the size of the
+loss. A loss that is multiplied by 1e-5 is "done" before the first step, as the demo shows.
 
-The search has two phases. First t is doubled until a minimum must lie between two points: the loss
-is too high, or the slope has become positive. Then the interval between them is halved. The new
-point replaces the upper end, or the lower one, whose opposite is then chosen so that a minimum
-stays between them. It ends with a point that satisfies both conditions.
-
-The trap: the lower end is not the left one. `low` is the number of the end with the lower loss.
-
-Changed: strong_wolfe.
-Try: 0.9 -> 0.1 in `flat`. Fewer steps; are there fewer calls of the closure?
+Changed: LBFGS.
+Try: tolerance_grad=1e-3 and tolerance_change=0 with max_iter=100. Which loss is left?
 """
 
 import importlib
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor
@@ -66,79 +59,21 @@ def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
         state["H_diag"] = ys / y.dot(y)
 
 
-class Point(NamedTuple):
-    """A place x + t d on the line of a search: the loss there, its gradient, its slope along d."""
-
-    t: Any
-    loss: float
-    grad: Tensor
-    slope: Tensor
-
-
-def strong_wolfe(
-    evaluate: Callable[[Any], Point], start: Point, t: Any, tries: int, closest: Any
-) -> tuple[Point, int]:
-    """A Point with both Wolfe conditions, and how many were evaluated; or the best of `tries`.
-
-        loss <= start.loss + 1e-4 t start.slope      low enough for a step of this length
-        |slope| <= 0.9 |start.slope|                 and no longer as steep as at the start
-
-    First t grows until a minimum lies between two points. Then the two are moved together, until
-    one satisfies both conditions, or they are nearer to each other than `closest`.
-    Source: Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5 and 3.6.
-    """
-
-    def too_high(p: Point) -> bool:
-        return p.loss > start.loss + 1e-4 * p.t * start.slope
-
-    def flat(p: Point) -> bool:
-        return abs(p.slope) <= -0.9 * start.slope
-
-    before, now, count, done = start, evaluate(t), 0, False
-    while count < tries:
-        if too_high(now) or (count > 1 and now.loss >= before.loss):
-            bracket = [before, now]
-            break
-        if flat(now):
-            bracket, done = [now], True
-            break
-        if now.slope >= 0:
-            bracket = [before, now]
-            break
-        before, now, count = now, evaluate(2 * now.t), count + 1
-    else:
-        bracket = [start, now]
-    low = int(bracket[0].loss > bracket[-1].loss)  # the number of the lower end
-    while not done and count < tries and abs(bracket[1].t - bracket[0].t) >= closest:
-        now, count = evaluate((bracket[0].t + bracket[1].t) / 2), count + 1
-        if too_high(now) or now.loss >= bracket[low].loss:
-            bracket[1 - low] = now
-            low = int(bracket[0].loss > bracket[1].loss)
-        else:
-            done = flat(now)
-            if not done and now.slope * (bracket[1 - low].t - bracket[low].t) >= 0:
-                bracket[1 - low] = bracket[low]
-            bracket[low] = now
-    return bracket[low], count + 1
-
-
 class LBFGS(Optimizer):
     """Newton's method without a Hessian: step(closure) takes up to max_iter steps -t H grad.
 
     closure() computes the loss and its gradients, and is called at least once in each step.
 
     Args:
-        lr: the length t, or, with a line search, the first length that it tries.
+        lr: the length t.
         max_iter, max_eval: at most so many steps and evaluations for each call of `step`; max_eval
             is 1.25 max_iter by default.
         tolerance_grad: stops where no element of the gradient is larger.
         tolerance_change: stops where neither the loss nor a parameter changes by more.
         history_size: so many steps are remembered.
-        line_search_fn: None, or "strong_wolfe".
     Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
     Raises:
         ValueError: for more than one group of parameters, and a negative lr.
-        RuntimeError: for another line search.
     """
 
     def __init__(
@@ -150,11 +85,8 @@ class LBFGS(Optimizer):
         tolerance_grad: float = 1e-7,
         tolerance_change: float = 1e-9,
         history_size: int = 100,
-        line_search_fn: str | None = None,
     ):
         max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise RuntimeError("only 'strong_wolfe' is supported")
         super().__init__(params, checked(locals()))
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
@@ -169,14 +101,6 @@ class LBFGS(Optimizer):
         params = self.param_groups[0]["params"]
         for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
             p.add_(part.view_as(p))
-
-    def evaluate(self, closure: Callable, origin: list[Tensor], d: Tensor, t: Any) -> Point:
-        """The Point at origin + t d. The parameters, which are at `origin`, return there."""
-        self.move(t * d)
-        loss, grad = float(closure()), self.gather_grad()
-        for p, x in zip(self.param_groups[0]["params"], origin, strict=True):
-            p.copy_(x)
-        return Point(t, loss, grad, grad.dot(d))
 
     @no_grad()
     def step(self, closure: Callable[[], Any]) -> Any:
@@ -198,28 +122,20 @@ class LBFGS(Optimizer):
             else:
                 remember(state, grad, group["history_size"])
                 d, t = newton_direction(grad, state), group["lr"]
-            start = Point(0, loss, grad, grad.dot(d))
             state.update(d=d, t=t, prev_flat_grad=grad, prev_loss=loss)
-            if start.slope > -smallest:
+            if grad.dot(d) > -smallest:
                 break
-            if group["line_search_fn"] is not None:
-                evaluate = partial(self.evaluate, closure, [p.clone() for p in params], d)
-                tries, closest = group["max_eval"] - evals, smallest / d.abs().max()
-                (t, loss, grad, _), count = strong_wolfe(evaluate, start, t, tries, closest)
-                state["t"] = t
-                self.move(t * d)
-            else:
-                self.move(t * d)
-                count = int(n < group["max_iter"])  # the last gradient would not be used
-                if count:
-                    loss, grad = float(closure()), self.gather_grad()
+            self.move(t * d)
+            count = int(n < group["max_iter"])  # the last gradient would not be used
+            if count:
+                loss, grad = float(closure()), self.gather_grad()
             evals += count
             state["func_evals"] += count
             if (
                 evals >= group["max_eval"]
                 or grad.abs().max() <= group["tolerance_grad"]
                 or (t * d).abs().max() <= smallest
-                or abs(loss - start.loss) < smallest
+                or abs(loss - state["prev_loss"]) < smallest
             ):
                 break
         return first
@@ -232,50 +148,33 @@ if __name__ == "__main__":
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    def rosenbrock(x):
-        return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+    def parabola(x):
+        return (x**2 * tensor([1.0, 10.0, 100.0], dtype=x.dtype)).sum()
 
     def run(loss_of, start, **options):
-        """All losses that the closure has computed, and the counts of steps and calls."""
+        """Where it ends, and what the state counts."""
         x = tensor(start, dtype=float64, requires_grad=True)
-        optimizer, losses = LBFGS([x], max_iter=100, **options), []
+        optimizer = LBFGS([x], **options)
 
         def closure():
             x.grad = None
             loss = loss_of(x)
             loss.backward()
-            losses.append(loss.item())
             return loss
 
-        optimizer.step(closure)
-        ends = f"highest {max(losses):.1f}, last {loss_of(x).item():.0e}"
-        return ends, optimizer.state[x]["n_iter"], len(losses)
+        before = optimizer.step(closure)
+        state = optimizer.state[x]
+        losses = f"{before.item():.3g} -> {loss_of(x).item():.1e}"
+        return losses, state["n_iter"], state["func_evals"]
 
-    start = [-1.5, 2.0]
-    search = {"line_search_fn": "strong_wolfe"}
-    print(*run(rosenbrock, start, **search))  # -> highest 288.8, last 6e-14 43 60
-
-    # With a first length of 0.1, step 77q ends at a loss of 0.9, after 100 steps and 105 calls.
-    print(*run(rosenbrock, start, lr=0.1, **search))  # -> highest 20.7, last 9e-02 60 125
-
-    # One search, seen from near. This line has its minimum at t = 3.
-    def line(t):
-        tried.append(round(float(t), 3))
-        loss, slope = (t - 3.0) ** 2, tensor(2.0 * (t - 3.0))
-        return Point(t, loss, None, slope)
-
-    for first in (0.01, 1.0, 20.0):
-        tried = []
-        found, count = strong_wolfe(line, Point(0, 9.0, None, tensor(-6.0)), first, 25, 1e-9)
-        print(count, tried)
-    # -> 6 [0.01, 0.02, 0.04, 0.08, 0.16, 0.32]
-    # -> 1 [1.0]
-    # -> 3 [20.0, 10.0, 5.0]
-
-    # A corner, two valleys, and a limit of calls: the search returns the lowest point it knows.
-    print(*run(lambda x: (x - 0.3).abs().sum(), [1.0, -3.0], **search))
-    # -> highest 4.0, last 3e-01 3 68
-    print(*run(lambda x: (x**4).sum() + x.sin().sum() * 5, [3.0, -1.0], **search))
-    # -> highest 78.5, last -7e+00 11 14
-    print(*run(rosenbrock, start, max_eval=3, **search))  # -> highest 288.8, last 1e+01 1 4
-    print(*run(rosenbrock, start, max_eval=1, **search))  # -> highest 288.8, last 1e+01 1 2
+    start = [3.0, -2.0, 1.0]
+    # Step 77q took 100 steps here.
+    print("as long as it helps", *run(parabola, start, max_iter=100))
+    # -> as long as it helps 149 -> 1.1e-12 15 15
+    print("gradient  ", *run(parabola, start, tolerance_grad=5.0, max_iter=100))
+    # -> gradient   149 -> 5.7e+00 5 6
+    print("change    ", *run(parabola, start, tolerance_change=0.1, max_iter=100))
+    # -> change     149 -> 5.3e-02 11 11
+    print("at the minimum", *run(parabola, [0.0, 0.0, 0.0]))  # -> at the minimum 0 -> 0.0e+00 0 1
+    print("no slope  ", *run(lambda x: 1e-5 * x.sum(), start))
+    # -> no slope   2e-05 -> 2.0e-05 1 1

@@ -1,25 +1,30 @@
-"""Step 77s: L-BFGS: cubic interpolation
+"""Step 77s: L-BFGS: a line search
 
-Halving an interval uses one bit of what the last two tries have told: which half. But of each of
-them the loss and the slope are known. Those are four numbers, and they determine a cubic, a
-parabola with a bend. Its minimum is the best guess of where to try next:
+Newton's step leads to the minimum of a parabola. Where the loss is not one, it may lead anywhere,
+and what L-BFGS knows of the curvature may be wrong. In Rosenbrock's valley (step 25) one of the
+steps of length 1 makes the loss 300 times larger than it was at the start.
 
-    d1 = a' + b' - 3 (a - b) / (t_a - t_b)            a, b: the losses; a', b': the slopes
-    d2 = sqrt(d1^2 - a' b')
-    t  = t_b - (t_b - t_a) (b' + d2 - d1) / (b' - a' + 2 d2)
+So try a length t, compare the losses, and try another one, along the line x + t d. Which t is good
+enough? A lower loss is too weak a condition: steps that win less and less each time may never
+arrive. Armijo (1966) asks for a fixed part of what the slope promises:
 
-Near a minimum every smooth function is almost such a cubic, and each guess doubles the number of
-correct digits. While t grows, the same formula says how far, at most ten times as far as now. Where
-the root does not exist the cubic has no minimum, and the middle is taken.
+    loss(t) <= loss(0) + 0.0001 t slope(0)
 
-The trap: a guess can stick. If the cubic says again and again "just beside this end", the interval
-shrinks by a hair each time. So a try that lies within 10 % of an end is allowed once. The second
-in a row is moved away from the end by that much.
+and halves t until it is so. Since d leads downhill, a t that is small enough always does.
 
-With this the search is PyTorch's, and so is each number that it tries.
+Each try costs a call of the closure, a forward and a backward pass. Most often the first one, with
+t = 1, is good at once: that is what makes L-BFGS cheap. max_eval counts the tries, too.
 
-Changed: strong_wolfe. New: cubic_minimum. Finished: optim/lbfgs.py.
-Try: let `near` always be False. What does the search before the wall do then?
+The trap: a closure with dropout, or with a new batch in each call, makes a line that moves while it
+is searched.
+
+The parameters go to x + t d and return to x for each try, bit for bit: x is copied back.
+
+(The option is called "strong_wolfe" after the two conditions of PyTorch's search. This is the first
+of them, and step 77t adds the second.)
+
+Changed: LBFGS. New: strong_wolfe, Point.
+Try: start the search at lr=0.001. What does it never do?
 """
 
 import importlib
@@ -74,76 +79,23 @@ class Point(NamedTuple):
     slope: Tensor
 
 
-def cubic_minimum(a: Point, b: Point, low: Any = None, high: Any = None) -> Any:
-    """The t from low to high where the cubic through a and b, with their slopes, is smallest.
-
-    low and high are by default the ends a and b. The result is the middle where there is no cubic
-    with a minimum.
-    """
-    a, b = (a, b) if a.t <= b.t else (b, a)
-    low, high = a.t if low is None else low, b.t if high is None else high
-    d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
-    square = d1**2 - a.slope * b.slope
-    if not square >= 0:
-        return (low + high) / 2
-    d2 = square.sqrt()
-    t = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
-    return min(max(t, low), high)
-
-
 def strong_wolfe(
     evaluate: Callable[[Any], Point], start: Point, t: Any, tries: int, closest: Any
 ) -> tuple[Point, int]:
-    """A Point with both Wolfe conditions, and how many were evaluated; or the best of `tries`.
+    """A Point low enough for a step of its length, and how many were evaluated.
 
-        loss <= start.loss + 1e-4 t start.slope      low enough for a step of this length
-        |slope| <= 0.9 |start.slope|                 and no longer as steep as at the start
+        loss <= start.loss + 1e-4 t start.slope
 
-    First t grows until a minimum lies between two points. Then the two are moved together, until
-    one satisfies both conditions, or they are nearer to each other than `closest`.
-    Source: Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5 and 3.6.
+    t is halved until it is so, at most `tries` times, and not below `closest`.
     """
 
     def too_high(p: Point) -> bool:
         return p.loss > start.loss + 1e-4 * p.t * start.slope
 
-    def flat(p: Point) -> bool:
-        return abs(p.slope) <= -0.9 * start.slope
-
-    before, now, count, done = start, evaluate(t), 0, False
-    while count < tries:
-        if too_high(now) or (count > 1 and now.loss >= before.loss):
-            bracket = [before, now]
-            break
-        if flat(now):
-            bracket, done = [now], True
-            break
-        if now.slope >= 0:
-            bracket = [before, now]
-            break
-        t = cubic_minimum(before, now, now.t + 0.01 * (now.t - before.t), now.t * 10)
-        before, now, count = now, evaluate(t), count + 1
-    else:
-        bracket = [start, now]
-    low, stalled = int(bracket[0].loss > bracket[-1].loss), False  # number of the lower end
-    while not done and count < tries and abs(bracket[1].t - bracket[0].t) >= closest:
-        t = cubic_minimum(*bracket)
-        left, right = sorted(p.t for p in bracket)
-        margin = 0.1 * (right - left)
-        near = min(right - t, t - left) < margin
-        if near and (stalled or t >= right or t <= left):  # of two tries near an end, move one away
-            t = right - margin if abs(t - right) < abs(t - left) else left + margin
-            near = False
-        stalled, now, count = near, evaluate(t), count + 1
-        if too_high(now) or now.loss >= bracket[low].loss:
-            bracket[1 - low] = now
-            low = int(bracket[0].loss > bracket[1].loss)
-        else:
-            done = flat(now)
-            if not done and now.slope * (bracket[1 - low].t - bracket[low].t) >= 0:
-                bracket[1 - low] = bracket[low]
-            bracket[low] = now
-    return bracket[low], count + 1
+    now, count = evaluate(t), 0
+    while too_high(now) and count < tries and now.t >= closest:
+        now, count = evaluate(now.t / 2), count + 1
+    return now, count + 1
 
 
 class LBFGS(Optimizer):
@@ -250,72 +202,50 @@ class LBFGS(Optimizer):
 
 
 if __name__ == "__main__":
-    import math
-
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    def point(f, t):
-        """The Point of a function of one number."""
-        x = tensor(float(t), dtype=float64, requires_grad=True)
-        loss = f(x)
-        loss.backward()
-        return Point(x.detach(), loss.item(), None, x.grad)
+    def rosenbrock(x):
+        return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
 
-    # Two ways to log 3, where exp(x) - 3 x has its minimum. The slope says which end is replaced.
-    def narrow(guess, tries):
-        a, b, errors = point(curve, 0), point(curve, 3), []
-        for _ in range(tries):
-            middle = point(curve, guess(a, b))
-            a, b = (a, middle) if middle.slope > 0 else (middle, b)
-            errors.append(f"{middle.t.item() - math.log(3):.0e}")
-        print(*errors)
+    def run(**options):
+        """All losses that the closure has computed, and the counts of steps and calls."""
+        x = tensor([-1.5, 2.0], dtype=float64, requires_grad=True)
+        optimizer, losses = LBFGS([x], max_iter=100, **options), []
 
-    def curve(x):
-        return x.exp() - 3 * x
+        def closure():
+            x.grad = None
+            loss = rosenbrock(x)
+            loss.backward()
+            losses.append(loss.item())
+            return loss
 
-    narrow(lambda a, b: (a.t + b.t) / 2, 6)  # -> 4e-01 -3e-01 3e-02 -2e-01 -7e-02 -2e-02
-    narrow(cubic_minimum, 5)  # -> 2e-01 -1e-02 3e-05 -3e-10 -2e-16
+        optimizer.step(closure)
+        ends = f"first {losses[0]:.1f}, highest {max(losses):.1f}, last {rosenbrock(x).item():.0e}"
+        return ends, optimizer.state[x]["n_iter"], len(losses)
 
-    # Limits, a line that goes down for ever, and two points between which no cubic has a minimum.
-    print(cubic_minimum(point(curve, 0), point(curve, 0.1), 0.2, 0.5))  # -> 0.5
-    print(cubic_minimum(point(lambda x: -x, 0), point(lambda x: -x, 1), 2, 10))  # -> 10
-    print(cubic_minimum(point(lambda x: -(x**3) - x, 0), point(lambda x: -(x**3) - x, 1)).item())
-    # -> 0.5
+    print("length 1:", *run())  # -> length 1: first 12.5, highest 4018.8, last 5e-11 89 89
+    print("search:  ", *run(line_search_fn="strong_wolfe"))
+    # -> search:   first 12.5, highest 288.8, last 3e-10 44 54
 
-    # One search, seen from near: from a first t that is far too small, and from one too large.
-    def search(f, first, tries=25):
+    # One search, seen from near. This line has its minimum at t = 3.
+    def line(t):
+        tried.append(round(float(t), 3))
+        loss, slope = (t - 3.0) ** 2, tensor(2.0 * (t - 3.0))
+        return Point(t, loss, None, slope)
+
+    for first in (0.01, 1.0, 20.0):
         tried = []
+        found, count = strong_wolfe(line, Point(0, 9.0, None, tensor(-6.0)), first, 25, 1e-9)
+        print(count, tried)
+    # -> 1 [0.01]
+    # -> 1 [1.0]
+    # -> 3 [20.0, 10.0, 5.0]
 
-        def evaluate(t):
-            tried.append(round(float(t), 3))
-            return point(f, t)
-
-        strong_wolfe(evaluate, point(f, 0), tensor(first, dtype=float64), tries, 1e-9)
-        return tried
-
-    print(search(lambda x: (x - 3) ** 2, 0.001))  # -> [0.001, 0.01, 0.1, 1.0]
-    print(search(lambda x: (x - 3) ** 2, 100.0))  # -> [100.0, 3.0]
-    print(search(lambda x: x**20 / 20 - x, 4.0))  # -> [4.0, 2.519, 1.586, 0.999]
-    print(search(lambda x: x**2 - x, 4.0, tries=0))  # -> [4.0]
-
-    # A slope that ends at a wall. Every second try sticks at the left end, and is moved away.
-    print(search(lambda x: ((x - 1) * 1000).relu() - x, 4.0, tries=6))
-    # -> [4.0, 0.002, 0.401, 0.403, 0.762, 0.763, 1.087]
-
-    # The valley of step 77r: 43 steps and 60 calls with halving.
-    x, calls = tensor([-1.5, 2.0], dtype=float64, requires_grad=True), []
-    optimizer = LBFGS([x], max_iter=100, line_search_fn="strong_wolfe")
-
-    def closure():
-        x.grad = None
-        loss = 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
-        loss.backward()
-        calls.append(loss.item())
-        return loss
-
-    optimizer.step(closure)
-    print(f"{calls[-1]:.0e}", optimizer.state[x]["n_iter"], len(calls))  # -> 2e-10 41 51
+    try:
+        LBFGS([tensor([1.0], requires_grad=True)], line_search_fn="golden")
+    except RuntimeError as error:
+        print(error)  # -> only 'strong_wolfe' is supported

@@ -1,76 +1,45 @@
-"""Step 101y: An entry: a graph with its program
+"""Step 101y: Backends: which program a graph gets
 
-The program of step 101x takes arrays and returns arrays. The function that was traced takes tensors
-and returns any structure, such as a dict with tensors and numbers. An `Entry` combines the two for
-one graph.
+Step 101r has programs with kernels in C, with kernels in CUDA, and with NumPy alone. A program of
+the user should not have to choose, and should not break on a computer without a C compiler: there
+compile_graph(graph, "c") raises CompilerError, though NumPy could do the work.
 
-The graph reads two kinds of tensors, its sources. Some are arguments: each call passes its own, and
-`places` says which argument it is. The others, such as weights, were found during the trace, and
-are the same objects in each call:
+`generate` chooses. What it is asked for is called a backend:
 
-    sources:   [x, weight, bias]        places:   [0, None, None]
+    "inductor"     kernels: in CUDA for a GPU, in C for the CPU
+    "c", "cuda"    the same, with an error where the tensors are on the other device
+    "numpy"        calls of NumPy, without kernels
+    "eager"        the graph node by node, without generated code: it helps to find a fault
+    a function     it gets the graph and example inputs, and returns what runs it
 
-`captured.result` (step 97r) is a copy of what the function returned, with Output(0), Output(1), ...
-in the places of the tensors. `run` rebuilds it with the new tensors.
+If the C compiler is missing or fails, the program uses NumPy, and a warning says so.
 
-The trap: a result may be a tensor that the function did not compute, such as its weight. Given(1)
-stands for it, and each call returns that same tensor, not a copy.
+The trap: the fallback is for what the computer lacks, not for what the caller got wrong. "cuda" for
+tensors on the CPU is an error.
 
-New: Entry.
-Try: call weight.fill_(0.0) and run the entry again. Which scores does it return?
+PyTorch's words are backend, and inductor for its own default backend.
+
+New: generate.
+Try: write a backend that prints the nodes of its graph.
 """
 
 import functools
 import importlib
+import os
+import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt
+from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.core.device import Device, cpu
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.creation import ones
-
-
-@dataclass
-class Entry:
-    """A graph of a function, compiled, with what it holds for.
-
-    Attributes:
-        places: for each source of the graph, which tensor of the arguments it is; None for one that
-            the function found elsewhere, such as a parameter.
-    """
-
-    captured: Captured
-    forward: Callable[[list], list]
-    places: list[int | None]
-    seconds: float
-
-    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The tensors that the graph reads, in a call with these among its arguments."""
-        return [
-            source.tensor if place is None else tensors[place]
-            for source, place in zip(self.captured.sources, self.places, strict=True)
-        ]
-
-    def run(self, sources: list[Tensor], arrays: list) -> Any:
-        """What the function returns."""
-        device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in self.forward(arrays)]
-
-        def leaf(x: Any) -> Tensor:
-            if isinstance(x, Tensor):
-                return x
-            return outs[x.number] if isinstance(x, Output) else sources[x.number]
-
-        return rebuilt(self.captured.result, leaf)
+from tinytorch.core.tensor import tensor
 
 
 def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
@@ -93,27 +62,33 @@ def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], lis
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-    importlib.import_module("tinytorch.core.printing")
 
-    weight, names = tensor([[1.0, -1.0], [0.5, 2.0]]), tensor([7, 8])  # names is only returned
+    x, weight = tensor([[0.0, 1.0], [1.0, 1.0]]), tensor([[1.0, -1.0], [0.5, 2.0]])
+    graph = capture(lambda: (x @ weight).tanh(), (), {}, [x, weight]).graph
+    arrays, expected = [x.array, weight.array], np.tanh(x.array @ weight.array)
 
-    def scores(x):
-        y = x @ weight
-        return {"scores": y.tanh(), "of": len(x), "weight": weight, "names": names}
+    # Without a C compiler, and without what it compiled before.
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)
+        try:
+            compile_graph(graph, "c", np)
+        except CompilerError as error:
+            print(type(error).__name__)  # -> CompilerError
+        program = generate(graph, "inductor", cpu)
+        print("right:", np.allclose(program(arrays)[0], expected), "| warnings:", len(caught))
+        # -> right: True | warnings: 1
+        del os.environ["CC"], os.environ["TINYTORCH_CACHE"]
 
-    x = ones(3, 2)
-    captured = capture(scores, (x,), {}, [x])
-    program = generate(captured.graph, "inductor", cpu)
-    print(type(program([x.array, weight.array])[0]).__name__)  # -> ndarray
-    print("result:", captured.result["scores"], captured.result["of"])
-    # -> result: Output(number=0) 3
-    entry = Entry(captured, program, [0, None], 0.0)
+    def counting(graph, examples):
+        print("a graph of", len(graph.nodes), "nodes for", len(examples), "arrays")
+        return lambda arrays: graph.run(np, arrays)
 
-    other = tensor([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
-    sources = entry.sources([other])
-    print("sources:", sources[0] is other, sources[1] is weight)  # -> sources: True True
-    found = entry.run(sources, [source.array for source in sources])
-    expected = scores(other)
-    print((found["scores"] - expected["scores"]).abs().max().item() < 1e-6)  # -> True
-    print("passed on:", found["weight"] is weight, found["names"] is names)
-    # -> passed on: True True
+    programs = [generate(graph, each, cpu) for each in (counting, "eager", "numpy", "c")]
+    # -> a graph of 2 nodes for 2 arrays
+    print([np.allclose(program(arrays)[0], expected) for program in programs])
+    # -> [True, True, True, True]
+    try:
+        generate(graph, "cuda", cpu)
+    except RuntimeError as error:
+        print(error)  # -> the backend 'cuda' cannot compile for tensors on cpu

@@ -308,16 +308,15 @@ def bilinear(op: str, a: Any, b: Any, geo: convolution.Geometry) -> Any:
     return convolution.in_float32(getattr(convolution, op), a.dtype, a, b, *bias, geo=geo)
 
 
-for op in ("convolve", "convolve_input", "convolve_weight"):
-    OPERATIONS[op] = functools.partial(bilinear, op)
-
-
 class PlainBilinear(convolution.Bilinear):
     """A form of convolution as one operation of the graph. A bias is added afterwards: the loop
     that goes over the result anyway does it."""
 
     whole = False
-    op: str
+    op: str  # the name of a function in ops/convolution.py
+
+    def __init_subclass__(cls) -> None:
+        OPERATIONS[cls.op] = functools.partial(bilinear, cls.op)
 
     def forward(ctx, a: Any, b: Any, bias: Any, geo: convolution.Geometry) -> Any:
         ctx.save(a, b, geo)

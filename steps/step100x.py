@@ -10,7 +10,7 @@ eager does (Geometry.pad), and the loops read the copy:
 
 The function does not allocate the memory. It says in `memory` how much it needs, and gets it as a
 further argument: a program can plan it, and use the same memory for other things before and after
-(step 101d).
+(step 101i).
 
 The trap: the function may not keep the copy in a static array. Two threads may run it at once.
 

@@ -1,6 +1,6 @@
 """Step 101y: Backends: which program a graph gets
 
-Step 101r has programs with kernels in C, with kernels in CUDA, and with NumPy alone. A program of
+Step 101w has programs with kernels in C, with kernels in CUDA, and with NumPy alone. A program of
 the user should not have to choose, and should not break on a computer without a C compiler: there
 compile_graph(graph, "c") raises CompilerError, though NumPy could do the work.
 

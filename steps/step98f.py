@@ -25,26 +25,20 @@ Try: conv2d(x, w).sum() in place of the example, with w alone requiring a gradie
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.compiler.graph import OPERATIONS
+from tinytorch.compiler.graph import EFFECTS, OPERATIONS, Graph, Node, without_dead_code
 from tinytorch.compiler.tracer import Tracer, Untraceable, traced
 from tinytorch.core.version import bump_version
 from tinytorch.nn import normalization
 from tinytorch.nn.attention import Attention
 from tinytorch.nn.embedding import PickRows
 from tinytorch.nn.linear import Addmm
-from tinytorch.nn.pooling import (
-    MaxPool,
-    SpreadWindows,
-    Windows,
-    join_dims,
-    window_slices,
-)
+from tinytorch.nn.pooling import MaxPool, SpreadWindows, Windows, join_dims, window_slices
 from tinytorch.nn.rnn_loops import Loop
 from tinytorch.ops import convolution
 from tinytorch.ops.broadcast import SumTo
@@ -380,6 +374,30 @@ class PlainWeight(PlainBilinear):
         )
 
 
+def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
+    """One graph as two: its first `count` outputs are those of the forward, followed by what the
+    backward needs, and the others are computed by the backward, from that and `grads`. Constants
+    are made again instead of being kept.
+
+    grads: those inputs of the graph that only the backward gets.
+    """
+    outputs, gradients = graph.outputs[:count], graph.outputs[count:]
+    inputs = [node for node in graph.inputs if node not in grads]
+    behind = set(grads)  # what is known only when the backward begins
+    for node in graph.nodes:
+        if node.op == "call_backward" or not behind.isdisjoint(node.inputs()):
+            behind.add(node)
+    effects = [node for node in graph.nodes if node.op in EFFECTS and node not in behind]
+    in_forward = set(without_dead_code(graph.nodes, [*outputs, *effects]))
+    nodes = [node for node in graph.nodes if node not in in_forward or node.op == "constant"]
+    nodes = without_dead_code(nodes, gradients)
+    made = {*nodes, *grads}
+    kept = dict.fromkeys(x for node in nodes for x in node.inputs() if x not in made)
+    kept |= dict.fromkeys(x for x in gradients if x not in made)
+    forward = [node for node in graph.nodes if node in in_forward]
+    return Graph(inputs, forward, [*outputs, *kept]), Graph([*kept, *grads], nodes, gradients)
+
+
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
     from tinytorch.compiler import capture as tracing
@@ -388,6 +406,9 @@ if __name__ == "__main__":
     from tinytorch.nn.conv import conv2d, conv_transpose2d
     from tinytorch.ops.creation import ones
     from tinytorch.ops.random import manual_seed, rand
+
+    for form in (PlainConvolution, PlainInput, PlainWeight):  # not those of the package
+        OPERATIONS[form.op] = functools.partial(bilinear, form.op)
 
     manual_seed(0)
     x, w, b = (rand(*shape) - 0.5 for shape in ((2, 3, 6, 6), (4, 3, 3, 3), (4,)))

@@ -14,7 +14,7 @@ changes:
     random      the state of the numbers that shuffle and crop    step 65e
 
 What does not change is not saved: the program makes it anew. The file is written by `save`, and
-replaces the old one only when it is complete (step 81s).
+replaces the old one only when it is complete (step 81v).
 
 The demo saves a training on moving digits (step 82i) before its last epoch, and goes on twice: at
 once, and from the file with another network and another seed.

@@ -343,7 +343,8 @@ def covered(node: Node, width: int) -> bool:
         return False
     products = c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]
     long = node.op == "convolve_weight" or products >= SHORTEST_SUM
-    return long and c["COLUMNS"] <= 16 and 4 * c["OUT_CHANNELS"] * node.dtype.itemsize >= width
+    wide = c["OUT_CHANNELS"] >= max(2, width // node.dtype.itemsize // 4)
+    return long and wide and c["COLUMNS"] <= 16
 
 
 def convolution_kernel(node: Node, name: str) -> ConvolutionKernel | None:

@@ -271,7 +271,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict, dict]:
 
 
 if __name__ == "__main__":
-    from tinytorch.func import functional_call
+    from tinytorch.func.calls import functional_call
     from tinytorch.nn.linear import Linear
 
     models = [Linear(3, 2) for _ in range(5)]

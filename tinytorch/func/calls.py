@@ -3,17 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tinytorch.autograd.transforms import (  # noqa: F401 (offered here, as in PyTorch)
-    grad,
-    grad_and_value,
-    hessian,
-    jacfwd,
-    jacrev,
-    jvp,
-    stack_module_state,
-    vjp,
-    vmap,
-)
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
 

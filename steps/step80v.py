@@ -113,8 +113,9 @@ def spawn(
         processes.append(process)
         errors.append(ours)
     started = ProcessContext(processes, errors)
-    while not started.join():
-        pass
+    ended = False
+    while not ended:  # each time one of them ends
+        ended = started.join()
 
 
 if __name__ == "__main__":

@@ -108,5 +108,6 @@ def spawn(
     started = ProcessContext(processes, errors)
     if not join:
         return started
-    while not started.join():
-        pass
+    ended = False
+    while not ended:  # each time one of them ends
+        ended = started.join()

@@ -9,10 +9,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The products here are small. One BLAS thread per process is fastest, and gives the same digits.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
-# Tests at once: as many as there are cores, but no more than four, for the sake of memory. Who has
-# no tests left takes some of another's.
+# Tests at once: as many as there are cores, but no more than four, to save memory. A worker that
+# has no tests left takes some of another's.
 AT_ONCE := -n logical --maxprocesses 4 --dist worksteal
-# In a container one is often root. Jupyter refuses that unless it is told so.
+# In a container the user is often root. Jupyter refuses that unless it is allowed.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: help tour test parity fuzz notebooks notebooks-refresh pictures bench bench-gpu clean
@@ -34,7 +34,7 @@ tour: $(VENV)/.core
 	$(BIN)/python -m steps run
 	$(ONE_THREAD) $(BIN)/python $(DIGITS)
 	@echo
-	@echo "That was the tour. To begin: source $(VENV)/bin/activate, then python -m steps diff 2"
+	@echo "That was the tour. To begin: source $(VENV)/bin/activate, then python -m steps next"
 
 test: $(VENV)/.test
 	$(BIN)/ruff format --check .

@@ -175,8 +175,9 @@ def generate(model, tokens, count, temperature, top_k):
     caches, size = None, model.config.block_size
     for _ in range(count):
         if caches is None or len(caches[0]) == size:
-            # All positions are in use. Go on from half of the tokens, at the first positions.
-            caches, new = [Cache() for _ in model.blocks], tokens[:, -(size // 2) :]
+            # All positions are in use: go on from half of the tokens, at the first positions.
+            fits = size if caches is None else size // 2
+            caches, new = [Cache() for _ in model.blocks], tokens[:, -fits:]
         logits = model(new, caches)[:, -1] / temperature
         if top_k:
             least = logits.topk(min(top_k, logits.shape[-1])).values[:, -1:]
@@ -225,7 +226,7 @@ def arguments():
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--stop-after", type=int, metavar="STEP", help="and --resume later")
     parser.add_argument("--write", type=int, metavar="N", help="only write N tokens")
-    parser.add_argument("--start", default='"""Step 106: ', help="how the text begins")
+    parser.add_argument("--start", default='"""Step 107: ', help="how the text begins")
     parser.add_argument("--temperature", type=float, default=0.7)
     parser.add_argument("--top-k", type=int, default=30)
     options = parser.parse_args()
@@ -246,7 +247,8 @@ def read_text(options):
     if options.data is not None:
         text = options.data.read_text(encoding="utf-8")
     else:
-        files = sorted(STEPS.glob("step*.py"))
+        files = list(STEPS.glob("step*.py"))
+        files.sort(key=lambda file: (int(re.search(r"\d+", file.name)[0]), file.name))
         text = "\n".join(file.read_text(encoding="utf-8") for file in files)
     cut = len(text) * 9 // 10
     return text[:cut], text[cut:]

@@ -73,26 +73,12 @@ def cnn(channels, size, width=24):
 
 def warp(images, strength):
     """Each image turned, sheared, resized and moved by random amounts (step 88b)."""
-    n, channels, h, w = images.shape
-    amounts = strength * tinytorch.tensor([0.25, 0.2, 0.15, 0.15, 0.15]).reshape(5, 1, 1, 1)
-    turn, shear, size, up, left = (2 * tinytorch.rand(5, n, 1, 1) - 1) * amounts
-    y = tinytorch.linspace(-1, 1, h).reshape(1, h, 1)
-    x = tinytorch.linspace(-1, 1, w).reshape(1, 1, w)
+    amounts = strength * tinytorch.tensor([0.25, 0.2, 0.15, 0.15, 0.15]).unsqueeze(1)
+    turn, shear, size, up, left = (2 * tinytorch.rand(5, len(images)) - 1) * amounts
     cos, sin = (1 + size) * turn.cos(), (1 + size) * turn.sin()
-    ys = (cos * y + sin * x + up + 1) * ((h - 1) / 2)
-    xs = (cos * x - sin * y + shear * y + left + 1) * ((w - 1) / 2)
-    i, j = ys.floor(), xs.floor()
-    below, right = (ys - i).unsqueeze(1), (xs - j).unsqueeze(1)
-    flat = F.pad(images, (1, 1, 1, 1)).flatten(2)
-
-    def at(i, j):
-        place = (i.clamp(-1, h) + 1) * (w + 2) + j.clamp(-1, w) + 1
-        place = place.long().reshape(n, 1, h * w).expand(n, channels, h * w)
-        return flat.gather(2, place).reshape(images.shape)
-
-    upper = (1 - right) * at(i, j) + right * at(i, j + 1)
-    lower = (1 - right) * at(i + 1, j) + right * at(i + 1, j + 1)
-    return (1 - below) * upper + below * lower
+    theta = tinytorch.stack([cos, shear - sin, left, sin, cos, up], 1).unflatten(1, (2, 3))
+    places = F.affine_grid(theta, images.shape, align_corners=False)
+    return F.grid_sample(images, places, align_corners=False)
 
 
 def prepared(dataset, mean=None, std=None):

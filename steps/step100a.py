@@ -10,28 +10,26 @@ and calls its functions:
 Most machines have a compiler: `cc`, or the command in the environment variable CC. For the others,
 `pip install ziglang` provides one.
 
-Compiling takes 0.1 s or more, and a program would pay that at each start. But the same text always
-gives the same library. So the library is kept in a cache folder, and its file name is a hash of all
-that it depends on: the text, the flags and the command. If the file exists, `build` loads it.
-
 When the compiler fails, it describes the error on its standard error. The first lines of that text
 become the message of a CompilerError. The caller can catch it and go on without C.
 
 The trap: ctypes does not know the types of a C function. It takes the result for an int, and
 refuses a Python float as an argument. So set argtypes and restype before the first call.
 
-New: CompilerError, find_compiler, run_compiler, cache_folder, digest_of, ENDING, build.
+(PyTorch's Inductor calls g++ for a CPU, and loads the library with ctypes too.)
+
+New: CompilerError, find_compiler, run_compiler, ENDING, build.
 Try: leave the line with argtypes and restype out of the demo, and call library.square(3).
 """
 
 import ctypes
-import hashlib
 import importlib.util
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,53 +77,27 @@ def run_compiler(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
-
-
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
 
 def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
+    """The library of C source text.
 
     Raises:
         CompilerError: there is no compiler, or it fails.
     """
     compiler = find_compiler()
-    name = digest_of("\0".join((source, *flags, *compiler)).encode())[:32]
-    path = cache_folder() / (name + ENDING)
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        text = path.with_suffix(".c")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        text, path = Path(folder, "kernels.c"), Path(folder, f"kernels{ENDING}")
         text.write_text(source)
         position = [] if os.name == "nt" else ["-fPIC"]
         # The libraries that are linked (-lm) have to stand behind the source.
         run_compiler([*compiler, "-shared", *position, "-o", str(path), str(text), *flags])
-    return ctypes.CDLL(str(path))
+        return ctypes.CDLL(str(path))
 
 
 if __name__ == "__main__":
-    import tempfile
-    import time
     import types
-
-    folder = tempfile.TemporaryDirectory()
-    os.environ.pop("CC", None)
-    os.environ["XDG_CACHE_HOME"] = folder.name
-    os.environ.pop("TINYTORCH_CACHE", None)
-    print(cache_folder() == Path(folder.name, "tinytorch"))  # -> True
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder.name, "mine"))
-    print(cache_folder().name)  # -> mine
 
     def messages(function):
         try:
@@ -134,6 +106,7 @@ if __name__ == "__main__":
             print(str(error)[:64])
 
     # Which compiler: the one of CC, the system's, the one of ziglang, none.
+    os.environ.pop("CC", None)
     paths, os.environ["PATH"] = os.environ["PATH"], ""
     sys.modules["ziglang"] = None
     messages(find_compiler)
@@ -149,17 +122,10 @@ if __name__ == "__main__":
     del os.environ["CC"]
     if shutil.which("cc"):
         print(find_compiler())  # -> ...
-
-        source = "float square(float x) { return x * x; }\n"
-        for _ in range(2):
-            start = time.perf_counter()
-            library = build(source, ["-O3", "-lm"])
-            print(f"{time.perf_counter() - start:.4f} s")  # -> ...
+        library = build("float square(float x) { return x * x; }\n", ["-O3", "-lm"])
         library.square.argtypes, library.square.restype = [ctypes.c_float], ctypes.c_float
         print(library.square(3))  # -> 9.0
-        print(sorted(path.suffix for path in cache_folder().iterdir()))  # -> ...
         try:
             build("float square(float x) { return y * y; }\n")
         except CompilerError as error:
             print("error" in str(error))  # -> True
-    folder.cleanup()

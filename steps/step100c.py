@@ -1,28 +1,27 @@
-"""Step 100c: Fallbacks when compiling fails
+"""Step 100c: A safe cache for compiled libraries
 
-Three failures still end a program that could go on:
+The cache of step 100b works as long as nothing goes wrong. These things do go wrong:
 
-    the cache is read-only, or the disk is full         another folder can be used
-    the compiler lacks -fopenmp (Apple's clang, zig)    the code is right without it, and slower
-    the compiler fails for another reason               the program can run without C
+    two processes compile the same text at once      one loads a file that is half written
+    the process is killed while it writes            half a library stays under the right name
+    the disk is damaged, or a file is truncated      the library is broken or empty
+    the compiler is updated                          the old library is still used
+    the home folder is shared by several machines    a processor loads code that it cannot run
 
-1. A folder that cannot be written is replaced by a temporary one, deleted when the process ends.
-2. `LEFT_OUT` lists flags to leave out, attempt by attempt. `first_try` remembers which attempt
-   succeeded with a compiler, so that later texts begin there.
-3. Every other failure becomes a CompilerError.
+Loading half a library is not an error that Python can catch: the process crashes.
 
-The trap: a full disk looks like a failing compiler, because the compiler reports in its own words
-that it cannot write its output. So after each failure `compile_to` writes a file itself. If that
-fails too, the disk was the problem. And when several attempts fail, the first message is reported:
-the last one may only speak of missing flags.
+So `compile_to` writes the library in a temporary folder on the same disk, and moves it with
+os.replace. The move is atomic: other processes see no file or a complete one. A checksum is stored
+beside the library. If library and checksum do not match, the library is compiled again. And the
+name now also depends on the version of the compiler and on the features of the processor.
 
-PyTorch's compiler raises an error when there is no C compiler.
+The trap: library and checksum are two files, and the process may be killed between the two moves.
+Then they do not match, and the next process compiles again: slow once, never wrong.
 
-New: temporary_folder, LEFT_OUT, first_try. Changed: compile_to, build.
-Try: make the cache folder read-only (chmod 500), and compile. Where is the library?
+New: version_of, cached, compile_to. Changed: build.
+Try: truncate the library to half its size, and load it without asking `cached`. Python crashes.
 """
 
-import atexit
 import ctypes
 import functools
 import hashlib
@@ -100,14 +99,6 @@ def cache_folder() -> Path:
     return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
 
 
-@functools.cache
-def temporary_folder() -> Path:
-    """In place of the cache where that cannot be used. It goes when the process ends."""
-    folder = tempfile.mkdtemp(prefix="tinytorch-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
-
 def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -121,10 +112,6 @@ def cached(path: Path) -> bool:
 
 
 ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
-# Flags that a compiler may lack: the code is right without them, and slower. Which of the tuples a
-# compiler needs is known once it has compiled something.
-LEFT_OUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native"))
-first_try: dict[tuple[str, ...], int] = {}
 
 
 def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
@@ -143,21 +130,8 @@ def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source
         text.write_text(source)
         position = [] if os.name == "nt" else ["-fPIC"]
         command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
-        problem = None
-        attempts = range(first_try.get(tuple(compiler), 0), len(LEFT_OUT))
-        for attempt in attempts:
-            try:
-                # The libraries that are linked (-lm) have to stand behind the source.
-                run_compiler([*command, *(x for x in flags if x not in LEFT_OUT[attempt])])
-                first_try[tuple(compiler)] = attempt
-                break
-            except CompilerError as error:
-                # Is it the disk? Then this raises an OSError. Is it the source? Then the first
-                # message says more than the last.
-                Path(folder, "space").write_bytes(bytes(2**20))
-                problem = problem or error
-        else:
-            raise problem
+        # The libraries that are linked (-lm) have to stand behind the source.
+        run_compiler([*command, *flags])
         checksum = Path(folder, "checksum")
         checksum.write_text(digest_of(library.read_bytes()))
         os.replace(text, path.with_suffix(".c"))
@@ -169,70 +143,45 @@ def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
     """The library of C source text. What was compiled once is taken from the cache.
 
     Raises:
-        CompilerError: there is no compiler, or it fails, or there is no place to write to.
+        CompilerError: there is no compiler, or it fails.
     """
     compiler = find_compiler()
     version = version_of(tuple(compiler))
     name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
-    try:
-        path = cache_folder() / (name + ENDING)
-        if not cached(path):
-            compile_to(path, compiler, flags, source)
-    except OSError:  # the folder is read-only, or full
-        try:
-            path = temporary_folder() / (name + ENDING)
-            if not cached(path):
-                compile_to(path, compiler, flags, source)
-        except OSError as error:
-            raise CompilerError(f"no place for a compiled library: {error}") from error
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise CompilerError(f"the compiled library cannot be loaded: {error}") from error
+    path = cache_folder() / (name + ENDING)
+    if not cached(path):
+        compile_to(path, compiler, flags, source)
+    return ctypes.CDLL(str(path))
 
 
 if __name__ == "__main__":
-    folder = tempfile.mkdtemp()
-    REAL = find_compiler()
+    folder = tempfile.TemporaryDirectory()
+    os.environ["TINYTORCH_CACHE"] = folder.name
     source = "int answer(void) { return 42; }\n"
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "cache"))
+    print(len(version_of(tuple(find_compiler()))) > 20)  # -> True
+    print(build(source).answer())  # -> 42
+    (library,) = Path(folder.name).glob(f"*{ENDING}")
+    print(cached(library), len(list(Path(folder.name).iterdir())))  # -> True 3
 
-    def pretend(name, body):
-        """Replaces the compiler: runs `body`, then the real compiler."""
-        path = Path(folder, name)
-        real = shlex.join(REAL)
-        path.write_text(f'#!/bin/sh\n{body}\nexec {real} "$@"\n')
-        path.chmod(0o700)
-        return str(path)
+    # Half a library, and no library. (In new processes, since this one has loaded the library.)
+    def in_a_new_process():
+        script = f"from steps.step100c import build; print(build({source!r}).answer())"
+        root = Path(__file__).parent.parent
+        command = [sys.executable, "-c", script]
+        return subprocess.run(command, capture_output=True, text=True, cwd=root).stdout.strip()
 
-    # A compiler without -fopenmp: the second attempt succeeds, and later texts begin with it.
-    no_openmp = 'case "$*" in *-fopenmp*) echo "no omp.h" >&2; exit 1;; esac'
-    os.environ["CC"] = pretend("mycc", no_openmp)
-    print(build(source, ["-fopenmp"]).answer(), list(first_try.values()))  # -> 42 [1]
-    try:
-        build("int answer(void) { return forty_two; }\n", ["-fopenmp"])
-    except CompilerError as error:
-        print("forty_two" in str(error))  # -> True
+    data = library.read_bytes()
+    library.unlink()
+    library.write_bytes(data[: len(data) // 2])
+    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
+    library.unlink()
+    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
 
-    # The cache "folder" is a file: the library goes to the temporary folder.
-    Path(folder, "file").write_text("")
-    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "file"))
-    print(build(source).answer(), len(list(temporary_folder().iterdir())))  # -> 42 3
-
-    def message():
-        try:
-            build(source)
-        except CompilerError as error:
-            text = str(error).replace(str(temporary_folder()), "TEMPORARY")
-            print(text.replace(folder, "FOLDER").splitlines()[0][:70])
-
-    shutil.rmtree(temporary_folder())
-    temporary_folder().write_text("")  # this folder fails, too
-    message()  # -> no place for a compiled library: [Errno 17] File exists: 'TEMPORARY'
-    temporary_folder().unlink()
-
-    # A compiler whose output is not a library.
-    nonsense = 'while [ "$1" ]; do [ "$1" = -o ] && echo no > "$2"; shift; done; exit 0'
-    os.environ["CC"] = pretend("othercc", nonsense)
-    message()  # -> the compiled library cannot be loaded: TEMPORARY...
-    shutil.rmtree(folder)
+    # Three processes at once.
+    shutil.rmtree(folder.name)
+    command = [sys.executable, "-c", f"from steps.step100c import build; build({source!r})"]
+    root = Path(__file__).parent.parent
+    running = [subprocess.Popen(command, cwd=root) for _ in range(3)]
+    print([process.wait() for process in running], cached(library))  # -> [0, 0, 0] True
+    print(len(list(Path(folder.name).iterdir())))  # -> 3
+    folder.cleanup()

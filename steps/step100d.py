@@ -1,206 +1,238 @@
-"""Step 100d: A kernel is a C function
+"""Step 100d: Fallbacks when compiling fails
 
-Steps 99a to 99r give the C expression of each operation, and a Kernel with its nodes and the arrays
-that it reads and writes. No compiler accepts that yet. What is missing is the function around the
-expressions:
+Three failures still end a program that could go on:
 
-    void k0(const float *restrict in0, float *restrict out0) {      parameters: inputs, outputs
-        for (long i0 = 0; i0 < 1000; i0++) {                        the loop
-            const float add_0 = in0[i0] + 1.0f;                     a statement for each node
-            out0[i0] = add_0;                                       a store for each output
-        }
-    }
+    the cache is read-only, or the disk is full         another folder can be used
+    the compiler lacks -fopenmp (Apple's clang, zig)    the code is right without it, and slower
+    the compiler fails for another reason               the program can run without C
 
-Each node becomes a constant with a name of its own, "operation_number". This costs nothing: the
-compiler keeps most of them in registers. The names help the reader, and so does the comment above
-the function, which lists the lines of the program that the loop comes from.
+1. A folder that cannot be written is replaced by a temporary one, deleted when the process ends.
+2. `LEFT_OUT` lists flags to leave out, attempt by attempt. `first_try` remembers which attempt
+   succeeded with a compiler, so that later texts begin there.
+3. Every other failure becomes a CompilerError.
 
-The trap: `restrict` promises that no two arrays overlap. Without it, C must assume that a write to
-out0 changes in0, and may not read several numbers ahead. But C does not check the promise: a call
-with out0 = in0 + 1 may compute anything. So the outputs always get memory of their own.
+The trap: a full disk looks like a failing compiler, because the compiler reports in its own words
+that it cannot write its output. So after each failure `compile_to` writes a file itself. If that
+fails too, the disk was the problem. And when several attempts fail, the first message is reported:
+the last one may only speak of missing flags.
 
-(PyTorch's compiler writes such loops in C++; TORCH_LOGS=output_code prints them.)
+PyTorch's compiler raises an error when there is no C compiler.
 
-Here all arrays are contiguous, and a kernel has one loop. Step 100e lifts these limits.
-
-New: HEAD, c_source, comment_of, CFunction.
-Try: name the variables by the operation alone, and compile x + 1 + 2.
+New: temporary_folder, LEFT_OUT, first_try. Changed: compile_to, build.
+Try: make the cache folder read-only (chmod 500), and compile. Where is the library?
 """
 
+import atexit
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
-from typing import Any
-
-from tinytorch.compiler.expressions import C_TYPES, expression
-from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel, Load
-
-HEAD = """\
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-"""
+from pathlib import Path
 
 
-def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel."""
-    functions = [f"{comment_of(k)}void {k.name}({CFunction(k).text()}" for k in kernels]
-    return "\n".join([HEAD, *functions])
+class CompilerError(RuntimeError):
+    """There is no compiler, or it fails, or its output cannot be written. The text says
+    which; the program can run without."""
 
 
-def comment_of(kernel: Kernel) -> str:
-    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
-    more = len(kernel.made_by) - len(lines)
-    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+def find_compiler() -> list[str]:
+    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
+
+    Raises:
+        CompilerError: there is none.
+    """
+    chosen = shlex.split(os.environ.get("CC", ""))
+    if chosen:
+        return chosen
+    if shutil.which("cc"):
+        return ["cc"]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise CompilerError(
+        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
+        "which has one (pip install ziglang)"
+    )
 
 
-class CFunction:
-    """Writes the C function of one kernel."""
+def run_compiler(command: Sequence[str]) -> str:
+    """What a command of the compiler writes.
 
-    def __init__(self, kernel: Kernel):
-        self.kernel, self.lines, self.depth = kernel, [], 1
-        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
-        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
-        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+    Raises:
+        CompilerError: it cannot be started, fails, or takes longer than five minutes.
+    """
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
+        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
+        raise CompilerError(message)
+    return done.stdout
 
-    def parameters(self) -> list[str]:
-        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
-        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
-        return given
 
-    def text(self) -> str:
-        self.write_rows()
-        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
+@functools.cache
+def version_of(compiler: tuple[str, ...]) -> str:
+    """The compiler's version, and the processor: with -march=native, a library is for this one."""
+    about = Path("/proc/cpuinfo")  # of Linux
+    lines = about.read_text().splitlines() if about.exists() else []
+    features = (line for line in lines if line.startswith(("flags", "Features")))
+    processor = next(features, platform.processor())
+    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
 
-    def c_type(self, node: Node) -> str:
-        return C_TYPES[node.dtype.name]
 
-    def write(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+def cache_folder() -> Path:
+    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
+    chosen = os.environ.get("TINYTORCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
 
-    def open(self, line: str) -> None:
-        self.write(line + " {")
-        self.depth += 1
 
-    def close(self) -> None:
-        self.depth -= 1
-        self.write("}")
+@functools.cache
+def temporary_folder() -> Path:
+    """In place of the cache where that cannot be used. It goes when the process ends."""
+    folder = tempfile.mkdtemp(prefix="tinytorch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
-    def write_rows(self) -> None:
-        """The loop, and in it what is computed for an element."""
-        self.open(f"for (long i0 = 0; i0 < {self.kernel.sizes[0]}; i0++)")
-        for node in self.kernel.nodes:
-            self.statement(node)
-            self.store(node)
-        self.close()
 
-    # Statements.
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
-    def statement(self, node: Node) -> None:
-        """Computes the value of a node."""
-        operands = self.kernel.operands[node]
-        texts = [self.value(x) for x in operands]
-        typed = [x.base if isinstance(x, Load) else x for x in operands]
-        self.define(node, expression(node, typed, texts))
 
-    def define(self, node: Node, text: str) -> None:
-        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+def cached(path: Path) -> bool:
+    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
+    try:
+        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
+    except (OSError, UnicodeDecodeError):
+        return False
 
-    def store(self, node: Node) -> None:
-        if node in self.arrays:
-            self.write(f"{self.arrays[node]}[i0] = {self.names[node]};")
 
-    def value(self, x: Any) -> str | None:
-        """The variable with an operand's value; None for a number."""
-        if isinstance(x, Load):
-            return f"{self.arrays[x.base]}[i0]"
-        return self.names[x] if isinstance(x, Node) else None
+ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+# Flags that a compiler may lack: the code is right without them, and slower. Which of the tuples a
+# compiler needs is known once it has compiled something.
+LEFT_OUT = ((), ("-fopenmp",), ("-fopenmp", "-march=native"))
+first_try: dict[tuple[str, ...], int] = {}
+
+
+def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
+    """Compiles `source` to a library at `path`; source and checksum are put beside it.
+
+    All is written in a folder of its own and then moved. Another process, which may be doing the
+    same, sees no file or a whole one, also when this process is killed between.
+
+    Raises:
+        OSError: the folder cannot be written into.
+        CompilerError: the compiler fails.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
+        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
+        text.write_text(source)
+        position = [] if os.name == "nt" else ["-fPIC"]
+        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
+        problem = None
+        attempts = range(first_try.get(tuple(compiler), 0), len(LEFT_OUT))
+        for attempt in attempts:
+            try:
+                # The libraries that are linked (-lm) have to stand behind the source.
+                run_compiler([*command, *(x for x in flags if x not in LEFT_OUT[attempt])])
+                first_try[tuple(compiler)] = attempt
+                break
+            except CompilerError as error:
+                # Is it the disk? Then this raises an OSError. Is it the source? Then the first
+                # message says more than the last.
+                Path(folder, "space").write_bytes(bytes(2**20))
+                problem = problem or error
+        else:
+            raise problem
+        checksum = Path(folder, "checksum")
+        checksum.write_text(digest_of(library.read_bytes()))
+        os.replace(text, path.with_suffix(".c"))
+        os.replace(library, path)
+        os.replace(checksum, path.with_suffix(".sha256"))
+
+
+def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of C source text. What was compiled once is taken from the cache.
+
+    Raises:
+        CompilerError: there is no compiler, or it fails, or there is no place to write to.
+    """
+    compiler = find_compiler()
+    version = version_of(tuple(compiler))
+    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
+    try:
+        path = cache_folder() / (name + ENDING)
+        if not cached(path):
+            compile_to(path, compiler, flags, source)
+    except OSError:  # the folder is read-only, or full
+        try:
+            path = temporary_folder() / (name + ENDING)
+            if not cached(path):
+                compile_to(path, compiler, flags, source)
+        except OSError as error:
+            raise CompilerError(f"no place for a compiled library: {error}") from error
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(f"the compiled library cannot be loaded: {error}") from error
 
 
 if __name__ == "__main__":
-    import ctypes
+    folder = tempfile.mkdtemp()
+    REAL = find_compiler()
+    source = "int answer(void) { return 42; }\n"
+    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "cache"))
 
-    import numpy as np
+    def pretend(name, body):
+        """Replaces the compiler: runs `body`, then the real compiler."""
+        path = Path(folder, name)
+        real = shlex.join(REAL)
+        path.write_text(f'#!/bin/sh\n{body}\nexec {real} "$@"\n')
+        path.chmod(0o700)
+        return str(path)
 
-    from tinytorch.compiler.build import CompilerError, build
-    from tinytorch.compiler.capture import Trace
-    from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph
-    from tinytorch.compiler.tracer import Tracer, tracing_device
-    from tinytorch.core.device import cpu
+    # A compiler without -fopenmp: the second attempt succeeds, and later texts begin with it.
+    no_openmp = 'case "$*" in *-fopenmp*) echo "no omp.h" >&2; exit 1;; esac'
+    os.environ["CC"] = pretend("mycc", no_openmp)
+    print(build(source, ["-fopenmp"]).answer(), list(first_try.values()))  # -> 42 [1]
+    try:
+        build("int answer(void) { return forty_two; }\n", ["-fopenmp"])
+    except CompilerError as error:
+        print("forty_two" in str(error))  # -> True
 
-    def graph_of(function, *arrays):
-        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
-        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
-        with Trace(cpu) as trace:
-            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
-        results = found if isinstance(found, tuple) else (found,)
-        return Graph(inputs, trace.nodes, [result.node for result in results])
+    # The cache "folder" is a file: the library goes to the temporary folder.
+    Path(folder, "file").write_text("")
+    os.environ["TINYTORCH_CACHE"] = str(Path(folder, "file"))
+    print(build(source).answer(), len(list(temporary_folder().iterdir())))  # -> 42 3
 
-    def run(function, *arrays):
-        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
-        graph = graph_of(function, *arrays)
-        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
-        source = c_source(kernels)
-        functions = source[source.index("void k") :].rstrip()
+    def message():
         try:
-            library = build(source, "-O3 -ffp-contract=off -lm".split())
-        except CompilerError:
-            return functions, *graph.run(np, arrays)
-        for kernel in kernels:
-            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
-            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
-        return functions, *[values[node] for node in graph.outputs]
+            build(source)
+        except CompilerError as error:
+            text = str(error).replace(str(temporary_folder()), "TEMPORARY")
+            print(text.replace(folder, "FOLDER").splitlines()[0][:70])
 
-    # relu(x * 2 + y). The operations know what the program called, and in which line.
-    def f(xp, x, y):
-        return xp.maximum(x * 2 + y, 0)
+    shutil.rmtree(temporary_folder())
+    temporary_folder().write_text("")  # this folder fails, too
+    message()  # -> no place for a compiled library: [Errno 17] File exists: 'TEMPORARY'
+    temporary_folder().unlink()
 
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 1000)).astype(np.float32)
-    graph = graph_of(f, a, b)
-    for node, text in zip(graph.nodes[1:], ("add model.py:7", "relu model.py:8"), strict=True):
-        node.made_by, node.line = text.split()
-    print(c_source(fuse(graph)))
-    # -> #include <math.h>
-    # -> #include <stdbool.h>
-    # -> #include <stdint.h>
-    # -> // add, model.py:7
-    # -> // relu, model.py:8
-    # -> void k0(const float *restrict in0, const float *restrict in1, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 1000; i0++) {
-    # ->         const float multiply_0 = in0[i0] * 2.0f;
-    # ->         const float add_1 = multiply_0 + in1[i0];
-    # ->         const float maximum_2 = (add_1 > 0.0f) | (add_1 != add_1) ? add_1 : 0.0f;
-    # ->         out0[i0] = maximum_2;
-    # ->     }
-    # -> }
-
-    # Compiled, it gives what NumPy gives, to the last bit.
-    _, got = run(f, a, b)
-    print((got == np.maximum(a * 2 + b, 0)).all())  # -> True
-
-    # Values that something else needs, too, are written by the same loop.
-    def both(xp, x):
-        square = xp.square(x)
-        return square, xp.sqrt(square + 1)
-
-    functions, one, two = run(both, a)
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0, float *restrict out1) {
-    # ->     for (long i0 = 0; i0 < 1000; i0++) {
-    # ->         const float square_0 = in0[i0] * in0[i0];
-    # ->         out0[i0] = square_0;
-    # ->         const float add_1 = square_0 + 1.0f;
-    # ->         const float sqrt_2 = sqrtf(add_1);
-    # ->         out1[i0] = sqrt_2;
-    # ->     }
-    # -> }
-    print((one == a * a).all() and (two == np.sqrt(a * a + 1)).all())  # -> True
-
-    # A long chain: the comment ends after twelve lines.
-    graph = graph_of(lambda xp, x: sum((x for _ in range(20)), x), a)
-    for number, node in enumerate(graph.nodes):
-        node.made_by, node.line = "add", f"model.py:{number}"
-    (kernel,) = fuse(graph)
-    print(comment_of(kernel).splitlines()[-2:])  # -> ['// add, model.py:11', '// and 8 more']
+    # A compiler whose output is not a library.
+    nonsense = 'while [ "$1" ]; do [ "$1" = -o ] && echo no > "$2"; shift; done; exit 0'
+    os.environ["CC"] = pretend("othercc", nonsense)
+    message()  # -> the compiled library cannot be loaded: TEMPORARY...
+    shutil.rmtree(folder)

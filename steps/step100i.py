@@ -1,27 +1,31 @@
-"""Step 100i: exp and erf of our own
+"""Step 100i: Several passes over a row
 
-Softmax calls exp, and GELU calls erf, for each element. The library's erff takes more than twice
-the time of a polynomial, and its expf takes ten times as long where the result is 0, as it is
-behind a mask. So these two are written out, as text in front of the kernels that use them. Skip the
-coefficients; the ideas are these:
+The variance of a row needs its mean, and the mean is known only after a loop over the row. So
+there must be another loop over the same row. Step 100h has one loop for a row, and would use the
+mean before it is computed. The kernel knows the pass of each value (step 99t). `write_pass` works
+backwards:
 
-    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree 6 is enough
-    erf(x) = x * p(x * x),      1 beyond 3.7
+    roots     the purpose of a pass: the values that it reduces, writes to an output, or keeps
+    needed    the roots, and everything that they are computed from
 
-2 ** n is built from bits: the exponent field of a float is n + 127. 12582912 is 1.5 * 2 ** 23. A
-float of this size has no fraction bits, so adding it and subtracting it again rounds a number.
+A pass may need a value of an earlier pass again. There are three cases:
 
-`plus_times` is c + a * b, rounded once where the processor can do that (FMA).
+    cheap, as x - mean      computed again; x comes from the cache
+    an output               already written, and read back
+    expensive, as exp       the pass that computes it stores it in a buffer for the row, exp_0_row
 
-The trap: 2 ** 128 is too large for a float, but exp(88.7) = 2 ** 128 * 0.98 is not. So 2 ** n is
-split into two factors.
+The buffer is an array on the stack with one place per element of a row, and each row uses it again.
+Its 400 bytes here stay in the first-level cache.
 
-With exp and max, the demo writes a softmax: three passes over a row.
+The trap: if two passes compute a value, only the first one stores it: `passes[node] == number`.
+Storing it twice would also be correct, but would write to memory twice.
 
-(PyTorch has at::vec::Vectorized, with functions of the library Sleef.)
+(PyTorch's compiler does the same for a softmax on the CPU: an outer loop over rows, an inner loop
+for each pass, and a local buffer.)
 
-New: PLUS_TIMES, ERF, EXP, OWN. Changed: HEAD, helpers.
-Try: print the C of a GELU: x * (1 + erf(x * 0.7071)) * 0.5. How many lines has its loop?
+New: CFunction.needed, .is_there, .element, .place, .row_place. Changed: CFunction.__init__,
+.write_rows, .write_outer, .write_pass.
+Try: let is_there return False. What does the softmax compute twice then, and is the result right?
 """
 
 import itertools
@@ -32,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
@@ -46,71 +50,11 @@ HEAD = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 """
-PLUS_TIMES = """\
-static inline float plus_times(float c, float a, float b) {
-#ifdef __FMA__
-    return fmaf(a, b, c);
-#else
-    return a * b + c;
-#endif
-}"""
-# erf of float32: x times a polynomial in u, which is x * x moved to -1 .. 1. It is right to 3e-7,
-# and takes less than half of the time of the library's erff. Pairs of terms are added first, so
-# that the processor can compute them side by side.
-ERF = """\
-static inline float erf_float(float x) {
-    const float u = plus_times(-1.0f, x * x, 0.14609204f), u2 = u * u, u4 = u2 * u2;
-    const float p0 = plus_times(0.38213748f, u, -0.19046828f);
-    const float p2 = plus_times(0.14079544f, u, -0.1126281f);
-    const float p4 = plus_times(0.09052162f, u, -0.07059386f);
-    const float p6 = plus_times(0.052147515f, u, -0.0356011f);
-    const float p8 = plus_times(0.023075499f, u, -0.015250478f);
-    const float p10 = plus_times(0.008480485f, u, -0.0026881646f);
-    const float p12 = plus_times(0.0013982587f, u, -0.0018244681f);
-    const float high = plus_times(plus_times(p8, u2, p10), u4, plus_times(p12, u2, 0.0007684008f));
-    const float low = plus_times(plus_times(p0, u2, p2), u4, plus_times(p4, u2, p6));
-    const float y = x * plus_times(low, u4 * u4, high);
-    return x > 3.7f ? 1.0f : x < -3.7f ? -1.0f : y;
-}
-static inline double erf_double(double x) { return erf(x); }
-"""
-# exp of float32: 2 to the power of a whole number, times a polynomial in the rest. It is right to
-# 1e-7. The library's expf takes ten times as long where the result is 0, as it is behind a mask.
-EXP = """\
-static inline float power_of_two(int32_t n) {
-    const int32_t bits = (n + 127) << 23;
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    return number;
-}
-static inline float exp_float(float x) {
-    const float inside = x > 89.0f ? 89.0f : x < -104.0f ? 0.0f : x;
-    const float n = plus_times(12582912.0f, inside, 1.442695f) - 12582912.0f;  // rounded
-    const float r = plus_times(plus_times(inside, n, -0.693359375f), n, 2.1219444e-4f);
-    float p = plus_times(0.008363187f, r, 0.0013933661f);
-    p = plus_times(0.041666463f, r, p);
-    p = plus_times(0.16666576f, r, p);
-    p = plus_times(0.5f, r, p);
-    p = plus_times(1.0f, r, p);
-    p = plus_times(1.0f, r, p);
-    const int32_t k = (int32_t)n, half = k >> 1;
-    return x < -104.0f ? 0.0f : p * power_of_two(half) * power_of_two(k - half);
-}
-static inline double exp_double(double x) { return exp(x); }
-"""
-OWN = {"erf": ERF, "exp": EXP}
 COMBINE = {
     "sum": "{acc} += {x};",
-    "mean": "{acc} += {x};",
-    "prod": "{acc} *= {x};",
-    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
-    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
-    "any": "{acc} |= {x};",
-    "all": "{acc} &= {x};",
 }
-START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
+START = {"sum": 0}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -142,9 +86,7 @@ def comment_of(kernel: Kernel) -> str:
 
 
 def helpers(body: str) -> Iterator[str]:
-    """The functions that the kernels call and C does not have: erf, and // and % of some types."""
-    texts = {name: text for name, text in OWN.items() if re.search(rf"\b{name}_\w+\(", body)}
-    yield from [PLUS_TIMES, *texts.values()] if texts else []
+    """The functions that the kernels call and C does not have: // and % of some types."""
     for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
         kind = "float" if t in ("float", "double") else "int"
         yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
@@ -232,22 +174,15 @@ class CFunction:
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
         acc = self.accumulator(node)
-        value = f"{acc} / {self.count}" if node.op == "mean" else acc
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            nan = acc.replace("_acc", "_nan")
-            return f"{nan} ? NAN : {value}"
         if self.type_of_accumulator(node) == self.c_type(node):
-            return value
-        return f"({self.c_type(node)})({value})"
+            return acc
+        return f"({self.c_type(node)}){acc}"
 
     def accumulator(self, node: Node) -> str:
         return f"{self.names[node]}_acc"
 
     def type_of_accumulator(self, node: Node) -> str:
-        if node.op in ("any", "all"):
-            return "int"
-        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
-        return "double" if sums else self.c_type(node)
+        return "double" if node.dtype.kind == "f" else self.c_type(node)
 
     # A pass.
 
@@ -271,12 +206,9 @@ class CFunction:
                 self.element(node, number)
         for node in closing:
             (x,) = kernel.operands[node]
-            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
-            value = cast(self.value(x), self.dtype_of(x), kind)
+            value = cast(self.value(x), self.dtype_of(x), node.dtype)
             acc = self.accumulator(node)
             self.write(COMBINE[node.op].format(acc=acc, x=value))
-            if node.op in ("max", "min") and node.dtype.kind == "f":
-                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
         self.write_outer(number + 1)
 
@@ -301,20 +233,7 @@ class CFunction:
     def write_start(self, node: Node) -> None:
         """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node))]
-        if node.op in ("max", "min") and node.dtype.kind == "f":
-            variables.append(("int", name.replace("_acc", "_nan"), "0"))
-        for kind, name, start in variables:
-            self.write(f"{kind} {name} = {start};")
-
-    def start(self, node: Node) -> str:
-        if node.op in START:
-            return str(START[node.op])
-        lowest = -math.inf if node.op == "max" else math.inf
-        if node.dtype.kind in "iu":
-            limits = np.iinfo(node.dtype)
-            lowest = limits.min if node.op == "max" else limits.max
-        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
+        self.write(f"{kind} {name} = {START[node.op]};")
 
     def element(self, node: Node, number: int) -> None:
         """Computes the value of a node for one element, or reads it back, or writes it."""
@@ -379,7 +298,7 @@ if __name__ == "__main__":
     from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
     from tinytorch.compiler.graph import Graph
-    from tinytorch.compiler.tracer import Tracer, traced, tracing_device
+    from tinytorch.compiler.tracer import Tracer, tracing_device
     from tinytorch.core.device import cpu
 
     def graph_of(function, *arrays):
@@ -406,68 +325,89 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
+
+    # Two sums, one after the other: the variance of each row. x - mean is computed twice.
     rng = np.random.default_rng(0)
     a = rng.normal(size=(3, 100)).astype(np.float32)
-    a[1, 7] = np.nan
 
-    # softmax, three passes: the largest; the exponentials and their sum; the quotients.
-    def softmax(xp, x):
-        e = xp.exp(x - x.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
+    def normed(xp, x):
+        distance = x - x.sum(1, keepdims=True) * 0.01
+        return distance / xp.sqrt(xp.square(distance).sum(1, keepdims=True) * 0.01)
 
-    functions, got = run(softmax, np.clip(a[:2], -1, 1))
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 2; i0++) {
-    # ->         float exp_2_row[100];
-    # ->         float max_0_acc = (-INFINITY);
-    # ->         int max_0_nan = 0;
+    functions, got = run(normed, a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         double sum_0_acc = 0;
     # ->         for (long i1 = 0; i1 < 100; i1++) {
     # ->             const float x0 = in0[i0 * 100 + i1];
-    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->             max_0_nan |= x0 != x0;
+    # ->             sum_0_acc += x0;
     # ->         }
-    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->         double sum_3_acc = 0;
+    # ->         const float sum_0 = (float)sum_0_acc;
+    # ->         const float multiply_1 = sum_0 * 0.01f;
+    # ->         double sum_4_acc = 0;
     # ->         for (long i1 = 0; i1 < 100; i1++) {
     # ->             const float x1 = in0[i0 * 100 + i1];
-    # ->             const float subtract_1 = x1 - max_0;
-    # ->             const float exp_2 = exp_float(subtract_1);
-    # ->             exp_2_row[i1] = exp_2;
-    # ->             sum_3_acc += exp_2;
+    # ->             const float subtract_2 = x1 - multiply_1;
+    # ->             const float square_3 = subtract_2 * subtract_2;
+    # ->             sum_4_acc += square_3;
     # ->         }
-    # ->         const float sum_3 = (float)(sum_3_acc);
+    # ->         const float sum_4 = (float)sum_4_acc;
+    # ->         const float multiply_5 = sum_4 * 0.01f;
+    # ->         const float sqrt_6 = sqrtf(multiply_5);
     # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float exp_2 = exp_2_row[i1];
-    # ->             const float divide_4 = exp_2 / sum_3;
-    # ->             out0[i0 * 100 + i1] = divide_4;
+    # ->             const float x2 = in0[i0 * 100 + i1];
+    # ->             const float subtract_2 = x2 - multiply_1;
+    # ->             const float divide_7 = subtract_2 / sqrt_6;
+    # ->             out0[i0 * 100 + i1] = divide_7;
     # ->         }
     # ->     }
     # -> }
-    print(got[0].sum().round(5), np.isnan(got[1]).all())  # -> 1.0 True
+    print(np.allclose(got, (a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True), atol=1e-5))
+    # -> True
 
-    # exp and erf of our own: how far they are from the results in float64, and the special values.
-    erf = math.erf
+    # Where a reduction comes last, nothing is left for a last pass: two loops, no third.
+    def spread(xp, x):
+        return xp.square(x - x.sum(1, keepdims=True) * 0.01).sum(1)
 
-    def both(xp, x):
-        return xp.exp(x), traced("erf", (x,))
+    functions, got = run(spread, a)
+    print(functions.count("i1 = 0"), np.allclose(got, 100 * a.var(1)))  # -> 2 True
 
-    numbers = np.linspace(-87, 88, 20_001, dtype=np.float32)
-    _, one, _ = run(both, numbers)
-    exact = np.exp(numbers.astype(float))
-    print((abs(one - exact) < 2e-7 * exact).all())  # -> True
-    numbers = np.linspace(-4, 4, 20_001, dtype=np.float32)
-    _, _, two = run(both, numbers)
-    print((abs(two - [erf(x) for x in numbers]) < 4e-7).all())  # -> True
-    numbers[:4] = np.nan, -np.inf, np.inf, -1000
-    with np.errstate(all="ignore"):
-        _, one, two = run(both, numbers)
-    print(one[:4], two[:4])  # -> [nan  0. inf  0.] [nan -1.  1. -1.]
+    # A softmax to the base of 2. A power takes long: a buffer keeps it for the second pass.
+    def softmax(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True)
 
-    # What is in front of each file that needs it.
-    for body in ("exp_float(x)", "erf_double(x)", "remainder_int64_t(x, y)", "x + y"):
-        print(body, "needs", len([*helpers(body)]), "texts")
-        # -> exp_float(x) needs 2 texts
-        # -> erf_double(x) needs 2 texts
-        # -> remainder_int64_t(x, y) needs 1 texts
-        # -> x + y needs 0 texts
+    functions, got = run(softmax, a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         float exp2_0_row[100];
+    # ->         double sum_1_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             const float exp2_0 = exp2f(x0);
+    # ->             exp2_0_row[i1] = exp2_0;
+    # ->             sum_1_acc += exp2_0;
+    # ->         }
+    # ->         const float sum_1 = (float)sum_1_acc;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float exp2_0 = exp2_0_row[i1];
+    # ->             const float divide_2 = exp2_0 / sum_1;
+    # ->             out0[i0 * 100 + i1] = divide_2;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True
+
+    # What has been written anyway is read back from there.
+    def softmax_and_power(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True), power
+
+    functions, got, _ = run(softmax_and_power, a)
+    print("\n".join(line.strip() for line in functions.splitlines() if "exp2_0 =" in line))
+    # -> const float exp2_0 = exp2f(x0);
+    # -> const float exp2_0 = out0[i0 * 100 + i1];
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True

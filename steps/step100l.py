@@ -1,37 +1,31 @@
-"""Step 100l: Vectors: several elements at once
+"""Step 100l: exp of our own: powers of two from bits
 
-A processor core has instructions that add 8 or 16 floats at once. Such a group of numbers is called
-a vector, and the technique SIMD: single instruction, multiple data. The compiler uses them by
-itself only where it can prove that the result stays the same. For a sum it does not: eight partial
-sums round differently from one. A pragma permits it:
+Softmax calls exp for each element. The library's expf takes ten times as long where the result is
+0, as it is behind a mask. So exp is written out, too:
 
-    #pragma omp simd reduction(+ : sum_0_acc)     an accumulator for each place of the vector
-    for (long i1 = 0; i1 < 500; i1++) {           elements 0 to 7, 8 to 15, ...
+    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree 6 is enough
 
-It stands in front of the innermost loop, beside `parallel for` if that is the same loop. A last
-loop of 3 iterations would fill a vector only in part. It is unrolled (written out three times), and
-the loop around it is vectorized. The compiler unrolls the loops over vectors, too: with two vectors
-in an iteration, GELU of a million numbers takes 0.83 of the time, since each operation of one has
-to wait for the operation before it, and the other can be computed meanwhile.
+2 ** n needs no function: the exponent field of a float is n + 127, so its bits are (n + 127) << 23.
+`memcpy` makes a float of these bits; the compiler turns it into one instruction.
 
-A loop has vectors only if everything in it has. GNU's C library has forms of exp, log, tanh, ...
-for vectors (libmvec), and `declarations` tells the compiler so, on x86 and with a recent library.
+To round a number, 12582912 is added to it and subtracted again. That is 1.5 * 2 ** 23. A float of
+this size has no fraction bits, so the sum is rounded to an integer.
 
-The trap: -mprefer-vector-width=512 asks for 16 floats; without it, GCC takes 8 even where the
-processor has more. Other machines do not know the flag, so it is only for x86.
+The trap: 2 ** 128 is too large for a float, but exp(88.7) = 2 ** 128 * 0.98 is not. So 2 ** n is
+split into two factors.
 
-(PyTorch: at::vec::Vectorized, and the library Sleef for the functions.)
+With exp and max, the demo writes a softmax: three passes over a row.
 
-New: X86, VECTORS, VECTORS_OF_TWO, declarations, CFunction.unrolled. Changed: FLAGS, c_file,
-CFunction.over_columns, .open_row.
-Try: take "simd" out of open_row, and measure the sum of a million numbers with and without it.
+(PyTorch: Vectorized::exp_u20 is made in this way; other functions are from the library Sleef.)
+
+New: EXP. Changed: HEAD, OWN.
+Try: write p * power_of_two(k) in place of the two factors. What is exp(88.7) then?
 """
 
 import itertools
 import math
-import platform
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,24 +34,12 @@ from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression,
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
-X86 = platform.machine() in ("x86_64", "AMD64")
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
-# Each loop is unrolled once: the processor overlaps two long chains of operations better than one.
-FLAGS = (
-    "-O3 -march=native -fopenmp -fopenmp-simd -ffp-contract=off -fno-math-errno -fno-trapping-math "
-    "-fwrapv -funroll-loops --param=max-unroll-times=2" + " -mprefer-vector-width=512" * X86
-).split()
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
 LIBRARIES = ["-lm"]
-# Loops over fewer elements than these (times their cost) are not worth a second thread.
-WORTH_THREADS = 32768
-BLOCK = 256  # columns that are reduced side by side
 
-# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
-VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
-    atan asinh acosh atanh""".split()
-VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
@@ -118,19 +100,19 @@ static inline double exp_double(double x) { return exp(x); }
 """
 OWN = {"erf": ERF, "exp": EXP}
 COMBINE = {
-    "sum": ("+", "{acc} += {x};"),
-    "mean": ("+", "{acc} += {x};"),
-    "prod": ("*", "{acc} *= {x};"),
-    "max": ("max", "{acc} = {x} > {acc} ? {x} : {acc};"),
-    "min": ("min", "{acc} = {x} < {acc} ? {x} : {acc};"),
-    "any": ("|", "{acc} |= {x};"),
-    "all": ("&", "{acc} &= {x};"),
+    "sum": "{acc} += {x};",
+    "mean": "{acc} += {x};",
+    "prod": "{acc} *= {x};",
+    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
+    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
+    "any": "{acc} |= {x};",
+    "all": "{acc} &= {x};",
 }
 START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs, int threads)` for each kernel.
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
 
     Kernels that are the same but for what they read and write share a function: their `name`
     becomes that of the first.
@@ -148,29 +130,13 @@ def c_source(kernels: Sequence[Kernel]) -> str:
 
 def c_file(body: str) -> str:
     """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
     lines = [f"// {text}\n" for text in kernel.made_by[:12]]
     more = len(kernel.made_by) - len(lines)
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
-
-
-def declarations(body: str) -> Iterator[str]:
-    """Tells the compiler which functions of the library come in vectors, of those that are used."""
-    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
-    lines = []
-    for name in (*VECTORS, *VECTORS_OF_TWO):
-        for called, t in ((name + "f", "float"), (name, "double")):
-            if called in used:
-                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
-                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
-    if lines:
-        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
-        yield "#if __GLIBC_PREREQ(2, 35)"
-        yield from lines
-        yield "#endif\n#endif\n"
 
 
 def helpers(body: str) -> Iterator[str]:
@@ -195,27 +161,20 @@ class CFunction:
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
         self.kept = kernel.kept
-        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
-        self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
-        self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
-        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
-        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
-        self.count = math.prod(inner)
-        work = math.prod(kernel.sizes) * (1 + len(kernel.nodes) // 8)
-        self.threads = work >= WORTH_THREADS
+        self.count = math.prod(kernel.sizes[kernel.outer :])
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
         given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
-        return [*given, "int threads"]
+        return given
 
     def text(self) -> str:
         self.write_rows()
@@ -245,70 +204,28 @@ class CFunction:
     def write_rows(self) -> None:
         """The outer loops, and in them the passes over a row."""
         kernel = self.kernel
-        blocks = kernel.columns and kernel.sizes[-1] > self.width
         depth = self.depth
-        parallel = self.threads and (kernel.outer > 0 or blocks)
-        if parallel:
-            deep = min(2, kernel.outer + blocks) if kernel.sizes[0] < 16 else 1
-            together = f" collapse({deep})" * (deep > 1)
-            self.write(f"#pragma omp parallel for{together} num_threads(threads) if(threads > 1)")
         for i in range(kernel.outer):
             self.loop(i)
-        if blocks:
-            size, width = kernel.sizes[-1], self.width
-            self.open(f"for (long first = 0; first < {size}; first += {width})")
-            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
-            self.counters[-1] = "(first + j)"
-        elif kernel.columns:
-            self.counters[-1] = "j"
         for node in kernel.nodes:
             if node in self.kept:
                 self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
         for number in range(self.last + 1):
-            self.write_pass(number, alone=not parallel)
+            self.write_pass(number)
         self.close(self.depth - depth)
-
-    def over_columns(self) -> None:
-        """With columns, opens the loop over those of a block."""
-        if self.in_blocks:
-            width = "width" if self.counters[-1] != "j" else str(self.width)
-            self.write("#pragma omp simd")
-            self.open(f"for (long j = 0; j < {width}; j++)")
 
     def write_outer(self, number: int) -> None:
         """What is computed once for a row before pass `number`."""
         kernel = self.kernel
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
-        if not nodes:
-            return
-        if self.in_blocks:
-            for node in nodes:
-                if node in self.later:
-                    self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
-        self.over_columns()
-        self.loads, self.here = {}, nodes
+        self.loads = {}
         for node in nodes:
             if node in self.reductions:
                 self.define(node, self.reduced(node))
             else:
                 self.statement(node)
-            if self.in_blocks and node in self.later:
-                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
-        if self.in_blocks:
-            self.close()
-
-    def needed_later(self) -> set[Node]:
-        """The values of a row that are used outside of the loop that computes them."""
-        kernel, found = self.kernel, set()
-        for node in kernel.nodes:
-            for x in kernel.operands[node]:
-                if x in kernel.full or not isinstance(x, Node):
-                    continue
-                if node in kernel.full or kernel.passes[x] < kernel.passes[node]:
-                    found.add(x)
-        return found
 
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
@@ -322,7 +239,7 @@ class CFunction:
         return f"({self.c_type(node)})({value})"
 
     def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
+        return f"{self.names[node]}_acc"
 
     def type_of_accumulator(self, node: Node) -> str:
         if node.op in ("any", "all"):
@@ -332,12 +249,8 @@ class CFunction:
 
     # A pass.
 
-    def write_pass(self, number: int, alone: bool) -> None:
-        """One round over the elements of a row.
-
-        Args:
-            alone: no loop outside of it runs on several threads.
-        """
+    def write_pass(self, number: int) -> None:
+        """One round over the elements of a row."""
         kernel = self.kernel
         closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
         roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
@@ -346,12 +259,11 @@ class CFunction:
         needed = self.needed(roots, number)
         if not roots and not closing:
             return self.write_outer(number + 1)
-        clauses = []
         for node in closing:
-            clauses += self.write_start(node)
+            self.write_start(node)
         depth = self.depth
-        self.open_row(clauses, alone)
-        self.loads, self.here = {}, needed
+        self.open_row()
+        self.loads = {}
         for node in kernel.nodes:
             if node in needed:
                 self.element(node, number)
@@ -360,35 +272,16 @@ class CFunction:
             kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
             value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
             if node.op in ("max", "min") and node.dtype.kind == "f":
                 self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
         self.write_outer(number + 1)
 
-    def open_row(self, clauses: list[str], alone: bool) -> None:
+    def open_row(self) -> None:
         """The loops over the elements of a row."""
-        kernel = self.kernel
-        loops = range(kernel.outer, len(kernel.sizes))
-        alone = alone and self.threads and not kernel.columns
-        simd = loops.stop - 1 - self.unrolled(loops)
-        for i in loops:
-            first, last = i == loops[0] and alone, i == simd
-            if i > simd:
-                self.write(f"#pragma GCC unroll {kernel.sizes[i]}")
-            pragma = "omp" + " parallel for" * first + " simd" * last
-            if pragma != "omp":
-                threads = " num_threads(threads) if(parallel: threads > 1)" if first else ""
-                self.write(f"#pragma {pragma}{threads}{''.join(clauses)}")
-            if last and kernel.columns:
-                self.lines.pop()
-                self.over_columns()
-            else:
-                self.loop(i)
-
-    def unrolled(self, loops: range) -> bool:
-        """Whether the last loop is so short that it is better written out in the one around it."""
-        return len(loops) > 1 and not self.kernel.columns and self.kernel.sizes[-1] <= 4
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
 
     def needed(self, roots: set[Node], number: int) -> set[Node]:
         """The values that a pass computes or reads back."""
@@ -403,19 +296,14 @@ class CFunction:
         written = node in self.arrays or node in self.kept
         return written and self.kernel.passes[node] < number
 
-    def write_start(self, node: Node) -> list[str]:
-        """Declares the accumulator of a reduction. Returns OpenMP's clauses for it."""
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node), COMBINE[node.op][0])]
+        variables = [(kind, name, self.start(node))]
         if node.op in ("max", "min") and node.dtype.kind == "f":
-            variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
-        for kind, name, start, _ in variables:
-            if self.in_blocks:
-                self.write(f"{kind} {name}[{self.width}];")
-                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
-            else:
-                self.write(f"{kind} {name} = {start};")
-        return [f" reduction({sign} : {name})" for _, name, _, sign in variables]
+            variables.append(("int", name.replace("_acc", "_nan"), "0"))
+        for kind, name, start in variables:
+            self.write(f"{kind} {name} = {start};")
 
     def start(self, node: Node) -> str:
         if node.op in START:
@@ -474,11 +362,7 @@ class CFunction:
                 kind = self.c_type(x.base)
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
-        if not isinstance(x, Node):
-            return None
-        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
-            return f"{self.names[x]}_of[j]"
-        return self.names[x]
+        return self.names[x] if isinstance(x, Node) else None
 
     def dtype_of(self, x: Any) -> np.dtype:
         return x.base.dtype if isinstance(x, Load) else x.dtype
@@ -504,7 +388,7 @@ if __name__ == "__main__":
         results = found if isinstance(found, tuple) else (found,)
         return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def run(function, *arrays, threads=1):
+    def run(function, *arrays):
         """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
         graph = graph_of(function, *arrays)
         kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
@@ -517,78 +401,55 @@ if __name__ == "__main__":
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
             order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order), threads)
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
-    def pragmas(functions):
-        """The loops, and what is said to the compiler; in short."""
-        functions = functions.replace("num_threads(threads) if(parallel: threads > 1)", "...")
-        functions = functions.replace("num_threads(threads) if(threads > 1)", "...")
-        return "\n".join(x.strip() for x in functions.splitlines() if "#" in x or "for (" in x)
-
-    # A long chain: each thread takes a part of the loop, and in it vectors.
     rng = np.random.default_rng(0)
-    a = rng.normal(size=100_000).astype(np.float32)
-    functions, got = run(lambda xp, x: x * 3, a, threads=2)
+    a = rng.normal(size=(3, 100)).astype(np.float32)
+    a[1, 7] = np.nan
+
+    # softmax, three passes: the largest; the exponentials and their sum; the quotients.
+    def softmax(xp, x):
+        e = xp.exp(x - x.max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True)
+
+    functions, got = run(softmax, np.clip(a[:2], -1, 1))
     print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0, int threads) {
-    # ->     #pragma omp parallel for simd num_threads(threads) if(parallel: threads > 1)
-    # ->     for (long i0 = 0; i0 < 100000; i0++) {
-    # ->         const float x0 = in0[i0];
-    # ->         const float multiply_0 = x0 * 3.0f;
-    # ->         out0[i0] = multiply_0;
+    # -> void k0(const float *restrict in0, float *restrict out0) {
+    # ->     for (long i0 = 0; i0 < 2; i0++) {
+    # ->         float exp_2_row[100];
+    # ->         float max_0_acc = (-INFINITY);
+    # ->         int max_0_nan = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
+    # ->             max_0_nan |= x0 != x0;
+    # ->         }
+    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
+    # ->         double sum_3_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x1 = in0[i0 * 100 + i1];
+    # ->             const float subtract_1 = x1 - max_0;
+    # ->             const float exp_2 = exp_float(subtract_1);
+    # ->             exp_2_row[i1] = exp_2;
+    # ->             sum_3_acc += exp_2;
+    # ->         }
+    # ->         const float sum_3 = (float)(sum_3_acc);
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float exp_2 = exp_2_row[i1];
+    # ->             const float divide_4 = exp_2 / sum_3;
+    # ->             out0[i0 * 100 + i1] = divide_4;
+    # ->         }
     # ->     }
     # -> }
-    print((got == a * 3).all())  # -> True
+    print(got[0].sum().round(5), np.isnan(got[1]).all())  # -> 1.0 True
 
-    # The sum of everything: each place of each thread's vector has an accumulator.
-    functions, *got = run(lambda xp, x: (x.sum(), x.max()), a, threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for simd ... reduction(+ : sum_0_acc)
-    # -> for (long i0 = 0; i0 < 100000; i0++) {
-    # -> #pragma omp parallel for simd ... reduction(max : max_0_acc) reduction(| : max_0_nan)
-    # -> for (long i0 = 0; i0 < 100000; i0++) {
-    print(np.allclose(got, [a.sum(dtype=float), a.max()]))  # -> True
-
-    # Rows: the threads divide the outer loop, the vectors the inner ones.
-    a = a.reshape(4, 50, 500)
-    functions, got = run(lambda xp, x: x - x.sum(2, keepdims=True), a, threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for ...
-    # -> for (long i0 = 0; i0 < 200; i0++) {
-    # -> #pragma omp simd reduction(+ : sum_0_acc)
-    # -> for (long i1 = 0; i1 < 500; i1++) {
-    # -> #pragma omp simd
-    # -> for (long i1 = 0; i1 < 500; i1++) {
-    print(np.allclose(got, a - a.sum(2, keepdims=True), atol=1e-4))  # -> True
-    # Columns: a vector is a piece of a row.
-    functions, got = run(lambda xp, x: x.sum(0), a.reshape(200, 500), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for ...
-    # -> for (long first = 0; first < 500; first += 256) {
-    # -> for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
-    # -> for (long i0 = 0; i0 < 200; i0++) {
-    # -> #pragma omp simd
-    # -> for (long j = 0; j < width; j++) {
-    # -> #pragma omp simd
-    # -> for (long j = 0; j < width; j++) {
-    print(np.allclose(got, a.reshape(200, 500).sum(0), atol=1e-4))  # -> True
-
-    # A last loop of three rounds is written out: the one around it has the vectors.
-    a = a.ravel()[:99_000].reshape(33_000, 3)
-    functions, got = run(lambda xp, x, y: x + y, a, a[:, :1].copy(), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for simd ...
-    # -> for (long i0 = 0; i0 < 33000; i0++) {
-    # -> #pragma GCC unroll 3
-    # -> for (long i1 = 0; i1 < 3; i1++) {
-    print((got == a + a[:, :1]).all())  # -> True
-
-    # What tells the compiler about functions for vectors.
-    print(*declarations("y = tanhf(x) + pow(x, y)"), sep="\n")
-    # -> #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
-    # -> #if __GLIBC_PREREQ(2, 35)
-    # -> __attribute__((simd("notinbranch"))) float tanhf(float);
-    # -> __attribute__((simd("notinbranch"))) double pow(double, double);
-    # -> #endif
-    # -> #endif
+    # How far it is from the result in float64; and the special values.
+    numbers = np.linspace(-87, 88, 20_001, dtype=np.float32)
+    _, got = run(lambda xp, x: xp.exp(x), numbers)
+    exact = np.exp(numbers.astype(float))
+    print((abs(got - exact) < 2e-7 * exact).all())  # -> True
+    numbers[:5] = np.nan, -np.inf, np.inf, -1000, 88.7
+    with np.errstate(all="ignore"):
+        _, got = run(lambda xp, x: xp.exp(x), numbers)
+    print(got[:4], abs(got[4] / math.exp(np.float32(88.7)) - 1) < 2e-7)  # -> [nan  0. inf  0.] True

@@ -26,15 +26,26 @@ New: PLAIN, kind_of_value, call_key, describe_modes.
 Try: leave `alike` out of the key, and find the line of the demo that goes wrong.
 """
 
+import functools
 import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.modes import FunctionMode, no_grad
-from tinytorch.core.device import Device
+from tinytorch.compiler.build import CompilerError
+from tinytorch.compiler.capture import Captured, Output, rebuilt
+from tinytorch.compiler.graph import Graph
+from tinytorch.compiler.program import compile_graph
+from tinytorch.compiler.simplify import simplify
+from tinytorch.core.device import Device, cpu
 from tinytorch.core.dtype import Defaults, DType, float16
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.creation import ones, zeros
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
@@ -74,6 +85,57 @@ def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
     if not all(isinstance(mode, autocast) for mode in modes):
         return None
     return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+
+
+@dataclass
+class Entry:
+    """A graph of a function, compiled, with what it holds for.
+
+    Attributes:
+        places: for each source of the graph, which tensor of the arguments it is; None for one that
+            the function found elsewhere, such as a parameter.
+    """
+
+    captured: Captured
+    forward: Callable[[list], list]
+    places: list[int | None]
+    seconds: float
+
+    def sources(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The tensors that the graph reads, in a call with these among its arguments."""
+        return [
+            source.tensor if place is None else tensors[place]
+            for source, place in zip(self.captured.sources, self.places, strict=True)
+        ]
+
+    def run(self, sources: list[Tensor], arrays: list) -> Any:
+        """What the function returns."""
+        device = sources[0].device if sources else cpu
+        outs = [wrap(value, device) for value in self.forward(arrays)]
+
+        def leaf(x: Any) -> Tensor:
+            if isinstance(x, Tensor):
+                return x
+            return outs[x.number] if isinstance(x, Output) else sources[x.number]
+
+        return rebuilt(self.captured.result, leaf)
+
+
+def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
+    """A function from the arrays of a graph's inputs to those of its outputs."""
+    if callable(backend):
+        return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
+    if backend == "eager":
+        return functools.partial(graph.run, device.xp)
+    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    if backend not in ("inductor", "numpy", kind):
+        raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
+    if backend != "numpy":
+        try:
+            return compile_graph(graph, kind, device.xp)
+        except CompilerError as error:
+            warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
+    return compile_graph(graph, "numpy", device.xp)
 
 
 if __name__ == "__main__":

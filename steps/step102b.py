@@ -1,36 +1,33 @@
-"""Step 102b: An entry: a graph with its program
+"""Step 102b: compile(): trace once, run many times
 
-The parts exist: a trace (topic 97), kernels (topic 100), a program (topic 101). An `Entry` combines
-them for one graph. The graph reads two kinds of tensors, its sources. Some are arguments: each call
-passes its own, and `places` says which argument it is. The others, such as weights, were found
-during the trace, and are the same objects in each call:
+An entry can run. At each call, something has to decide whether to trace or to run. That is the task
+of `Compiled`, which takes the place of the function:
 
-    sources:   [x, weight, bias]        places:   [0, None, None]
+    call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code
+                              | yes                                    |
+                              +------------------>  run  <-------------+
 
-The program returns arrays. `captured.result` is a copy of what the function returned, with
-Output(0), Output(1), ... in the places of the tensors. `run` rebuilds it with the new tensors.
+The trap: while one thread traces a function, the tensors that the function uses hold tracers
+instead of arrays. Another thread must not read them at that time. So a trace holds a lock, and a
+run holds the same lock while it takes the arrays out of the tensors. The C compiler takes longer
+than the trace, and does not touch tensors: it runs outside of this lock, so that other functions
+do not wait. A second lock, `making`, belongs to one function: two threads that call the function
+for the first time get the same graph.
 
-`generate` makes the program for a backend. "inductor" means generated kernels. If the C compiler is
-missing or fails, NumPy does the work, and a warning says so. "eager" runs the graph node by node,
-which helps to find a fault. A backend may also be a function of a graph, for experiments.
+PyTorch's name for it is torch.compile.
 
-The trap: a program that ran yesterday must run today. A missing compiler is a warning, not an
-error; but a backend that the caller chose for the wrong device is an error.
-
-PyTorch's words are backend, and inductor for its own default backend.
-
-New: Entry, generate.
-Try: write a backend that prints the nodes of its graph.
+New: Compiled, compile.
+Try: print compiled.compiled.entries. What is in a key?
 """
 
 import functools
 import importlib
-import os
-import tempfile
+import threading
+import time
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,15 +35,17 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.modes import FunctionMode
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt
+from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tracing_lock
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
+from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.creation import ones
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.ops.creation import ones, zeros
+from tinytorch.ops.random import manual_seed, randn
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -138,57 +137,131 @@ def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], lis
     return compile_graph(graph, "numpy", device.xp)
 
 
+@dataclass(eq=False)
+class Compiled:
+    """What stands for a function: its graphs, for each kind of arguments.
+
+    Attributes:
+        function: the program's function.
+        entries: key of a call -> its graph.
+        making: held while a graph is made for this function, code included.
+    """
+
+    function: Callable
+    backend: Any = "inductor"
+    entries: dict[tuple, Entry] = field(default_factory=dict)
+    making: Any = field(default_factory=threading.RLock)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        modes = describe_modes(state.modes) if state.modes else ()
+        if modes is None or tracing.trace is not None:
+            return self.function(*args, **kwargs)
+        with tracing_lock:  # while a function is traced, its tensors are not what they are
+            key, tensors = call_key(args, kwargs, modes)
+            entry = self.entries.get(key)
+        if entry is None:
+            entry = self.entry_for(key, tensors, args, kwargs)
+        with tracing_lock:
+            sources = entry.sources(tensors)
+            arrays = [tensor.array for tensor in sources]
+        return entry.run(sources, arrays)
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """The graph for a call, made where there is none yet."""
+        with self.making:
+            if key not in self.entries:  # another thread may have made it by now
+                self.entries[key] = self.compiled(tensors, args, kwargs)
+        return self.entries[key]
+
+    def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
+        """The function, traced; for each source, which of `tensors` it is, or None; the device."""
+        captured = capture(self.function, args, kwargs, tensors)
+        numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
+        places = [numbers.get(id(source.tensor)) for source in captured.sources]
+        for source, place in zip(captured.sources, places, strict=True):
+            source.tracer = source.edge = source.view = source.grad = None
+            if place is not None:  # the arguments of this call are not kept
+                source.tensor = source.array = None
+        return captured, places, tensors[0].device if tensors else cpu
+
+    def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
+        """Traces the function, and generates code for it."""
+        start = time.perf_counter()
+        with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
+            captured, places, device = self.traced(tensors, args, kwargs)
+        program = generate(captured.graph, self.backend, device)
+        seconds = time.perf_counter() - start
+        return Entry(captured, program, places, seconds)
+
+
+def compile(model: Callable) -> Callable:
+    """A function that runs as a graph, and gives what it gave before."""
+    compiled = Compiled(model)
+
+    @functools.wraps(model)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return compiled(*args, **kwargs)
+
+    call.compiled = compiled
+    return call
+
+
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    weight, names = tensor([[1.0, -1.0], [0.5, 2.0]]), tensor([7, 8])  # names is only returned
+    calls = []
 
-    def scores(x):
-        y = x @ weight
-        return {"scores": y.tanh(), "of": len(x), "weight": weight, "names": names}
+    def normalized(x):
+        calls.append(x.shape)  # a Python function runs; a graph does not
+        e = (x - x.amax(-1, keepdim=True)).exp()
+        return {"softmax": e / e.sum(-1, keepdim=True), "count": len(x)}
 
-    x = ones(3, 2)
-    captured = capture(scores, (x,), {}, [x])
-    print("result:", captured.result["scores"], captured.result["of"])
-    # -> result: Output(number=0) 3
-    program = generate(captured.graph, "inductor", cpu)
-    entry = Entry(captured, program, [0, None], 0.0)
+    compiled = compile(normalized)
+    manual_seed(0)
+    for shape in ((2, 3), (2, 3), (2, 3), (4, 3), (4, 3)):
+        x = randn(*shape)
+        right = (compiled(x)["softmax"] - normalized(x)["softmax"]).abs().max().item() < 1e-6
+        calls.pop()  # that was the call for comparison
+        print(shape, "right:", right, "traced so far:", len(calls))
+    # -> (2, 3) right: True traced so far: 1
+    # -> (2, 3) right: True traced so far: 1
+    # -> (2, 3) right: True traced so far: 1
+    # -> (4, 3) right: True traced so far: 2
+    # -> (4, 3) right: True traced so far: 2
+    print("with a mode:", compiled.compiled(ones(2, 3))["count"], len(calls))  # -> with a mode: 2 2
+    with FunctionMode():  # this mode must see each call: no graph
+        compiled(ones(2, 3))
+    print("and now:", len(calls))  # -> and now: 3
 
-    other = tensor([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
-    sources = entry.sources([other])
-    print("sources:", sources[0] is other, sources[1] is weight)  # -> sources: True True
-    found = entry.run(sources, [source.array for source in sources])
-    expected = scores(other)
-    print(
-        (found["scores"] - expected["scores"]).abs().max().item() < 1e-6, found["weight"] is weight
-    )
-    # -> True True
-    print("passed on:", found["names"] is names)  # -> passed on: True
+    # A compiled function inside another one: the outer trace goes through the inner one.
+    outer = compile(lambda x: compiled(x)["softmax"] * 2)
+    print([round(n, 3) for n in outer(zeros(1, 4)).tolist()[0]])  # -> [0.5, 0.5, 0.5, 0.5]
 
-    def counting(graph, examples):
-        print("a graph of", len(graph.nodes), "nodes for", len(examples), "arrays")
-        return lambda arrays: graph.run(cpu.xp, arrays)
+    # Many small calls become one graph.
+    many = compile(lambda x: ((x * 2 + 1).tanh() * 3 - x).exp())
+    many(ones(1000))
+    ((entry,),) = [many.compiled.entries.values()]
+    print("operations in the graph:", len(entry.captured.graph.nodes))
+    # -> operations in the graph: 6
 
-    arrays = [source.array for source in sources]
-    programs = [generate(captured.graph, each, cpu) for each in (counting, "eager", "numpy")]
-    # -> a graph of 2 nodes for 2 arrays
-    for program in programs:
-        print(abs(program(arrays)[0] - expected["scores"].array).max() < 1e-6)
-    # -> True
-    # -> True
-    # -> True
+    # While code is generated for one function, another one runs.
+    started, finish = threading.Event(), threading.Event()
 
-    try:
-        generate(captured.graph, "cuda", cpu)
-    except RuntimeError as error:
-        print(error)  # -> the backend 'cuda' cannot compile for tensors on cpu
+    def slow(graph, examples):  # in the place of a C compiler
+        started.set()
+        finish.wait(5)
+        return functools.partial(graph.run, np)
 
-    # A C compiler that fails, and an empty cache.
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        os.environ.update(CC="/bin/false", TINYTORCH_CACHE=folder)
-        program = generate(capture(lambda x: (x * 7 + 1).tanh(), (x,), {}, [x]).graph, "c", cpu)
-        print("runs:", program([x.array])[0].shape, "warned:", len(caught))
-        # -> runs: (3, 2) warned: 1
+    waiting = Compiled(lambda x: x + 1, backend=slow)
+    threads = [threading.Thread(target=waiting, args=(ones(2),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    started.wait(5)
+    print("another function runs:", many(ones(3)).shape, len(waiting.entries))
+    # -> another function runs: tinytorch.Size([3]) 0
+    finish.set()
+    for thread in threads:
+        thread.join()
+    print("graphs for two threads:", len(waiting.entries))  # -> graphs for two threads: 1

@@ -1,23 +1,32 @@
-"""Step 102c: compile(): trace once, run many times
+"""Step 102c: A compiled function as a node of autograd
 
-An entry can run. At each call, something has to decide whether to trace or to run. That is the task
-of `Compiled`, which takes the place of the function:
+The compiled softmax of step 102b returns tensors without history: loss.backward() stops there. But
+the trace can contain the backward pass as a second graph (step 97j). Its program takes the values
+that the forward saved and the gradients of the results, and returns the gradients of the sources.
 
-    call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code
-                              | yes                                    |
-                              +------------------>  run  <-------------+
+So for autograd, the whole function is ONE node, with one program as its forward and the other as
+its backward:
 
-The trap: while one thread traces a function, the tensors that the function uses hold tracers
-instead of arrays. Another thread must not read them at that time. So a trace holds a lock, and a
-run holds the same lock while it takes the arrays out of the tensors. The C compiler takes longer
-than the trace, and does not touch tensors: it runs outside of this lock, so that other functions
-do not wait. A second lock, `making`, belongs to one function: two threads that call the function
-for the first time get the same graph.
+    w --+                     +--> loss
+        +--> CompiledCall ----+              backward: saved, g  ->  gradients of w and x
+    x --+                     +--> count
 
-PyTorch's name for it is torch.compile.
+`Entry.run` fills the node by hand. Function.apply would call a forward; here the results exist
+already. `edges` leads to the sources that need a gradient, `saved` holds the arrays for backward,
+and `record_outputs` makes the node the grad_fn of the results.
 
-New: Compiled, compile.
-Try: print compiled.compiled.entries. What is in a key?
+Where a graph is divided into two (step 98m), both are simplified already, so `generate` leaves
+that to its caller.
+
+The traps: `sequence_nr` must be taken after the forward has run, because the engine visits nodes
+from the newest to the oldest, and refuses saved values that were written after the node. And the
+two programs are compiled in two threads. NumPy's warnings are on in a new thread; as_device(None)
+turns them off.
+
+PyTorch calls the node CompiledFunction, and the tracing of the backward AOTAutograd.
+
+New: CompiledCall. Changed: Entry has a backward, and run records it; generate.
+Try: return the same tensor twice, `return x, x`, from a compiled function. What does backward give?
 """
 
 import functools
@@ -26,26 +35,34 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
+from tinytorch.autograd.engine import edge_of
+from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import FunctionMode
+from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tracing_lock
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.compiler.tracer import tracing
-from tinytorch.core.device import Device, cpu
+from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.ops.creation import ones, zeros
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.core.version import next_sequence_nr
+from tinytorch.nn.activation import ReLU
+from tinytorch.nn.class_loss import cross_entropy
+from tinytorch.nn.container import Sequential
+from tinytorch.nn.linear import Linear
+from tinytorch.ops.random import manual_seed, randint, randn
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -86,6 +103,21 @@ def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
     return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
+class CompiledCall(Function):
+    """One run of a compiled function in the graph of autograd: its backward is generated, too."""
+
+    entry: "Entry"
+
+    def backward(ctx, *grads: Any) -> tuple:
+        return tuple(ctx.entry.backward([*ctx.saved, *grads]))
+
+    def gradients(ctx, grads: list) -> tuple:
+        raise NotImplementedError("a compiled function cannot be differentiated twice yet")
+
+    def name(ctx) -> str:
+        return "CompiledFunctionBackward"
+
+
 @dataclass
 class Entry:
     """A graph of a function, compiled, with what it holds for.
@@ -97,6 +129,7 @@ class Entry:
 
     captured: Captured
     forward: Callable[[list], list]
+    backward: Callable[[list], list] | None
     places: list[int | None]
     seconds: float
 
@@ -109,32 +142,50 @@ class Entry:
 
     def run(self, sources: list[Tensor], arrays: list) -> Any:
         """What the function returns."""
+        captured, count = self.captured, self.captured.count
+        values = self.forward(arrays)
         device = sources[0].device if sources else cpu
-        outs = [wrap(value, device) for value in self.forward(arrays)]
+        outs = [wrap(value, device) for value in values[:count]]
+        if self.backward is not None:
+            ctx = new(CompiledCall)
+            ctx.device, ctx.xp, ctx.entry = device, device.xp, self
+            ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
+            ctx.saved = tuple(values[count:])
+            ctx.sequence_nr = next_sequence_nr()
+            ctx.record_outputs([outs[number] for number in captured.roots])
 
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
-        return rebuilt(self.captured.result, leaf)
+        return rebuilt(captured.result, leaf)
 
 
-def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], list]:
-    """A function from the arrays of a graph's inputs to those of its outputs."""
+def generate(
+    graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
+) -> Callable[[list], list] | None:
+    """A function from the arrays of a graph's inputs to those of its outputs; None for no graph.
+
+    Args:
+        shared: the numbers of outputs that may show the memory of others, as nothing writes there.
+    """
+    as_device(None)  # in a new thread this silences NumPy
+    if graph is None:
+        return None
     if callable(backend):
         return backend(graph, [np.zeros(node.shape, node.dtype) for node in graph.inputs])
     if backend == "eager":
         return functools.partial(graph.run, device.xp)
-    graph, kind = simplify(graph), "cuda" if device.type == "cuda" else "c"
+    kind = "cuda" if device.type == "cuda" else "c"
     if backend not in ("inductor", "numpy", kind):
         raise RuntimeError(f"the backend {backend!r} cannot compile for tensors on {device}")
     if backend != "numpy":
         try:
-            return compile_graph(graph, kind, device.xp)
+            return compile_graph(graph, kind, device.xp, shared)
         except CompilerError as error:
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
-    return compile_graph(graph, "numpy", device.xp)
+    return compile_graph(graph, "numpy", device.xp, shared)
 
 
 @dataclass(eq=False)
@@ -189,9 +240,14 @@ class Compiled:
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
             captured, places, device = self.traced(tensors, args, kwargs)
-        program = generate(captured.graph, self.backend, device)
+        graphs = captured.graph, captured.backward
+        simple = graphs if captured.backward else (simplify(captured.graph), None)
+        kept = range(captured.count, len(captured.graph.outputs))
+        with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
+            backends, devices = (self.backend,) * 2, (device,) * 2
+            programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
-        return Entry(captured, program, places, seconds)
+        return Entry(captured, *programs, places, seconds)
 
 
 def compile(model: Callable) -> Callable:
@@ -211,57 +267,43 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    calls = []
-
-    def normalized(x):
-        calls.append(x.shape)  # a Python function runs; a graph does not
-        e = (x - x.amax(-1, keepdim=True)).exp()
-        return {"softmax": e / e.sum(-1, keepdim=True), "count": len(x)}
-
-    compiled = compile(normalized)
     manual_seed(0)
-    for shape in ((2, 3), (2, 3), (2, 3), (4, 3), (4, 3)):
-        x = randn(*shape)
-        right = (compiled(x)["softmax"] - normalized(x)["softmax"]).abs().max().item() < 1e-6
-        calls.pop()  # that was the call for comparison
-        print(shape, "right:", right, "traced so far:", len(calls))
-    # -> (2, 3) right: True traced so far: 1
-    # -> (2, 3) right: True traced so far: 1
-    # -> (2, 3) right: True traced so far: 1
-    # -> (4, 3) right: True traced so far: 2
-    # -> (4, 3) right: True traced so far: 2
-    print("with a mode:", compiled.compiled(ones(2, 3))["count"], len(calls))  # -> with a mode: 2 2
-    with FunctionMode():  # this mode must see each call: no graph
-        compiled(ones(2, 3))
-    print("and now:", len(calls))  # -> and now: 3
+    model = Sequential(Linear(4, 16), ReLU(), Linear(16, 3))
+    x, target = randn(8, 4), randint(3, (8,))
 
-    # A compiled function inside another one: the outer trace goes through the inner one.
-    outer = compile(lambda x: compiled(x)["softmax"] * 2)
-    print([round(n, 3) for n in outer(zeros(1, 4)).tolist()[0]])  # -> [0.5, 0.5, 0.5, 0.5]
+    def loss_of(x, target):
+        return cross_entropy(model(x), target)
 
-    # Many small calls become one graph.
-    many = compile(lambda x: ((x * 2 + 1).tanh() * 3 - x).exp())
-    many(ones(1000))
-    ((entry,),) = [many.compiled.entries.values()]
-    print("operations in the graph:", len(entry.captured.graph.nodes))
-    # -> operations in the graph: 6
+    loss = loss_of(x, target)
+    print("nodes in eager:", loss.grad_fn.name())  # -> nodes in eager: NllLossBackward0
+    expected = gradients(loss, list(model.parameters()))
 
-    # While code is generated for one function, another one runs.
-    started, finish = threading.Event(), threading.Event()
+    compiled = compile(lambda w, x: ((x @ w).tanh() ** 2).sum())
+    w = randn(4, 3).requires_grad_()
+    y = compiled(w, x)
+    print("one node:", y.grad_fn.name(), [edge[0] is w for edge in y.grad_fn.edges])
+    # -> one node: CompiledFunctionBackward [True]
+    y.backward()
+    v = w.detach().clone().requires_grad_()
+    ((x @ v).tanh() ** 2).sum().backward()
+    print("same gradient:", (w.grad - v.grad).abs().max().item() < 1e-5)  # -> same gradient: True
 
-    def slow(graph, examples):  # in the place of a C compiler
-        started.set()
-        finish.wait(5)
-        return functools.partial(graph.run, np)
+    try:
+        gradients(compiled(w, x), w, create_graph=True)
+    except NotImplementedError as error:
+        print(error)  # -> a compiled function cannot be differentiated twice yet
 
-    waiting = Compiled(lambda x: x + 1, backend=slow)
-    threads = [threading.Thread(target=waiting, args=(ones(2),)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    started.wait(5)
-    print("another function runs:", many(ones(3)).shape, len(waiting.entries))
-    # -> another function runs: tinytorch.Size([3]) 0
-    finish.set()
-    for thread in threads:
-        thread.join()
-    print("graphs for two threads:", len(waiting.entries))  # -> graphs for two threads: 1
+    # Without a source that requires a gradient, nothing is recorded.
+    plain = Compiled(lambda x: x + 1, "numpy")
+    print("without gradients:", plain(x).requires_grad)  # -> without gradients: False
+
+    # Before and after the node, the graph of autograd goes on as usual.
+    w.grad = None
+    (compiled(w * 2, x) * 3).backward()
+    print("through both sides:", w.grad.shape == w.shape)  # -> through both sides: True
+
+    # The weights of a network are not arguments, but they get their gradients.
+    network = compile(loss_of)
+    found = gradients(network(x, target), list(model.parameters()))
+    worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
+    print("all gradients of the network:", worst < 1e-6)  # -> all gradients of the network: True

@@ -1,32 +1,26 @@
-"""Step 102d: A compiled function as a node of autograd
+"""Step 102d: Second derivatives of a compiled function
 
-The compiled softmax of step 102c returns tensors without history: loss.backward() stops there. But
-the trace can contain the backward pass as a second graph (step 97j). Its program takes the values
-that the forward saved and the gradients of the results, and returns the gradients of the sources.
+Some programs differentiate twice, for a penalty on a gradient or for Newton's method. With
+create_graph=True the engine calls each node's backward on Tensors, so that it is recorded. But the
+compiled backward works on arrays only, and step 102c raises an error.
 
-So for autograd, the whole function is ONE node, with one program as its forward and the other as
-its backward:
+The backward of the backward could be traced as well. But second derivatives are rare, and each
+compilation would take twice as long. A simpler way is always right: run the original function
+again, in eager, on the same arguments, and let autograd differentiate that:
 
-    w --+                     +--> loss
-        +--> CompiledCall ----+              backward: saved, g  ->  gradients of w and x
-    x --+                     +--> count
+    gradients(grads):   result = function(*args)             recorded, as if nothing were compiled
+                        return grad(result, sources, grads, create_graph=True)
 
-`Entry.run` fills the node by hand. Function.apply would call a forward; here the results exist
-already. `edges` leads to the sources that need a gradient, `saved` holds the arrays for backward,
-and `record_outputs` makes the node the grad_fn of the results.
+It costs one more forward, and only when a second derivative is requested. For this, a node keeps
+the function and its arguments.
 
-Where a graph is divided into two (step 98k), both are simplified already, so `generate` leaves
-that to its caller.
+The trap: one of the results may be an argument itself. It has no gradient to propagate here, and
+`given` excludes it.
 
-The traps: `sequence_nr` must be taken after the forward has run, because the engine visits nodes
-from the newest to the oldest, and refuses saved values that were written after the node. And the
-two programs are compiled in two threads. NumPy's warnings are on in a new thread; as_device(None)
-turns them off.
+PyTorch's compiled functions raise an error for second derivatives.
 
-PyTorch calls the node CompiledFunction, and the tracing of the backward AOTAutograd.
-
-New: CompiledCall. Changed: Entry has a backward, and run records it; generate.
-Try: return the same tensor twice, `return x, x`, from a compiled function. What does backward give?
+New: CompiledCall.gradients. Changed: Entry.run notes the call.
+Try: count how often f runs for the first gradient, and for the second.
 """
 
 import functools
@@ -45,10 +39,10 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode
+from tinytorch.autograd.modes import FunctionMode, enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tracing_lock
+from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tensors_in, tracing_lock
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
@@ -56,13 +50,8 @@ from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.core.version import next_sequence_nr
-from tinytorch.nn.activation import ReLU
-from tinytorch.nn.class_loss import cross_entropy
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.random import manual_seed, randint, randn
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -107,12 +96,23 @@ class CompiledCall(Function):
     """One run of a compiled function in the graph of autograd: its backward is generated, too."""
 
     entry: "Entry"
+    call_made: tuple  # (function, args, kwargs)
+    sources: list[Tensor]
 
     def backward(ctx, *grads: Any) -> tuple:
         return tuple(ctx.entry.backward([*ctx.saved, *grads]))
 
     def gradients(ctx, grads: list) -> tuple:
-        raise NotImplementedError("a compiled function cannot be differentiated twice yet")
+        """Gradients that are to be differentiated: the function runs once more, in eager."""
+        entry, (function, args, kwargs) = ctx.entry, ctx.call_made
+        with enable_grad():
+            result = function(*args, **kwargs)
+        given = {id(source) for source in ctx.sources}
+        roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
+        wanted = [ctx.sources[number] for number in entry.captured.wanted]
+        outs, gs = zip(*pairs, strict=True)
+        return gradients(outs, wanted, gs, create_graph=True, allow_unused=True)
 
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
@@ -140,7 +140,7 @@ class Entry:
             for source, place in zip(self.captured.sources, self.places, strict=True)
         ]
 
-    def run(self, sources: list[Tensor], arrays: list) -> Any:
+    def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
         """What the function returns."""
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
@@ -148,9 +148,9 @@ class Entry:
         outs = [wrap(value, device) for value in values[:count]]
         if self.backward is not None:
             ctx = new(CompiledCall)
-            ctx.device, ctx.xp, ctx.entry = device, device.xp, self
+            ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
             ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.saved = tuple(values[count:])
+            ctx.sources, ctx.saved = sources, tuple(values[count:])
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
@@ -215,7 +215,7 @@ class Compiled:
         with tracing_lock:
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
-        return entry.run(sources, arrays)
+        return entry.run((self.function, args, kwargs), sources, arrays)
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """The graph for a call, made where there is none yet."""
@@ -267,43 +267,26 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    manual_seed(0)
-    model = Sequential(Linear(4, 16), ReLU(), Linear(16, 3))
-    x, target = randn(8, 4), randint(3, (8,))
+    def f(x):
+        return (x**3).sin()
 
-    def loss_of(x, target):
-        return cross_entropy(model(x), target)
+    x = tensor([0.5, 1.0], requires_grad=True)
+    compiled = compile(f)
+    for function in (f, compiled):
+        (first,) = gradients(function(x).sum(), x, create_graph=True)
+        (second,) = gradients(first.sum(), x)
+        print([round(n, 4) for n in first.tolist()], [round(n, 4) for n in second.tolist()])
+    # -> [0.7441, 1.6209] [2.9065, -4.3314]
+    # -> [0.7441, 1.6209] [2.9065, -4.3314]
 
-    loss = loss_of(x, target)
-    print("nodes in eager:", loss.grad_fn.name())  # -> nodes in eager: NllLossBackward0
-    expected = gradients(loss, list(model.parameters()))
+    # A penalty on the gradient: the program is one node, its recorded gradient has many.
+    w = tensor([1.0, -2.0], requires_grad=True)
+    (g,) = gradients(compiled(w).sum(), w, create_graph=True)
+    (g * g).sum().backward()
+    print("penalty:", [round(n, 2) for n in w.grad.tolist()])  # -> penalty: [-14.04, -503.59]
 
-    compiled = compile(lambda w, x: ((x @ w).tanh() ** 2).sum())
-    w = randn(4, 3).requires_grad_()
-    y = compiled(w, x)
-    print("one node:", y.grad_fn.name(), [edge[0] is w for edge in y.grad_fn.edges])
-    # -> one node: CompiledFunctionBackward [True]
-    y.backward()
-    v = w.detach().clone().requires_grad_()
-    ((x @ v).tanh() ** 2).sum().backward()
-    print("same gradient:", (w.grad - v.grad).abs().max().item() < 1e-5)  # -> same gradient: True
-
-    try:
-        gradients(compiled(w, x), w, create_graph=True)
-    except NotImplementedError as error:
-        print(error)  # -> a compiled function cannot be differentiated twice yet
-
-    # Without a source that requires a gradient, nothing is recorded.
-    plain = Compiled(lambda x: x + 1, "numpy")
-    print("without gradients:", plain(x).requires_grad)  # -> without gradients: False
-
-    # Before and after the node, the graph of autograd goes on as usual.
-    w.grad = None
-    (compiled(w * 2, x) * 3).backward()
-    print("through both sides:", w.grad.shape == w.shape)  # -> through both sides: True
-
-    # The weights of a network are not arguments, but they get their gradients.
-    network = compile(loss_of)
-    found = gradients(network(x, target), list(model.parameters()))
-    worst = max((a - b).abs().max().item() for a, b in zip(expected, found, strict=True))
-    print("all gradients of the network:", worst < 1e-6)  # -> all gradients of the network: True
+    both = compile(lambda x: (x, x * x))  # the first result is the argument itself
+    same, square = both(x)
+    (first,) = gradients(square.sum(), x, create_graph=True)
+    print("an argument among the results:", same is x, gradients(first.sum(), x)[0].tolist())
+    # -> an argument among the results: True [2.0, 2.0]

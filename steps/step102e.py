@@ -1,26 +1,28 @@
-"""Step 102e: Second derivatives of a compiled function
+"""Step 102e: Writes in place by a compiled function
 
-Some programs differentiate twice, for a penalty on a gradient or for Newton's method. With
-create_graph=True the engine calls each node's backward on Tensors, so that it is recorded. But the
-compiled backward works on arrays only, and step 102d raises an error.
+BatchNorm writes in training mode: it updates its running averages. So does x.add_(1). A graph never
+overwrites a value (step 97m): a write became a new node, and the last such node is the final value
+of that memory. The program of step 102d computes this value and throws it away, so the averages do
+not change.
 
-The backward of the backward could be traced as well. But second derivatives are rare, and each
-compilation would take twice as long. A simpler way is always right: run the original function
-again, in eager, on the same arguments, and let autograd differentiate that:
+So the graph gets one more output for each source that was written. After the program has run, `run`
+copies this output into the tensor's memory, and increments the tensor's version:
 
-    gradients(grads):   result = function(*args)             recorded, as if nothing were compiled
-                        return grad(result, sources, grads, create_graph=True)
+    outputs:   results | written values | saved for backward
+    then:      array[...] = value,  version + 1
 
-It costs one more forward, and only when a second derivative is requested. For this, a node keeps
-the function and its arguments.
+All writes happen at the end. Until then a run has changed nothing, and can be abandoned (step
+102r).
 
-The trap: one of the results may be an argument itself. It has no gradient to propagate here, and
-`given` excludes it.
+The traps: backward may need the value of an argument BEFORE the write, and the saved array may be
+the argument's own memory. `own` copies it in this case. The same values are affected in each run,
+so the first run finds them. And a run that writes cannot be repeated: a second derivative (step
+102d) raises an error.
 
-PyTorch's compiled functions raise an error for second derivatives.
+PyTorch's word for it is functionalization.
 
-New: CompiledCall.gradients. Changed: Entry.run notes the call.
-Try: count how often f runs for the first gradient, and for the second.
+New: Entry.once, Entry.own. Changed: Entry.run writes.
+Try: leave out the copies of `own`. Which line of the demo is wrong then?
 """
 
 import functools
@@ -50,8 +52,11 @@ from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.core.version import next_sequence_nr
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import bump_version, next_sequence_nr
+from tinytorch.nn.norm_layers import BatchNorm1d
+from tinytorch.ops.creation import ones, zeros
+from tinytorch.ops.random import manual_seed, randn
 
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
@@ -105,6 +110,11 @@ class CompiledCall(Function):
     def gradients(ctx, grads: list) -> tuple:
         """Gradients that are to be differentiated: the function runs once more, in eager."""
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
+        if entry.once:
+            raise RuntimeError(
+                "a compiled function that writes in place cannot be differentiated twice: "
+                "call the function itself"
+            )
         with enable_grad():
             result = function(*args, **kwargs)
         given = {id(source) for source in ctx.sources}
@@ -125,6 +135,7 @@ class Entry:
     Attributes:
         places: for each source of the graph, which tensor of the arguments it is; None for one that
             the function found elsewhere, such as a parameter.
+        once: it cannot run a second time for the same call: it writes.
     """
 
     captured: Captured
@@ -132,6 +143,11 @@ class Entry:
     backward: Callable[[list], list] | None
     places: list[int | None]
     seconds: float
+    shown: list[int] | None = None  # the saved values that show memory which a run writes
+
+    @property
+    def once(self) -> bool:
+        return bool(self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -140,17 +156,34 @@ class Entry:
             for source, place in zip(self.captured.sources, self.places, strict=True)
         ]
 
+    def own(self, saved: list, arrays: list) -> list:
+        """What backward needs, with copies of those that show memory which is to be written now."""
+        if self.shown is None:
+            written = [arrays[number] for number in self.captured.written]
+            self.shown = [
+                number
+                for number, value in enumerate(saved)
+                if hasattr(value, "dtype") and any(np.may_share_memory(value, x) for x in written)
+            ]
+        for number in self.shown:
+            saved[number] = saved[number].copy()
+        return saved
+
     def run(self, call: tuple, sources: list[Tensor], arrays: list) -> Any:
         """What the function returns."""
         captured, count = self.captured, self.captured.count
         values = self.forward(arrays)
+        saved = self.own(values[count + len(captured.written) :], arrays)
+        for number, value in zip(captured.written, values[count:], strict=False):
+            arrays[number][...] = value
+            bump_version(arrays[number])
         device = sources[0].device if sources else cpu
         outs = [wrap(value, device) for value in values[:count]]
         if self.backward is not None:
             ctx = new(CompiledCall)
             ctx.device, ctx.xp, ctx.entry, ctx.call_made = device, device.xp, self, call
             ctx.edges = [edge_of(sources[number]) for number in captured.wanted]
-            ctx.sources, ctx.saved = sources, tuple(values[count:])
+            ctx.sources, ctx.saved = sources, tuple(saved)
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
@@ -242,7 +275,7 @@ class Compiled:
             captured, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
         simple = graphs if captured.backward else (simplify(captured.graph), None)
-        kept = range(captured.count, len(captured.graph.outputs))
+        kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
         with ThreadPoolExecutor(2) as pool:  # most of the time is the C compiler's
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
@@ -267,26 +300,51 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    def f(x):
-        return (x**3).sin()
+    manual_seed(0)
+    norm = BatchNorm1d(3)
+    compiled = compile(lambda x: norm(x))
+    x = randn(100, 3) + 5
+    before = norm.running_mean.tolist()
+    compiled(x)
+    print("moved:", before, [round(n, 1) for n in norm.running_mean.tolist()])
+    # -> moved: [0.0, 0.0, 0.0] [0.5, 0.5, 0.5]
+    print("batches:", norm.num_batches_tracked.item())  # -> batches: 1
 
-    x = tensor([0.5, 1.0], requires_grad=True)
-    compiled = compile(f)
-    for function in (f, compiled):
-        (first,) = gradients(function(x).sum(), x, create_graph=True)
-        (second,) = gradients(first.sum(), x)
-        print([round(n, 4) for n in first.tolist()], [round(n, 4) for n in second.tolist()])
-    # -> [0.7441, 1.6209] [2.9065, -4.3314]
-    # -> [0.7441, 1.6209] [2.9065, -4.3314]
+    def step_back(x, y):
+        x.sub_(y)
+        x[0] = 0
+        return x
 
-    # A penalty on the gradient: the program is one node, its recorded gradient has many.
-    w = tensor([1.0, -2.0], requires_grad=True)
-    (g,) = gradients(compiled(w).sum(), w, create_graph=True)
-    (g * g).sum().backward()
-    print("penalty:", [round(n, 2) for n in w.grad.tolist()])  # -> penalty: [-14.04, -503.59]
+    a, b = ones(3), ones(3) * 0.5
+    result = compile(step_back)(a, b)
+    print(result is a, a.tolist(), a._version > 0)  # -> True [0.0, 0.5, 0.5] True
 
-    both = compile(lambda x: (x, x * x))  # the first result is the argument itself
-    same, square = both(x)
-    (first,) = gradients(square.sum(), x, create_graph=True)
-    print("an argument among the results:", same is x, gradients(first.sum(), x)[0].tolist())
-    # -> an argument among the results: True [2.0, 2.0]
+    class Odd(Function):
+        """y = x with dy/dx = exp(c), a value that only backward needs."""
+
+        def forward(ctx, x, c):
+            ctx.saved = (ctx.xp.exp(c),)
+            return x + 0 * c
+
+        def backward(ctx, g):
+            return g * ctx.saved[0], None
+
+    # So the compiled backward computes it, from c as it was before the write.
+    @compile
+    def odd(x, c):
+        y = Odd.apply(x, c)
+        c.add_(1)
+        return y.sum()
+
+    c, w = zeros(2), ones(2, requires_grad=True)
+    for _ in range(2):
+        w.grad = None
+        odd(w, c).backward()
+        print("gradient:", [round(n, 3) for n in w.grad.tolist()], "c:", c.tolist())
+    # -> gradient: [1.0, 1.0] c: [1.0, 1.0]
+    # -> gradient: [2.718, 2.718] c: [2.0, 2.0]
+    try:
+        gradients(odd(w, c), w, create_graph=True)
+    except RuntimeError as error:
+        print(str(error).split(":")[0])
+        # -> a compiled function that writes in place cannot be differentiated twice

@@ -1,31 +1,24 @@
-"""Step 102g: Guards for attributes and items
+"""Step 102g: Several graphs for one key: recompilation
 
-A key describes the arguments, but a function reads more than those. Call the same network after
-model.eval(), after `layer.factor = 3`, or with another weight: the arguments are the same, so step
-102f runs the old graph, and the result is wrong without any message.
+Now Compiled asks the watch before it runs a graph. A graph is valid as long as what the watch
+recorded has not changed. So a key has a list of graphs, such as one for training and one for
+evaluation. The first valid one runs. If there is none, the function is traced once more.
 
-What a network reads are the attributes of its modules, and the items of their lists and dicts.
-`Watch` visits all of them once, when the function is traced, and records
+The tensors found by the watch get guards too. Their elements may change, and an optimizer may even
+put another array into a weight. But another shape, type or requires_grad needs another graph.
 
-    (container, key, value)      for each attribute and item
-    (container, length)          to notice new items
+A graph that writes (step 102e) needs one more check: do two of its tensors share memory? In the
+trace they did not. In a call f(x, x.view(-1)) they do, and the graph, which treats them as
+separate, would give a wrong result. `overlap` compares them.
 
-Before each run, `changed` compares. Numbers are compared by value, other objects by identity. It
-takes about 50 ns for each entry, so microseconds for a small network.
+The trap is comparing too much. Tensors that are not arguments were compared with each other during
+the trace, so `overlap` looks only at pairs with at least one argument. Otherwise a network with 20
+BatchNorm layers would spend a millisecond here.
 
-What a call never reads is left out: a module's lists for state_dict (NOT_FOR_CALLS).
+PyTorch does the same, and calls it recompilation.
 
-The visit also finds tensors: the weights, and others that the network holds. They are sources of
-the graph, so their elements may change.
-
-The trap: an object may be reachable in two ways, or contain itself. `seen` holds the ids of the
-objects visited. An id may be reused when its object is gone, so `keep` keeps the objects alive.
-
-PyTorch finds its guards by following the bytecode. They cover what the function uses; ours cover
-all that is reachable.
-
-New: NOT_FOR_CALLS, same, Watch.
-Try: watch a network of the package. How many entries has a Linear layer?
+New: Entry.changed, Entry.overlap, Compiled.known. Changed: Compiled keeps a list for each key.
+Try: change an attribute that the network does not use. What happens?
 """
 
 import functools
@@ -59,7 +52,7 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.ops.creation import ones
+from tinytorch.ops.creation import ones, zeros
 
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
@@ -204,6 +197,7 @@ class Entry:
     captured: Captured
     forward: Callable[[list], list]
     backward: Callable[[list], list] | None
+    watch: Watch
     places: list[int | None]
     seconds: float
     shown: list[int] | None = None  # the saved values that show memory which a run writes
@@ -218,6 +212,34 @@ class Entry:
             source.tensor if place is None else tensors[place]
             for source, place in zip(self.captured.sources, self.places, strict=True)
         ]
+
+    def changed(self, tensors: list[Tensor]) -> str | None:
+        """Why the graph does not hold for a call, in words; None where it does."""
+        for source, place in zip(self.captured.sources, self.places, strict=True):
+            if place is not None:
+                continue
+            tensor, array = source.tensor, source.tensor.array
+            if array is not source.array:
+                if (array.shape, array.dtype) != (source.array.shape, source.array.dtype):
+                    return f"a tensor of the function is now {array.dtype}{list(array.shape)}"
+                source.array = array
+            if tensor.requires_grad != source.requires_grad:
+                return f"a tensor of the function has requires_grad={tensor.requires_grad} now"
+        return self.overlap(tensors) or self.watch.changed()
+
+    def overlap(self, tensors: list[Tensor]) -> str | None:
+        """Whether a write would change another tensor too. Those that the function found elsewhere
+        were compared with each other when it was traced."""
+        if not self.captured.written:
+            return None
+        arrays = [tensor.array for tensor in self.sources(tensors)]
+        for number in self.captured.written:
+            for other, place in enumerate(self.places):
+                known = place is None and self.places[number] is None
+                if other != number and not known:
+                    if np.may_share_memory(arrays[number], arrays[other]):
+                        return "memory that several tensors share would be changed in place"
+        return None
 
     def own(self, saved: list, arrays: list) -> list:
         """What backward needs, with copies of those that show memory which is to be written now."""
@@ -290,13 +312,13 @@ class Compiled:
 
     Attributes:
         function: the program's function.
-        entries: key of a call -> its graph.
+        entries: key of a call -> its graphs; those whose guards fail are passed over.
         making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
-    entries: dict[tuple, Entry] = field(default_factory=dict)
+    entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -305,7 +327,7 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = self.entries.get(key)
+            entry = self.known(key, tensors)
         if entry is None:
             entry = self.entry_for(key, tensors, args, kwargs)
         with tracing_lock:
@@ -313,29 +335,42 @@ class Compiled:
             arrays = [tensor.array for tensor in sources]
         return entry.run((self.function, args, kwargs), sources, arrays)
 
+    def known(self, key: tuple, tensors: list) -> Entry | None:
+        """The graph that holds for a call, if there is one."""
+        for entry in self.entries.get(key, ()):
+            if entry.changed(tensors) is None:
+                return entry
+        return None
+
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """The graph for a call, made where there is none yet."""
         with self.making:
-            if key not in self.entries:  # another thread may have made it by now
-                self.entries[key] = self.compiled(tensors, args, kwargs)
-        return self.entries[key]
+            with tracing_lock:  # another thread may have made it by now
+                entry = self.known(key, tensors)
+            if entry is None:
+                entry = self.compiled(tensors, args, kwargs)
+                self.entries.setdefault(key, []).append(entry)
+        return entry
 
     def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
-        """The function, traced; for each source, which of `tensors` it is, or None; the device."""
-        captured = capture(self.function, args, kwargs, tensors)
+        """The function, traced; the watch on what it can see; for each source, which of `tensors`
+        it is, or None; and the device."""
+        watch = Watch(self.function)
+        known = list(dict.fromkeys([*tensors, *watch.tensors]))
+        captured = capture(self.function, args, kwargs, known)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
             source.tracer = source.edge = source.view = source.grad = None
             if place is not None:  # the arguments of this call are not kept
                 source.tensor = source.array = None
-        return captured, places, tensors[0].device if tensors else cpu
+        return captured, watch, places, known[0].device if known else cpu
 
     def compiled(self, tensors: list, args: tuple, kwargs: dict) -> Entry:
         """Traces the function, and generates code for it."""
         start = time.perf_counter()
         with tracing_lock:  # not while the C compiler runs: other threads do not wait for that
-            captured, places, device = self.traced(tensors, args, kwargs)
+            captured, watch, places, device = self.traced(tensors, args, kwargs)
         graphs = captured.graph, captured.backward
         simple = graphs if captured.backward else (simplify(captured.graph), None)
         kept = range(captured.count + len(captured.written), len(captured.graph.outputs))
@@ -343,7 +378,7 @@ class Compiled:
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
-        return Entry(captured, *programs, places, seconds)
+        return Entry(captured, *programs, watch, places, seconds)
 
 
 def compile(model: Callable) -> Callable:
@@ -373,23 +408,38 @@ if __name__ == "__main__":
             y = self.layers[0](x) * self.options["factor"]
             return y + 1 if self.training else y
 
-    model, x = Scale(), ones(1, 2)
-    compiled = Compiled(model)
-    before = compiled(x)
-    model.eval()
-    print("wrong, and silent:", (compiled(x) == before).all().item())  # -> wrong, and silent: True
+    def times(compiled):
+        return sum(len(entries) for entries in compiled.entries.values())
 
-    watch = Watch(model)
-    model.train()
-    print(watch.changed())  # -> training is True, and was False
+    model = Scale()
+    model.layers[0].weight.data.fill_(1.0)
+    compiled, x = Compiled(model), ones(1, 2)
+    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 1
     model.eval()
-    print("tensors:", len(watch.tensors), "changed:", watch.changed())
-    # -> tensors: 1 changed: None
-    model.options["more"] = 1
-    print(watch.changed())
-    # -> something was added to, or removed from, ['factor', 'sizes', 'more']
-    del model.options["more"], model.options["factor"]
-    print(watch.changed())  # -> factor is gone
-    print("for state_dict:", {key for _, key, _ in watch.entries} & NOT_FOR_CALLS)
-    # -> for state_dict: set()
-    print(same(0.0, -0.0), same(1, 1.0), same(float("inf"), float("inf")))  # -> False False True
+    print(compiled(x).tolist(), times(compiled))  # -> [[4.0, 4.0]] 2
+    model.train()
+    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 2
+    model.options["factor"] = 3.0
+    print(compiled(x).tolist(), times(compiled))  # -> [[7.0, 7.0]] 3
+    model.layers[0].weight.data.fill_(2.0)  # elements may change
+    print(compiled(x).tolist(), times(compiled))  # -> [[13.0, 13.0]] 3
+
+    # The tensors that the watch found have guards, too.
+    found = Compiled(holder := Scale())
+    holder.layers = [Linear(2, 2, bias=False)]
+    found(x)
+    ((entry,),) = found.entries.values()
+    w = holder.layers[0].weight
+    w.requires_grad_(False)
+    print(entry.changed([x]))  # -> a tensor of the function has requires_grad=False now
+    w.requires_grad_(True)
+    w.data = zeros(2, 2)
+    print(entry.changed([x]))  # -> None
+    w.data = zeros(3, 2)
+    print(entry.changed([x]))  # -> a tensor of the function is now float32[3, 2]
+    adds = Compiled(lambda a, b: a.add_(b))
+    a = zeros(3)
+    adds(a, ones(3))
+    ((entry,),) = adds.entries.values()
+    print(entry.changed([a, ones(3)]), "|", entry.changed([a, a.detach()]))
+    # -> None | memory that several tensors share would be changed in place

@@ -1,24 +1,30 @@
-"""Step 102h: Several graphs for one key: recompilation
+"""Step 102h: Guards for globals and closures
 
-Now Compiled asks the watch before it runs a graph. A graph is valid as long as what the watch
-recorded has not changed. So a key has a list of graphs, such as one for training and one for
-evaluation. The first valid one runs. If there is none, the function is traced once more.
+A plain function has no attributes, but it too reads more than its arguments:
 
-The tensors found by the watch get guards too. Their elements may change, and an optimizer may even
-put another array into a weight. But another shape, type or requires_grad needs another graph.
+    SCALE = 2.0                        a global
+    def make(n):
+        def f(x): return x * SCALE * n       n: a variable of the enclosing function
 
-A graph that writes (step 102f) needs one more check: do two of its tensors share memory? In the
-trace they did not. In a call f(x, x.view(-1)) they do, and the graph, which treats them as
-separate, would give a wrong result. `overlap` compares them.
+Change SCALE, and the graph of step 102g still multiplies by 2. Python gives access to both kinds of
+variables. A function's code lists the names that it uses (`co_names`), and its `__globals__` is a
+dict with the values. Its `__closure__` holds a cell for each variable of an enclosing function. A
+cell holds a single value, so it is watched without a key. The functions that a function names are
+visited too.
 
-The trap is comparing too much. Tensors that are not arguments were compared with each other during
-the trace, so `overlap` looks only at pairs with at least one argument. Otherwise a network with 20
-BatchNorm layers would spend a millisecond here.
+An argument that is neither a tensor nor a plain value, such as an object with options, was
+represented in the key by its id only. Now its attributes are watched as well.
 
-PyTorch does the same, and calls it recompilation.
+The traps: an inner function is a constant in the code of the outer one, with its own names, so
+names_in searches these constants too. And a cell may be empty while the variable is not yet set.
 
-New: Entry.changed, Entry.overlap, Compiled.known. Changed: Compiled keeps a list for each key.
-Try: change an attribute that the network does not use. What happens?
+Functions of this package are skipped: they depend only on their arguments and on settings that are
+part of the key, such as the default dtype.
+
+PyTorch guards each variable when the bytecode reads it.
+
+New: names_in, objects_in, Watch.function. Changed: Watch.visit, Watch.changed.
+Try: let f read an item of a global dict. Is a change noticed?
 """
 
 import functools
@@ -27,7 +33,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,9 +56,9 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
-from tinytorch.ops.creation import ones, zeros
+from tinytorch.ops.creation import ones
+from tinytorch.ops.elementwise import relu
 
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
@@ -73,7 +79,15 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
-    return id(value)
+    return id(value)  # what is inside is watched
+
+
+def objects_in(value: Any) -> list:
+    """The arguments for which a key has only their id."""
+    if isinstance(value, (tuple, list, dict)):
+        items = value.values() if isinstance(value, dict) else value
+        return [found for item in items for found in objects_in(item)]
+    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
@@ -86,7 +100,8 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
 
 
 class Watch:
-    """The Python values in a network: attributes of its modules, what lists and dicts contain.
+    """The Python values that a function can see: attributes of its modules, variables of the
+    functions that enclose it, the globals that its code names.
 
     A graph holds what these were when it was traced. `changed` says what has changed since.
     """
@@ -94,6 +109,7 @@ class Watch:
     def __init__(self, root: Any):
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
         self.sizes: list[tuple[Any, int]] = []
+        self.cells: list[tuple[Any, Any]] = []
         self.tensors: list[Tensor] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
@@ -110,8 +126,14 @@ class Watch:
             self.contents(value, enumerate(value))
         elif isinstance(value, dict):
             self.contents(value, value.items())
-        elif hasattr(value, "__dict__"):
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__self__)
+            self.visit(value.__func__)
+        elif isinstance(value, types.FunctionType):
+            self.function(value)
+        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             self.contents(vars(value), vars(value).items())
+            self.visit(getattr(type(value), "forward", None))
 
     def contents(self, container: Any, items: Any) -> None:
         if not isinstance(container, tuple):
@@ -122,6 +144,24 @@ class Watch:
             if not isinstance(container, tuple):
                 self.entries.append((container, key, item))
             self.visit(item)
+
+    def function(self, function: types.FunctionType) -> None:
+        if (function.__module__ or "").partition(".")[0] == "tinytorch":
+            return  # the package's own functions depend on nothing else
+        names = function.__globals__
+        for name in names_in(function.__code__):
+            if name in names:
+                self.entries.append((names, name, names[name]))
+                self.visit(names[name])
+        for cell in function.__closure__ or ():
+            try:
+                self.cells.append((cell, cell.cell_contents))
+            except ValueError:
+                continue  # a variable that is not there yet
+            self.visit(cell.cell_contents)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        self.visit(getattr(function, "__wrapped__", None))
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -135,12 +175,24 @@ class Watch:
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
+        for cell, value in self.cells:
+            now = cell.cell_contents
+            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
         return None
 
 
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values are the same; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """The globals and attributes that some code names, those of functions inside it too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in(constant)
 
 
 def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
@@ -355,7 +407,7 @@ class Compiled:
     def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
         """The function, traced; the watch on what it can see; for each source, which of `tensors`
         it is, or None; and the device."""
-        watch = Watch(self.function)
+        watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
         captured = capture(self.function, args, kwargs, known)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
@@ -398,48 +450,74 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    class Scale(Module):
+    SCALE = 2.0
+
+    def doubled(x):
+        return relu(x) * SCALE
+
+    def make(n, inside=0.5):
+        def f(x, options=None):
+            shift = (lambda: OFFSET)()  # a function inside the function: its names count, too
+            return doubled(x) * n + shift + (0 if options is None else options.more) + later
+
+        def more():
+            nonlocal n
+            n += 1
+
+        later = 0.0
+        return f, more
+
+    OFFSET = 1.0
+    f, more = make(1)
+    compiled, x = Compiled(f), ones(1)
+    print(compiled(x).item())  # -> 3.0
+    SCALE = 5.0
+    print(compiled(x).item())  # -> 6.0
+    OFFSET = 10.0
+    print(compiled(x).item())  # -> 15.0
+    more()
+    print(compiled(x).item())  # -> 20.0
+
+    class Options:
+        def __init__(self):
+            self.more = 100.0
+
+    options = Options()
+    print(compiled(x, options).item())  # -> 120.0
+    options.more = 200.0
+    print(compiled(x, options).item())  # -> 220.0
+
+    class Model(Module):
         def __init__(self):
             super().__init__()
-            self.layers = [Linear(2, 2, bias=False)]  # a plain list
-            self.options = {"factor": 2.0, "sizes": (1, 2)}
+            self.n = 1.0
 
         def forward(self, x):
-            y = self.layers[0](x) * self.options["factor"]
-            return y + 1 if self.training else y
+            return x * self.n + SCALE
 
-    def times(compiled):
-        return sum(len(entries) for entries in compiled.entries.values())
+        def twice(self, x):
+            return self(self(x))
 
-    model = Scale()
-    model.layers[0].weight.data.fill_(1.0)
-    compiled, x = Compiled(model), ones(1, 2)
-    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 1
-    model.eval()
-    print(compiled(x).tolist(), times(compiled))  # -> [[4.0, 4.0]] 2
-    model.train()
-    print(compiled(x).tolist(), times(compiled))  # -> [[5.0, 5.0]] 2
-    model.options["factor"] = 3.0
-    print(compiled(x).tolist(), times(compiled))  # -> [[7.0, 7.0]] 3
-    model.layers[0].weight.data.fill_(2.0)  # elements may change
-    print(compiled(x).tolist(), times(compiled))  # -> [[13.0, 13.0]] 3
+    model = Model()
+    method = Compiled(model.twice)  # a bound method: its object is watched, and its function
+    print(method(x).item())  # -> 11.0
+    model.n = 2.0
+    print(method(x).item())  # -> 19.0
 
-    # The tensors that the watch found have guards, too.
-    found = Compiled(holder := Scale())
-    holder.layers = [Linear(2, 2, bias=False)]
-    found(x)
-    ((entry,),) = found.entries.values()
-    w = holder.layers[0].weight
-    w.requires_grad_(False)
-    print(entry.changed([x]))  # -> a tensor of the function has requires_grad=False now
-    w.requires_grad_(True)
-    w.data = zeros(2, 2)
-    print(entry.changed([x]))  # -> None
-    w.data = zeros(3, 2)
-    print(entry.changed([x]))  # -> a tensor of the function is now float32[3, 2]
-    adds = Compiled(lambda a, b: a.add_(b))
-    a = zeros(3)
-    adds(a, ones(3))
-    ((entry,),) = adds.entries.values()
-    print(entry.changed([a, ones(3)]), "|", entry.changed([a, a.detach()]))
-    # -> None | memory that several tensors share would be changed in place
+    def unfinished():
+        def g(x):
+            return x if x.ndim else missing
+
+        watch = Watch(g)
+        missing = 3
+        return watch, g
+
+    watch, _ = unfinished()
+    print("an empty cell:", watch.cells, watch.changed())  # -> an empty cell: [] None
+    more()
+    print(next(iter(compiled.entries.values()))[0].watch.changed())
+    # -> SCALE is 5.0, and was 2.0
+    g, more = make(7)
+    watch = Watch(g)
+    more()
+    print(watch.changed())  # -> a variable of the enclosing function is 8, was 7

@@ -1,30 +1,25 @@
-"""Step 102i: Guards for globals and closures
+"""Step 102i: Graph breaks: fall back to eager
 
-A plain function has no attributes, but it too reads more than its arguments:
+    def f(x):
+        if x.sum() > 0: ...
 
-    SCALE = 2.0                        a global
-    def make(n):
-        def f(x): return x * SCALE * n       n: a variable of the enclosing function
+Which branch? A tracer has no value, so the trace raises an error, and so does the compiled function
+of step 102h. But the program was correct, and compile() should not change what it does. So a
+function that cannot be traced now runs as it is, in eager. `log` records the reason with the line
+of the program, and `breaks` records the key, so that the next call with this key is not traced
+again.
 
-Change SCALE, and the graph of step 102h still multiplies by 2. Python gives access to both kinds of
-variables. A function's code lists the names that it uses (`co_names`), and its `__globals__` is a
-dict with the values. Its `__closure__` holds a cell for each variable of an enclosing function. A
-cell holds a single value, so it is watched without a key. The functions that a function names are
-visited too.
+With fullgraph=True, such a function raises Unsupported instead, with the same reason.
 
-An argument that is neither a tensor nor a plain value, such as an object with options, was
-represented in the key by its id only. Now its attributes are watched as well.
+The trap: the error is caught in the middle of the function, and the trace must not have changed
+anything by then. A trace restores all tensors when it ends (step 97z), so this is safe.
 
-The traps: an inner function is a constant in the code of the outer one, with its own names, so
-names_in searches these constants too. And a cell may be empty while the variable is not yet set.
+PyTorch calls this a graph break. It compiles the parts before and after the break; here the whole
+function runs in eager, until step 102s.
 
-Functions of this package are skipped: they depend only on their arguments and on settings that are
-part of the key, such as the default dtype.
-
-PyTorch guards each variable when the bytecode reads it.
-
-New: names_in, objects_in, Watch.function. Changed: Watch.visit, Watch.changed.
-Try: let f read an item of a global dict. Is a change noticed?
+New: Unsupported, Compiled.made, Compiled.note, Compiled.refuse.
+Changed: Compiled.__call__, Compiled.known, Compiled.entry_for, compile.
+Try: print(absolute.compiled.log) after each call of the demo.
 """
 
 import functools
@@ -46,7 +41,15 @@ from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import FunctionMode, enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tensors_in, tracing_lock
+from tinytorch.compiler.capture import (
+    Break,
+    Captured,
+    Output,
+    capture,
+    rebuilt,
+    tensors_in,
+    tracing_lock,
+)
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
@@ -56,9 +59,8 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.module import Module
+from tinytorch.nn.linear import Linear
 from tinytorch.ops.creation import ones
-from tinytorch.ops.elementwise import relu
 
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
@@ -332,6 +334,10 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
+class Unsupported(RuntimeError):
+    """With fullgraph=True: something in the function cannot be part of one graph."""
+
+
 def generate(
     graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
 ) -> Callable[[list], list] | None:
@@ -365,12 +371,17 @@ class Compiled:
     Attributes:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
+        breaks: key of a call -> why it runs in eager.
+        log: what has happened, in words.
         making: held while a graph is made for this function, code included.
     """
 
     function: Callable
     backend: Any = "inductor"
+    fullgraph: bool = False
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
+    breaks: dict[tuple, str] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
     making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -379,30 +390,55 @@ class Compiled:
             return self.function(*args, **kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
-            entry = self.known(key, tensors)
-        if entry is None:
+            entry, reason = self.known(key, tensors)
+        if entry is None and key not in self.breaks:
             entry = self.entry_for(key, tensors, args, kwargs)
+        if entry is None:
+            return self.function(*args, **kwargs)
         with tracing_lock:
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
         return entry.run((self.function, args, kwargs), sources, arrays)
 
-    def known(self, key: tuple, tensors: list) -> Entry | None:
-        """The graph that holds for a call, if there is one."""
-        for entry in self.entries.get(key, ()):
-            if entry.changed(tensors) is None:
-                return entry
-        return None
+    def note(self, text: str) -> None:
+        """Adds to the log."""
+        self.log.append(text)
 
-    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry:
-        """The graph for a call, made where there is none yet."""
+    def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
+        """The graph that holds for a call; or None, and why the last one that was made does not."""
+        reason = None
+        for entry in self.entries.get(key, ()):
+            reason = entry.changed(tensors)
+            if reason is None:
+                return entry, None
+        return None, reason
+
+    def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
+        """The graph for a call, made where there is none yet; None where it has to run in eager."""
         with self.making:
             with tracing_lock:  # another thread may have made it by now
-                entry = self.known(key, tensors)
-            if entry is None:
-                entry = self.compiled(tensors, args, kwargs)
-                self.entries.setdefault(key, []).append(entry)
+                entry, reason = self.known(key, tensors)
+            if entry is None and key not in self.breaks:
+                entry = self.made(key, reason, tensors, args, kwargs)
         return entry
+
+    def made(self, key: tuple, reason: str | None, *call: Any) -> Entry | None:
+        """A new graph for a call; None where it has to run in eager."""
+        if reason:
+            self.note(f"compiled anew: {reason}")
+        try:
+            entry = self.compiled(*call)
+        except Break as reason:
+            if self.fullgraph:
+                raise Unsupported(str(reason)) from reason
+            return self.refuse(key, str(reason))
+        self.entries.setdefault(key, []).append(entry)
+        return entry
+
+    def refuse(self, key: tuple, reason: str) -> None:
+        """Notes why a call runs in eager, and all calls like it."""
+        self.note(f"runs in eager: {reason}")
+        self.breaks[key] = reason
 
     def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
         """The function, traced; the watch on what it can see; for each source, which of `tensors`
@@ -430,12 +466,18 @@ class Compiled:
             backends, devices = (self.backend,) * 2, (device,) * 2
             programs = list(pool.map(generate, simple, backends, devices, (kept, ())))
         seconds = time.perf_counter() - start
+        self.note(f"compiled in {seconds:.2f} s: {captured.calls} calls")
         return Entry(captured, *programs, watch, places, seconds)
 
 
-def compile(model: Callable) -> Callable:
-    """A function that runs as a graph, and gives what it gave before."""
-    compiled = Compiled(model)
+def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
+    """A function that runs as a graph, and gives what it gave before.
+
+    Args:
+        fullgraph: raise Unsupported, with the line of the program, where it cannot be one graph;
+            without it the function then runs as it is.
+    """
+    compiled = Compiled(model, fullgraph=fullgraph)
 
     @functools.wraps(model)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -450,74 +492,28 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    SCALE = 2.0
+    @compile
+    def absolute(x):
+        if x.sum() > 0:
+            return x
+        return -x
 
-    def doubled(x):
-        return relu(x) * SCALE
+    print(absolute(ones(2)).tolist(), absolute(ones(2) * -3).tolist())  # -> [1.0, 1.0] [3.0, 3.0]
+    print("runs in eager:", len(absolute.compiled.breaks))  # -> runs in eager: 1
+    line, reason = absolute.compiled.log[0].split(".py:")
+    print(reason.split(": ", 1)[1])
+    # -> the value of an element is needed while the function is traced
 
-    def make(n, inside=0.5):
-        def f(x, options=None):
-            shift = (lambda: OFFSET)()  # a function inside the function: its names count, too
-            return doubled(x) * n + shift + (0 if options is None else options.more) + later
+    strict = compile(lambda x: x * x.sum().item(), fullgraph=True)
+    try:
+        strict(ones(2))
+    except Unsupported as error:
+        print("with fullgraph:", error)
+        # -> with fullgraph: ...: the value of an element is needed while the function is traced
 
-        def more():
-            nonlocal n
-            n += 1
-
-        later = 0.0
-        return f, more
-
-    OFFSET = 1.0
-    f, more = make(1)
-    compiled, x = Compiled(f), ones(1)
-    print(compiled(x).item())  # -> 3.0
-    SCALE = 5.0
-    print(compiled(x).item())  # -> 6.0
-    OFFSET = 10.0
-    print(compiled(x).item())  # -> 15.0
-    more()
-    print(compiled(x).item())  # -> 20.0
-
-    class Options:
-        def __init__(self):
-            self.more = 100.0
-
-    options = Options()
-    print(compiled(x, options).item())  # -> 120.0
-    options.more = 200.0
-    print(compiled(x, options).item())  # -> 220.0
-
-    class Model(Module):
-        def __init__(self):
-            super().__init__()
-            self.n = 1.0
-
-        def forward(self, x):
-            return x * self.n + SCALE
-
-        def twice(self, x):
-            return self(self(x))
-
-    model = Model()
-    method = Compiled(model.twice)  # a bound method: its object is watched, and its function
-    print(method(x).item())  # -> 11.0
-    model.n = 2.0
-    print(method(x).item())  # -> 19.0
-
-    def unfinished():
-        def g(x):
-            return x if x.ndim else missing
-
-        watch = Watch(g)
-        missing = 3
-        return watch, g
-
-    watch, _ = unfinished()
-    print("an empty cell:", watch.cells, watch.changed())  # -> an empty cell: [] None
-    more()
-    print(next(iter(compiled.entries.values()))[0].watch.changed())
-    # -> SCALE is 5.0, and was 2.0
-    g, more = make(7)
-    watch = Watch(g)
-    more()
-    print(watch.changed())  # -> a variable of the enclosing function is 8, was 7
+    fixed = Compiled(Linear(2, 2))
+    fixed(ones(1, 2))
+    fixed(ones(1, 2))  # the same graph
+    fixed.function.eval()
+    fixed(ones(1, 2))
+    print(fixed.log[1])  # -> compiled anew: training is False, and was True

@@ -1,33 +1,40 @@
-"""Step 102j: Graph breaks: fall back to eager
+"""Step 102j: Guards for the contents of arrays and sets
 
-    def f(x):
-        if x.sum() > 0: ...
+    TABLE = np.ones(3)
+    def f(x): return x * float(TABLE[0])
 
-Which branch? A tracer has no value, so the trace raises an error, and so does the compiled function
-of step 102i. But the program was correct, and compile() should not change what it does. So a
-function that cannot be traced now runs as it is, in eager. `log` records the reason with the line
-of the program, and `breaks` records the key, so that the next call with this key is not traced
-again.
+After TABLE[0] = 5, the graph of step 102i still multiplies by 1. The variable still refers to the
+same array, and step 102h compares objects. The items of lists and dicts are recorded one by one,
+but an array has too many elements for that, and the items of a set have no keys.
 
-With fullgraph=True, such a function raises Unsupported instead, with the same reason.
+So the watch keeps a copy, and compares at each call. The copy of an array is its bytes: the bytes
+of an unchanged array are equal even where an element is nan, which is not equal to itself. A set, a
+deque, a bytearray or an array.array is copied as a list.
 
-The trap: the error is caught in the middle of the function, and the trace must not have changed
-anything by then. A trace restores all tensors when it ends (step 97z), so this is safe.
+The trap is a large array, such as a data set that the function can reach but does not read.
+Comparing it would take longer than everything else. NumPy does not count writes, and a sum over a
+part of the elements would miss some. So an array of more than LARGE bytes is a Break: the function
+runs in eager, where it always reads the current elements. An array that nothing can write into
+needs no copy, whatever its size: it is read-only, and so is the array that it is a view of.
 
-PyTorch calls this a graph break. It compiles the parts before and after the break; here the whole
-function runs in eager, until step 102s.
+Tensors are not affected: they are inputs of the graph, and their elements are not part of it.
 
-New: Unsupported, Compiled.made, Compiled.note, Compiled.refuse.
-Changed: Compiled.__call__, Compiled.known, Compiled.entry_for, compile.
-Try: print(absolute.compiled.log) after each call of the demo.
+PyTorch turns a NumPy array into a tensor, which is an input of the graph.
+
+New: LARGE, is_constant, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
+Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost now?
 """
 
+import array
 import functools
 import importlib
+import math
+import mmap
 import threading
 import time
 import types
 import warnings
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -59,9 +66,9 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.linear import Linear
 from tinytorch.ops.creation import ones
 
+LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
@@ -112,6 +119,7 @@ class Watch:
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
         self.sizes: list[tuple[Any, int]] = []
         self.cells: list[tuple[Any, Any]] = []
+        self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
         self.tensors: list[Tensor] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
@@ -133,6 +141,8 @@ class Watch:
             self.visit(value.__func__)
         elif isinstance(value, types.FunctionType):
             self.function(value)
+        elif how := how_to_copy(value):
+            self.copies.append((value, how, how(value)))
         elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             self.contents(vars(value), vars(value).items())
             self.visit(getattr(type(value), "forward", None))
@@ -177,11 +187,37 @@ class Watch:
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
             if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
                 return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
         return None
+
+
+def is_constant(value: Any) -> bool:
+    """Whether an array is read-only, and so is the memory that it shows."""
+    while isinstance(value, np.ndarray) and not value.flags.writeable and not value.dtype.hasobject:
+        value = value.base
+    return value is None or isinstance(value, (bytes, mmap.mmap))
+
+
+def how_to_copy(value: Any) -> Callable | None:
+    """For an array or collection whose contents may change: the function that copies them.
+
+    Raises:
+        Break: an array is too large to be compared at each call, or holds objects.
+    """
+    if isinstance(value, np.ndarray) and not is_constant(value):
+        if value.nbytes > LARGE or value.dtype.hasobject:
+            raise Break(
+                f"the function can see an array of {value.nbytes:,} bytes that may change: make it "
+                "a tensor, or read-only (array.flags.writeable = False)"
+            )
+        return np.ndarray.tobytes
+    return list if isinstance(value, (set, deque, bytearray, array.array)) else None
 
 
 def same(a: Any, b: Any) -> bool:
@@ -492,28 +528,32 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
+    TABLE = np.ones(3)
+    NAMES = {"a"}
+
     @compile
-    def absolute(x):
-        if x.sum() > 0:
-            return x
-        return -x
+    def f(x):
+        return x * float(TABLE[0]) * (10 if "b" in NAMES else 1)
 
-    print(absolute(ones(2)).tolist(), absolute(ones(2) * -3).tolist())  # -> [1.0, 1.0] [3.0, 3.0]
-    print("runs in eager:", len(absolute.compiled.breaks))  # -> runs in eager: 1
-    line, reason = absolute.compiled.log[0].split(".py:")
-    print(reason.split(": ", 1)[1])
-    # -> the value of an element is needed while the function is traced
+    print(f(ones(1)).item())  # -> 1.0
+    TABLE[0] = 5.0
+    print("the array has changed:", f(ones(1)).item())  # -> the array has changed: 5.0
+    NAMES.add("b")
+    print("the set has changed:", f(ones(1)).item())  # -> the set has changed: 50.0
+    print(f.compiled.log[1])  # -> compiled anew: the contents of array([5., 1., 1.]) have changed
 
-    strict = compile(lambda x: x * x.sum().item(), fullgraph=True)
-    try:
-        strict(ones(2))
-    except Unsupported as error:
-        print("with fullgraph:", error)
-        # -> with fullgraph: ...: the value of an element is needed while the function is traced
+    TABLE[1] = math.nan
+    f(ones(1))
+    count = len(f.compiled.log)
+    f(ones(1))
+    print("nan is no change:", len(f.compiled.log) == count)  # -> nan is no change: True
 
-    fixed = Compiled(Linear(2, 2))
-    fixed(ones(1, 2))
-    fixed(ones(1, 2))  # the same graph
-    fixed.function.eval()
-    fixed(ones(1, 2))
-    print(fixed.log[1])  # -> compiled anew: training is False, and was True
+    large = np.zeros(1_000_000)
+    g = compile(lambda x: x + float(large[0]))
+    g(ones(1))
+    large[0] = 2.0
+    print(g(ones(1)).item(), g.compiled.log[0][:67])
+    # -> 3.0 runs in eager: the function can see an array of 8,000,000 bytes tha
+    large.flags.writeable = False
+    h = compile(lambda x: x + float(large[0]))
+    print("read-only:", h(ones(1)).item(), h.compiled.log[0][:11])  # -> read-only: 3.0 compiled in

@@ -1,35 +1,40 @@
-"""Step 102k: Guards for the contents of arrays and sets
+"""Step 102k: Guards for variables of modules
 
-    TABLE = np.ones(3)
-    def f(x): return x * float(TABLE[0])
+    import settings
+    def f(x): return x * settings.scale
 
-After TABLE[0] = 5, the graph of step 102j still multiplies by 1. The variable still refers to the
-same array, and step 102i compares objects. The items of lists and dicts are recorded one by one,
-but an array has too many elements for that, and the items of a set have no keys.
+The code names the global `settings`, a module, which is always the same object. Its variable
+`scale` may change, and step 102j does not notice. It cannot record all variables of a module (numpy
+has 500). But the bytecode of the function says which ones it uses:
 
-So the watch keeps a copy, and compares at each call. The copy of an array is its bytes: the bytes
-of an unchanged array are equal even where an element is nan, which is not equal to itself. A set, a
-deque, a bytearray or an array.array is copied as a list.
+    LOAD_GLOBAL settings        a global of f's module
+    LOAD_ATTR   scale           an attribute of the object that was just loaded
+    STORE_GLOBAL, STORE_ATTR    the same, when f sets them: a graph would not (step 102q)
 
-The trap is a large array, such as a data set that the function can reach but does not read.
-Comparing it would take longer than everything else. NumPy does not count writes, and a sum over a
-part of the elements would miss some. So an array of more than LARGE bytes is a Break: the function
-runs in eager, where it always reads the current elements. An array that nothing can write into
-needs no copy, whatever its size: it is read-only, and so is the array that it is a view of.
+Until now names_in mixed both kinds, so for an attribute x.k the watch recorded the global k, if
+there was one. Now it uses the module `dis` to list the names of one kind of instruction. If a
+global is a module, the watch looks up in it the attributes that the code names. It does the same
+for modules inside it (a.b.scale).
 
-Tensors are not affected: they are inputs of the graph, and their elements are not part of it.
+The functions of LIBRARIES (Python, NumPy and this package) are skipped: their results depend on
+their arguments only. (Random numbers and clocks are exceptions: see step 102m.)
 
-PyTorch turns a NumPy array into a tensor, which is an input of the graph.
+The trap is modules that import each other: a.b.a.b... The list `modules` holds the path of modules
+visited, and a module that is on the path is not entered again.
 
-New: LARGE, is_constant, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
-Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost now?
+PyTorch guards the attributes that the bytecode reads, one by one.
+
+New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: names_in, Watch.function, and
+Watch.visit, which looks into a functools.partial.
+Try: watch f, and print the keys of its entries. Is the name "scale" there?
 """
 
 import array
+import dis
 import functools
 import importlib
-import math
 import mmap
+import sys
 import threading
 import time
 import types
@@ -69,8 +74,11 @@ from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
+LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
 
@@ -141,6 +149,8 @@ class Watch:
             self.visit(value.__func__)
         elif isinstance(value, types.FunctionType):
             self.function(value)
+        elif isinstance(value, functools.partial):
+            self.visit((value.func, value.args, value.keywords))
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
         elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
@@ -158,13 +168,9 @@ class Watch:
             self.visit(item)
 
     def function(self, function: types.FunctionType) -> None:
-        if (function.__module__ or "").partition(".")[0] == "tinytorch":
-            return  # the package's own functions depend on nothing else
-        names = function.__globals__
-        for name in names_in(function.__code__):
-            if name in names:
-                self.entries.append((names, name, names[name]))
-                self.visit(names[name])
+        if is_library(function):
+            return  # what it returns depends on its arguments only
+        self.variables(function.__globals__, function.__code__, [])
         for cell in function.__closure__ or ():
             try:
                 self.cells.append((cell, cell.cell_contents))
@@ -174,6 +180,18 @@ class Watch:
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
         self.visit(getattr(function, "__wrapped__", None))
+
+    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
+        """Notes the variables of a module that code names, and those of modules among them."""
+        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
+            if name not in names:
+                continue
+            value = names[name]
+            self.entries.append((names, name, value))
+            if not isinstance(value, types.ModuleType):
+                self.visit(value)
+            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
+                self.variables(vars(value), code, [*modules, value])
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -225,12 +243,19 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
 
 
-def names_in(code: types.CodeType) -> Iterator[str]:
-    """The globals and attributes that some code names, those of functions inside it too."""
-    yield from code.co_names
+def is_library(value: Any) -> bool:
+    """Whether a function is the package's, NumPy's or Python's own."""
+    return (value.__module__ or "").partition(".")[0] in LIBRARIES
+
+
+def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
+    """The names that instructions of these kinds use in some code, and in functions inside it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in opcodes:
+            yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from names_in(constant)
+            yield from names_in(constant, opcodes)
 
 
 def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
@@ -528,32 +553,34 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    TABLE = np.ones(3)
-    NAMES = {"a"}
+    settings, more = types.ModuleType("settings"), types.ModuleType("more")
+    settings.scale, settings.unused, settings.more = 2.0, 0.0, more
+    more.shift, more.back = 0.5, settings  # they import each other
 
-    @compile
-    def f(x):
-        return x * float(TABLE[0]) * (10 if "b" in NAMES else 1)
+    def f(x, n=1):
+        def shifted(y):  # names in an inner function count, too
+            return y + settings.more.back.more.shift
 
-    print(f(ones(1)).item())  # -> 1.0
-    TABLE[0] = 5.0
-    print("the array has changed:", f(ones(1)).item())  # -> the array has changed: 5.0
-    NAMES.add("b")
-    print("the set has changed:", f(ones(1)).item())  # -> the set has changed: 50.0
-    print(f.compiled.log[1])  # -> compiled anew: the contents of array([5., 1., 1.]) have changed
+        return shifted(x * settings.scale * n)
 
-    TABLE[1] = math.nan
-    f(ones(1))
-    count = len(f.compiled.log)
-    f(ones(1))
-    print("nan is no change:", len(f.compiled.log) == count)  # -> nan is no change: True
+    def key(name):
+        return [key for _, key, _ in Watch(f).entries].count(name)
 
-    large = np.zeros(1_000_000)
-    g = compile(lambda x: x + float(large[0]))
-    g(ones(1))
-    large[0] = 2.0
-    print(g(ones(1)).item(), g.compiled.log[0][:67])
-    # -> 3.0 runs in eager: the function can see an array of 8,000,000 bytes tha
-    large.flags.writeable = False
-    h = compile(lambda x: x + float(large[0]))
-    print("read-only:", h(ones(1)).item(), h.compiled.log[0][:11])  # -> read-only: 3.0 compiled in
+    compiled = compile(f)
+    print(compiled(ones(1)).item())  # -> 2.5
+    settings.scale = 4.0
+    print("a variable of a module:", compiled(ones(1)).item())  # -> a variable of a module: 4.5
+    more.shift = 0.25
+    print("of a module in it:", compiled(ones(1)).item())  # -> of a module in it: 4.25
+    print(key("scale") > 0, key("unused"), key("ones"))  # -> True 0 0
+
+    twice = compile(functools.partial(f, n=2))
+    print("a function with an argument filled in:", twice(ones(1)).item())
+    # -> a function with an argument filled in: 8.25
+    settings.scale = 1.0
+    print(twice(ones(1)).item())  # -> 2.25
+
+    def averages(x):
+        return np.mean([1.0, 3.0]) * x  # np.mean is not walked through
+
+    print(len(Watch(averages).entries), is_library(np.mean), is_library(f))  # -> 1 True False

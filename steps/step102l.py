@@ -1,32 +1,29 @@
-"""Step 102l: Guards for variables of modules
+"""Step 102l: Guards for class attributes and methods
 
-    import settings
-    def f(x): return x * settings.scale
+    class Scaled(Module):
+        factor = 2.0
+        def scale(self, x): return x * self.factor * SCALE
+        def forward(self, x): return self.scale(x)
 
-The code names the global `settings`, a module, which is always the same object. Its variable
-`scale` may change, and step 102k does not notice. It cannot record all variables of a module (numpy
-has 500). But the bytecode of the function says which ones it uses:
+Step 102k notices neither Scaled.factor = 3 nor SCALE = 3: `factor` is an attribute of the class,
+not of the object, and of the methods only `forward` was visited.
 
-    LOAD_GLOBAL settings        a global of f's module
-    LOAD_ATTR   scale           an attribute of the object that was just loaded
-    STORE_GLOBAL, STORE_ATTR    the same, when f sets them: a graph would not (step 102q)
+Recording everything in a class would be too much: a method that is never called may name a data
+set. So the watch collects the names of the attributes that code uses, and looks up these names in
+the classes. A method found there uses more names, so the search repeats until it finds nothing new:
 
-Until now names_in mixed both kinds, so for an attribute x.k the watch recorded the global k, if
-there was one. Now it uses the module `dis` to list the names of one kind of instruction. If a
-global is a module, the watch looks up in it the attributes that the code names. It does the same
-for modules inside it (a.b.scale).
+    forward  uses  scale  ->  a method: uses  factor  ->  2.0 is recorded, and so is SCALE
 
-The functions of LIBRARIES (Python, NumPy and this package) are skipped: their results depend on
-their arguments only. (Random numbers and clocks are exceptions: see step 102n.)
+Some methods are called without being named: a + b calls __add__. UNNAMED holds these names from the
+start. A method may also be wrapped: staticmethod, classmethod, property.
 
-The trap is modules that import each other: a.b.a.b... The list `modules` holds the path of modules
-visited, and a module that is on the path is not entered again.
+The trap is inheritance: `factor` may be defined in a base class. __mro__ lists a class and its
+bases.
 
-PyTorch guards the attributes that the bytecode reads, one by one.
+PyTorch guards the type of an object, and each attribute that the bytecode reads.
 
-New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: names_in, Watch.function, and
-Watch.visit, which looks into a functools.partial.
-Try: watch f, and print the keys of its entries. Is the name "scale" there?
+New: UNNAMED, Watch.class_attributes. Changed: Watch.__init__, Watch.visit, Watch.function.
+Try: name another attribute in forward. Which entries does the watch have then?
 """
 
 import array
@@ -71,11 +68,14 @@ from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
+from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
+# Methods that are called although no code names them: operators and their like.
+UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
@@ -131,9 +131,15 @@ class Watch:
         self.tensors: list[Tensor] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
+        self.used = set(UNNAMED)  # the attributes that code names
+        self.classes: list[type] = []  # of the program
         self.visit(root)
+        self.class_attributes()
 
     def visit(self, value: Any) -> None:
+        if isinstance(value, type):
+            new = [each for each in value.__mro__ if not is_library(each)]
+            self.classes += [each for each in new if each not in self.classes]
         if isinstance(value, PLAIN) or id(value) in self.seen:
             return
         self.seen.add(id(value))
@@ -149,13 +155,17 @@ class Watch:
             self.visit(value.__func__)
         elif isinstance(value, types.FunctionType):
             self.function(value)
+        elif isinstance(value, (staticmethod, classmethod)):
+            self.visit(value.__func__)
+        elif isinstance(value, property):
+            self.visit(value.fget)
         elif isinstance(value, functools.partial):
             self.visit((value.func, value.args, value.keywords))
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
         elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             self.contents(vars(value), vars(value).items())
-            self.visit(getattr(type(value), "forward", None))
+            self.visit(type(value))
 
     def contents(self, container: Any, items: Any) -> None:
         if not isinstance(container, tuple):
@@ -170,6 +180,7 @@ class Watch:
     def function(self, function: types.FunctionType) -> None:
         if is_library(function):
             return  # what it returns depends on its arguments only
+        self.used.update(names_in(function.__code__, ATTRIBUTES))
         self.variables(function.__globals__, function.__code__, [])
         for cell in function.__closure__ or ():
             try:
@@ -192,6 +203,15 @@ class Watch:
                 self.visit(value)
             elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
                 self.variables(vars(value), code, [*modules, value])
+
+    def class_attributes(self) -> None:
+        """Notes what the classes hold under names that code uses, until no new names turn up."""
+        done: set[tuple] = set()
+        while new := {(c, n) for c in self.classes for n in self.used & vars(c).keys()} - done:
+            done |= new
+            for each, name in new:
+                self.entries.append((vars(each), name, vars(each)[name]))
+                self.visit(vars(each)[name])
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -244,7 +264,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def is_library(value: Any) -> bool:
-    """Whether a function is the package's, NumPy's or Python's own."""
+    """Whether a class or function is the package's, NumPy's or Python's own."""
     return (value.__module__ or "").partition(".")[0] in LIBRARIES
 
 
@@ -553,34 +573,48 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    settings, more = types.ModuleType("settings"), types.ModuleType("more")
-    settings.scale, settings.unused, settings.more = 2.0, 0.0, more
-    more.shift, more.back = 0.5, settings  # they import each other
+    SCALE, SHIFT = 1.0, 0.0
 
-    def f(x, n=1):
-        def shifted(y):  # names in an inner function count, too
-            return y + settings.more.back.more.shift
+    class Options:
+        power = 1
 
-        return shifted(x * settings.scale * n)
+        def __add__(self, x):
+            return x + SHIFT
 
-    def key(name):
-        return [key for _, key, _ in Watch(f).entries].count(name)
+    class Scaled(Module):
+        factor = 2.0
 
-    compiled = compile(f)
-    print(compiled(ones(1)).item())  # -> 2.5
-    settings.scale = 4.0
-    print("a variable of a module:", compiled(ones(1)).item())  # -> a variable of a module: 4.5
-    more.shift = 0.25
-    print("of a module in it:", compiled(ones(1)).item())  # -> of a module in it: 4.25
-    print(key("scale") > 0, key("unused"), key("ones"))  # -> True 0 0
+        def scale(self, x):
+            return x * self.factor * SCALE
 
-    twice = compile(functools.partial(f, n=2))
-    print("a function with an argument filled in:", twice(ones(1)).item())
-    # -> a function with an argument filled in: 8.25
-    settings.scale = 1.0
-    print(twice(ones(1)).item())  # -> 2.25
+        def unused(self, x):
+            return x * UNUSED
 
-    def averages(x):
-        return np.mean([1.0, 3.0]) * x  # np.mean is not walked through
+    class Model(Scaled):
+        @property
+        def options(self):
+            return Options()
 
-    print(len(Watch(averages).entries), is_library(np.mean), is_library(f))  # -> 1 True False
+        @staticmethod
+        def raised(x):
+            return x**Options.power
+
+        def forward(self, x):
+            return self.options + self.raised(self.scale(x))
+
+    model, x, UNUSED = Model(), ones(1), 0
+    compiled = Compiled(model)
+    print(compiled(x).item())  # -> 2.0
+    Scaled.factor = 3.0
+    print("a class's attribute:", compiled(x).item())  # -> a class's attribute: 3.0
+    SCALE = 2.0
+    print("what a method names:", compiled(x).item())  # -> what a method names: 6.0
+    Options.power = 2
+    print("what a static method names:", compiled(x).item())
+    # -> what a static method names: 36.0
+    SHIFT = 0.5
+    print("what an operator names:", compiled(x).item())  # -> what an operator names: 36.5
+    count = len(compiled.log)
+    UNUSED = 1
+    compiled(x)
+    print("not used:", len(compiled.log) == count)  # -> not used: True

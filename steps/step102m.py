@@ -1,36 +1,41 @@
-"""Step 102m: Guards for class attributes and methods
+"""Step 102m: Side effects: random streams, iterators, print
 
-    class Scaled(Module):
-        factor = 2.0
-        def scale(self, x): return x * self.factor * SCALE
-        def forward(self, x): return self.scale(x)
+    def f(x):
+        print("called")
+        return x * rng.random() + next(numbers)
 
-Step 102l notices neither Scaled.factor = 3 nor SCALE = 3: `factor` is an attribute of the class,
-not of the object, and of the methods only `forward` was visited.
+A graph contains operations on arrays only. All other Python code runs once, during the trace: step
+102l prints once, and multiplies by the same random number in each call. Such a function has to run
+in eager, so the trace must detect it. Three cases need three ways:
 
-Recording everything in a class would be too much: a method that is never called may name a data
-set. So the watch collects the names of the attributes that code uses, and looks up these names in
-the classes. A method found there uses more names, so the search repeats until it finds nothing new:
+    rng          The state of a generator of NumPy or Python can be read. It is compared before and
+                 after the trace, and restored, so that the eager run draws the same numbers.
+    numbers      An iterator has no readable state: looking at the next item consumes it. So an
+                 iterator that the function can reach is a Break, before the trace.
+    print        It changes nothing that could be compared. But Python calls the function given to
+                 sys.setprofile at each call, calls of C functions such as print included.
 
-    forward  uses  scale  ->  a method: uses  factor  ->  2.0 is recorded, and so is SCALE
+The package's own random numbers are nodes of the graph (step 97u).
 
-Some methods are called without being named: a + b calls __add__. UNNAMED holds these names from the
-start. A method may also be wrapped: staticmethod, classmethod, property.
+The trap: Python allows one such profiling function at a time. If there is one already, it stays,
+and print is not detected.
 
-The trap is inheritance: `factor` may be defined in a base class. __mro__ lists a class and its
-bases.
+PyTorch breaks the graph at print and at clocks, and replays a generator's calls or breaks.
 
-PyTorch guards the type of an object, and each attribute that the bytecode reads.
-
-New: UNNAMED, Watch.class_attributes. Changed: Watch.__init__, Watch.visit, Watch.function.
-Try: name another attribute in forward. Which entries does the watch have then?
+New: CLOCKS, ONCE, STREAMS, state_of, set_state, listen, no_effects.
+Changed: Watch.__init__, Watch.visit, Compiled.traced.
+Try: take out set_state. Which lines of the demo go wrong?
 """
 
 import array
+import contextlib
+import datetime
 import dis
 import functools
 import importlib
 import mmap
+import os
+import random
 import sys
 import threading
 import time
@@ -62,13 +67,12 @@ from tinytorch.compiler.capture import (
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import tracing
+from tinytorch.compiler.tracer import line_of_the_program, tracing
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
-from tinytorch.nn.module import Module
 from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
@@ -79,6 +83,9 @@ UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__in
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
+CLOCKS = {time.time, time.monotonic, time.perf_counter, time.process_time, datetime.datetime.now}
+ONCE = {print, input, os.urandom, *CLOCKS}
+STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
 
@@ -129,6 +136,7 @@ class Watch:
         self.cells: list[tuple[Any, Any]] = []
         self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
         self.tensors: list[Tensor] = []
+        self.streams: list[Any] = []  # random numbers that are not the package's
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
         self.used = set(UNNAMED)  # the attributes that code names
@@ -161,8 +169,12 @@ class Watch:
             self.visit(value.fget)
         elif isinstance(value, functools.partial):
             self.visit((value.func, value.args, value.keywords))
+        elif isinstance(value, STREAMS):
+            self.streams.append(value)
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
+        elif hasattr(type(value), "__next__"):
+            raise Break(f"the function can see {value!r:.60}: what is next is not known")
         elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             self.contents(vars(value), vars(value).items())
             self.visit(type(value))
@@ -233,6 +245,56 @@ class Watch:
             if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
                 return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
         return None
+
+
+def state_of(stream: Any) -> Any:
+    """The state of random numbers of Python (random, random.Random) or NumPy (np.random,
+    RandomState, Generator)."""
+    if hasattr(stream, "getstate"):
+        return stream.getstate()
+    return stream.get_state() if hasattr(stream, "get_state") else stream.bit_generator.state
+
+
+def set_state(stream: Any, value: Any) -> None:
+    """Gives random numbers the state that state_of has returned."""
+    if hasattr(stream, "setstate"):
+        stream.setstate(value)
+    elif hasattr(stream, "set_state"):
+        stream.set_state(value)
+    else:
+        stream.bit_generator.state = value
+
+
+def listen(frame: Any, event: str, called: Any) -> None:
+    """Python calls this for each call of a program (sys.setprofile)."""
+    if event == "c_call" and called in ONCE:
+        raise Break(f"{line_of_the_program()}: {called.__name__}() is not part of a graph")
+
+
+@contextlib.contextmanager
+def no_effects(found: list) -> Iterator[None]:
+    """Around a trace: stops a function that does what a graph would not do again.
+
+    It may not draw random numbers that are not the package's (`found` are those that it sees);
+    what it has drawn is put back. Nor may it call what is in ONCE, if no other profiler listens.
+
+    Raises:
+        Break: the function did one of these.
+    """
+    streams, others = [random, np.random, *found], sys.getprofile()
+    before = [state_of(stream) for stream in streams]
+    if others is None:
+        sys.setprofile(listen)
+    try:
+        yield
+    finally:
+        if others is None:
+            sys.setprofile(None)
+        after = [state_of(stream) for stream in streams]
+        for stream, state_before in zip(streams, before, strict=True):
+            set_state(stream, state_before)
+    if str(after) != str(before):
+        raise Break("the function draws random numbers from outside of the package")
 
 
 def is_constant(value: Any) -> bool:
@@ -526,7 +588,8 @@ class Compiled:
         it is, or None; and the device."""
         watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        captured = capture(self.function, args, kwargs, known)
+        with no_effects(watch.streams):
+            captured = capture(self.function, args, kwargs, known)
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -573,48 +636,52 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    SCALE, SHIFT = 1.0, 0.0
+    rng, own = np.random.default_rng(0), random.Random(0)
+    streams = {
+        "NumPy's": lambda x: x * np.random.rand(),  # noqa: NPY002 (what programs still use)
+        "a generator of NumPy": lambda x: x * rng.random(),
+        "Python's": lambda x: x * random.random(),
+        "a generator of Python": lambda x: x * own.random(),
+    }
+    for name, draws in streams.items():
+        found = []
+        for function in (draws, compile(draws)):
+            np.random.seed(0)  # noqa: NPY002
+            random.seed(0)
+            own.seed(0)
+            rng = np.random.default_rng(0)
+            found.append([function(ones(1)).item() for _ in range(2)])
+        print(f"{name}, as in eager:", found[0] == found[1])
+    # -> NumPy's, as in eager: True
+    # -> a generator of NumPy, as in eager: True
+    # -> Python's, as in eager: True
+    # -> a generator of Python, as in eager: True
 
-    class Options:
-        power = 1
+    numbers = iter([1.0, 2.0])
+    f = compile(lambda x: x * next(numbers))
+    print(f(ones(1)).item(), f(ones(1)).item(), f.compiled.log[0][:39])
+    # -> 1.0 2.0 runs in eager: the function can see <li
 
-        def __add__(self, x):
-            return x + SHIFT
+    def talks(x):
+        print("called")
+        return x + 1.0
 
-    class Scaled(Module):
-        factor = 2.0
+    f = compile(talks)
+    f(ones(1))  # -> called
+    f(ones(1))  # -> called
+    print(f.compiled.log[0].split(": ", 2)[2])  # -> print() is not part of a graph
+    timed = compile(lambda x: x * time.time())
+    timed(ones(1))
+    print(timed.compiled.log[0].split(": ", 2)[2])  # -> time() is not part of a graph
 
-        def scale(self, x):
-            return x * self.factor * SCALE
+    try:
+        listen(None, "c_call", print)  # Python does this before it calls print
+    except Break as error:
+        print(error)  # -> step102m.py...: print() is not part of a graph
 
-        def unused(self, x):
-            return x * UNUSED
-
-    class Model(Scaled):
-        @property
-        def options(self):
-            return Options()
-
-        @staticmethod
-        def raised(x):
-            return x**Options.power
-
-        def forward(self, x):
-            return self.options + self.raised(self.scale(x))
-
-    model, x, UNUSED = Model(), ones(1), 0
-    compiled = Compiled(model)
-    print(compiled(x).item())  # -> 2.0
-    Scaled.factor = 3.0
-    print("a class's attribute:", compiled(x).item())  # -> a class's attribute: 3.0
-    SCALE = 2.0
-    print("what a method names:", compiled(x).item())  # -> what a method names: 6.0
-    Options.power = 2
-    print("what a static method names:", compiled(x).item())
-    # -> what a static method names: 36.0
-    SHIFT = 0.5
-    print("what an operator names:", compiled(x).item())  # -> what an operator names: 36.5
-    count = len(compiled.log)
-    UNUSED = 1
-    compiled(x)
-    print("not used:", len(compiled.log) == count)  # -> not used: True
+    sys.setprofile(lambda *event: None)  # another profiler
+    f = compile(talks)
+    f(ones(1))  # -> called
+    sys.setprofile(None)
+    f(ones(1))
+    print(f.compiled.log[0].split(" in ")[0])  # -> compiled

@@ -1,30 +1,31 @@
-"""Step 102n: Side effects: random streams, iterators, print
+"""Step 102n: What a failed trace leaves behind
 
     def f(x):
-        print("called")
-        return x * rng.random() + next(numbers)
+        self.calls += 1
+        return x if x.sum() > 0 else -x
 
-A graph contains operations on arrays only. All other Python code runs once, during the trace: step
-102m prints once, and multiplies by the same random number in each call. Such a function has to run
-in eager, so the trace must detect it. Three cases need three ways:
+The trace of f counts, and then fails at `if`. So f runs in eager, and counts again: after one call
+`calls` is 2. A failed trace has to leave no mark, or the compiled program is not the program.
 
-    rng          The state of a generator of NumPy or Python can be read. It is compared before and
-                 after the trace, and restored, so that the eager run draws the same numbers.
-    numbers      An iterator has no readable state: looking at the next item consumes it. So an
-                 iterator that the function can reach is a Break, before the trace.
-    print        It changes nothing that could be compared. But Python calls the function given to
-                 sys.setprofile at each call, calls of C functions such as print included.
+The tensors are back after each trace (step 97i), and so are the streams (step 102m). The rest is
+Python values, and the watch has a note of each of them from before the trace, with its place:
 
-The package's own random numbers are nodes of the graph (step 97u).
+    (container, key, value)      write the value back; a list grows again where items were taken
+    (container, length)          remove what was added
+    (cell, value)                write it back
+    (object, how, copy)          fill the array or collection with the copy
+    (class, its attributes)      set those that were replaced, delete those that were added
 
-The trap: Python allows one such profiling function at a time. If there is one already, it stays,
-and print is not detected.
+Until now these notes served to compare; `restore` reads them in the other direction. Only the last
+one is new: of a class, the watch has noted what code names, and a trace may set other attributes.
 
-PyTorch breaks the graph at print and at clocks, and replays a generator's calls or breaks.
+The trap is a dict: it may have lost one key and got another, and has the same length. So the keys
+that the notes know are collected first, and all others are removed.
 
-New: CLOCKS, ONCE, STREAMS, state_of, set_state, listen, no_effects.
-Changed: Watch.__init__, Watch.visit, Compiled.traced.
-Try: take out set_state. Which lines of the demo go wrong?
+PyTorch does not run the program while it traces; it replays side effects after the graph.
+
+New: Watch.restore, put_back. Changed: Watch.__init__, Compiled.traced.
+Try: leave out the loop over the cells. Which line of the demo goes wrong?
 """
 
 import array
@@ -143,6 +144,7 @@ class Watch:
         self.classes: list[type] = []  # of the program
         self.visit(root)
         self.class_attributes()
+        self.before = [(each, dict(vars(each))) for each in self.classes]
 
     def visit(self, value: Any) -> None:
         if isinstance(value, type):
@@ -246,6 +248,34 @@ class Watch:
                 return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
         return None
 
+    def restore(self) -> None:
+        """Puts back what has changed: the function is going to run once more."""
+        known: dict[int, set] = {}
+        for container, key, _ in self.entries:
+            known.setdefault(id(container), set()).add(key)
+        for container, size in self.sizes:
+            if isinstance(container, list):
+                del container[size:]
+            else:
+                for key in container.keys() - known.get(id(container), set()) - NOT_FOR_CALLS:
+                    del container[key]
+        for container, key, value in self.entries:
+            if isinstance(container, list):
+                container[key : key + 1] = [value]
+            elif isinstance(container, dict) and container.get(key, self) is not value:
+                container[key] = value
+        for each, before in self.before:
+            for name in vars(each).keys() - before.keys():
+                delattr(each, name)
+            for name, value in before.items():
+                if vars(each).get(name, self) is not value:
+                    setattr(each, name, value)
+        for cell, value in self.cells:
+            cell.cell_contents = value
+        for value, how, copy in self.copies:
+            if how(value) != copy:
+                put_back(value, copy)
+
 
 def state_of(stream: Any) -> Any:
     """The state of random numbers of Python (random, random.Random) or NumPy (np.random,
@@ -318,6 +348,16 @@ def how_to_copy(value: Any) -> Callable | None:
             )
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
+def put_back(value: Any, copy: Any) -> None:
+    """Gives an array or collection the contents that how_to_copy's function has copied."""
+    if isinstance(value, np.ndarray):
+        value[...] = np.frombuffer(copy, value.dtype).reshape(value.shape)
+        return
+    while value:
+        value.pop()
+    (value.update if isinstance(value, set) else value.extend)(copy)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -588,8 +628,12 @@ class Compiled:
         it is, or None; and the device."""
         watch = Watch((self.function, *objects_in((args, kwargs))))
         known = list(dict.fromkeys([*tensors, *watch.tensors]))
-        with no_effects(watch.streams):
-            captured = capture(self.function, args, kwargs, known)
+        try:
+            with no_effects(watch.streams):
+                captured = capture(self.function, args, kwargs, known)
+        except BaseException:  # the function is going to run in eager
+            watch.restore()
+            raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
         for source, place in zip(captured.sources, places, strict=True):
@@ -636,52 +680,36 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    rng, own = np.random.default_rng(0), random.Random(0)
-    streams = {
-        "NumPy's": lambda x: x * np.random.rand(),  # noqa: NPY002 (what programs still use)
-        "a generator of NumPy": lambda x: x * rng.random(),
-        "Python's": lambda x: x * random.random(),
-        "a generator of Python": lambda x: x * own.random(),
-    }
-    for name, draws in streams.items():
-        found = []
-        for function in (draws, compile(draws)):
-            np.random.seed(0)  # noqa: NPY002
-            random.seed(0)
-            own.seed(0)
-            rng = np.random.default_rng(0)
-            found.append([function(ones(1)).item() for _ in range(2)])
-        print(f"{name}, as in eager:", found[0] == found[1])
-    # -> NumPy's, as in eager: True
-    # -> a generator of NumPy, as in eager: True
-    # -> Python's, as in eager: True
-    # -> a generator of Python, as in eager: True
+    table, seen, log, names = np.zeros(2), {1}, [], {"old": 0}
+    queue, COUNT = [1, 2, 3], 0
 
-    numbers = iter([1.0, 2.0])
-    f = compile(lambda x: x * next(numbers))
-    print(f(ones(1)).item(), f(ones(1)).item(), f.compiled.log[0][:39])
-    # -> 1.0 2.0 runs in eager: the function can see <li
+    class Options:
+        calls = 0
 
-    def talks(x):
-        print("called")
-        return x + 1.0
+    def make():
+        calls = 0
 
-    f = compile(talks)
-    f(ones(1))  # -> called
-    f(ones(1))  # -> called
-    print(f.compiled.log[0].split(": ", 2)[2])  # -> print() is not part of a graph
-    timed = compile(lambda x: x * time.time())
-    timed(ones(1))
-    print(timed.compiled.log[0].split(": ", 2)[2])  # -> time() is not part of a graph
+        def f(x):
+            global COUNT
+            nonlocal calls
+            COUNT, calls = COUNT + 1, calls + 1
+            Options.calls += 1
+            Options.last = len(x)
+            table[0] += 1
+            seen.add(len(seen) + 1)
+            log.append("called")
+            queue.pop(0)
+            names["new"] = names.pop("old", 0) + 1
+            return x if x.sum() > 0 else -x  # the trace ends here
 
-    try:
-        listen(None, "c_call", print)  # Python does this before it calls print
-    except Break as error:
-        print(error)  # -> step102n.py...: print() is not part of a graph
+        return f, lambda: calls
 
-    sys.setprofile(lambda *event: None)  # another profiler
-    f = compile(talks)
-    f(ones(1))  # -> called
-    sys.setprofile(None)
-    f(ones(1))
-    print(f.compiled.log[0].split(" in ")[0])  # -> compiled
+    f, calls = make()
+    compiled = compile(f)
+    print(compiled(ones(2)).tolist(), compiled.compiled.log[0][:13])
+    # -> [1.0, 1.0] runs in eager
+    print("a global and a variable:", COUNT, calls())  # -> a global and a variable: 1 1
+    print("a class:", Options.calls, Options.last)  # -> a class: 1 2
+    print("lists:", log, queue)  # -> lists: ['called'] [2, 3]
+    print("a dict:", names)  # -> a dict: {'new': 1}
+    print("an array and a set:", table.tolist(), seen)  # -> an array and a set: [1.0, 0.0] {1, 2}

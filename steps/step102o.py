@@ -1,59 +1,43 @@
-"""Step 102o: What a failed trace leaves behind
+"""Step 102o: The recompile limit
 
-    def f(x):
-        self.calls += 1
-        return x if x.sum() > 0 else -x
+An argument of a function is a counter n. Its value is a part of the key (step 102a), so each call
+has a key of its own. In step 102n each of these calls is traced and compiled, which takes
+thousands of times as long as the call in eager, and no graph is ever used again.
 
-The trace of f counts, and then fails at `if`. So f runs in eager, and counts again: after one call
-`calls` is 2. A failed trace has to leave no mark, or the compiled program is not the program.
+Compiling pays off only for calls that come again. So there is a limit: after 8 kinds of calls,
+compiled or refused by a graph break, nothing is compiled any more. The graphs that exist stay in
+use, and all other calls run in eager.
 
-The tensors are back after each trace (step 97i), and so are the streams (step 102n). The rest is
-Python values, and the watch has a note of each of them from before the trace, with its place:
+Where most calls have no graph, even the search for one costs something: 6 microseconds, as much as
+two operations. After 19 calls in a row without a graph (PATIENCE), only one call in 19 searches. 19
+is a prime number, so that in a loop of, say, 4 calls each of the four has its turn.
 
-    (container, key, value)      write the value back; a list grows again where items were taken
-    (container, length)          remove what was added
-    (cell, value)                write it back
-    (object, how, copy)          fill the array or collection with the copy
-    (class, its attributes)      set those that were replaced, delete those that were added
+The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
+but is far slower than eager. So the log says when the limit is reached.
 
-Until now these notes served to compare; `restore` reads them in the other direction. Only the last
-one is new: of a class, the watch has noted what code names, and a trace may set other attributes.
+PyTorch: torch._dynamo.config.recompile_limit, which is 8 too.
 
-The trap is a dict: it may have lost one key and got another, and has the same length. So the keys
-that the notes know are collected first, and all others are removed.
-
-PyTorch does not run the program while it traces; it replays side effects after the graph.
-
-New: Watch.restore, put_back. Changed: Watch.__init__, Compiled.traced.
-Try: leave out the loop over the cells. Which line of the demo goes wrong?
+New: RECOMPILE_LIMIT, PATIENCE, Compiled.may_trace, Compiled.in_eager. Changed: Compiled.__call__,
+Compiled.made.
+Try: a limit of 20. Which lines of the demo change?
 """
 
-import array
-import contextlib
-import datetime
-import dis
 import functools
 import importlib
-import mmap
-import os
-import random
-import sys
 import threading
 import time
-import types
 import warnings
-from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
@@ -66,328 +50,15 @@ from tinytorch.compiler.capture import (
     tracing_lock,
 )
 from tinytorch.compiler.graph import Graph
+from tinytorch.compiler.guards import Watch, call_key, describe_modes, no_effects, objects_in
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
-from tinytorch.compiler.tracer import line_of_the_program, tracing
+from tinytorch.compiler.tracer import tracing
 from tinytorch.core.device import Device, as_device, cpu
-from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
-
-LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
-GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
-ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
-# Methods that are called although no code names them: operators and their like.
-UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
-# What modules have for state_dict() and load_state_dict(): a call does not read it.
-NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
-LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
-CLOCKS = {time.time, time.monotonic, time.perf_counter, time.process_time, datetime.datetime.now}
-ONCE = {print, input, os.urandom, *CLOCKS}
-STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
-PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
-
-
-def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
-    """A key for an argument. Two arguments with equal keys are alike for a graph; the tensors in
-    it, which may differ in their elements, are added to `tensors`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
-    if isinstance(value, PLAIN):
-        return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
-    if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
-    if isinstance(value, dict):
-        items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
-        return type(value), tuple(items)
-    return id(value)  # what is inside is watched
-
-
-def objects_in(value: Any) -> list:
-    """The arguments for which a key has only their id."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.values() if isinstance(value, dict) else value
-        return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
-
-
-def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
-    """(what a graph for this call depends on, the tensors among the arguments)."""
-    tensors: list[Tensor] = []
-    key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
-    return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
-
-
-class Watch:
-    """The Python values that a function can see: attributes of its modules, variables of the
-    functions that enclose it, the globals that its code names.
-
-    A graph holds what these were when it was traced. `changed` says what has changed since.
-    """
-
-    def __init__(self, root: Any):
-        self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
-        self.sizes: list[tuple[Any, int]] = []
-        self.cells: list[tuple[Any, Any]] = []
-        self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
-        self.tensors: list[Tensor] = []
-        self.streams: list[Any] = []  # random numbers that are not the package's
-        self.seen: set[int] = set()
-        self.keep: list = []  # an id in `seen` is not used again
-        self.used = set(UNNAMED)  # the attributes that code names
-        self.classes: list[type] = []  # of the program
-        self.visit(root)
-        self.class_attributes()
-        self.before = [(each, dict(vars(each))) for each in self.classes]
-
-    def visit(self, value: Any) -> None:
-        if isinstance(value, type):
-            new = [each for each in value.__mro__ if not is_library(each)]
-            self.classes += [each for each in new if each not in self.classes]
-        if isinstance(value, PLAIN) or id(value) in self.seen:
-            return
-        self.seen.add(id(value))
-        self.keep.append(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-        elif isinstance(value, (tuple, list)):
-            self.contents(value, enumerate(value))
-        elif isinstance(value, dict):
-            self.contents(value, value.items())
-        elif isinstance(value, types.MethodType):
-            self.visit(value.__self__)
-            self.visit(value.__func__)
-        elif isinstance(value, types.FunctionType):
-            self.function(value)
-        elif isinstance(value, (staticmethod, classmethod)):
-            self.visit(value.__func__)
-        elif isinstance(value, property):
-            self.visit(value.fget)
-        elif isinstance(value, functools.partial):
-            self.visit((value.func, value.args, value.keywords))
-        elif isinstance(value, STREAMS):
-            self.streams.append(value)
-        elif how := how_to_copy(value):
-            self.copies.append((value, how, how(value)))
-        elif hasattr(type(value), "__next__"):
-            raise Break(f"the function can see {value!r:.60}: what is next is not known")
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
-            self.contents(vars(value), vars(value).items())
-            self.visit(type(value))
-
-    def contents(self, container: Any, items: Any) -> None:
-        if not isinstance(container, tuple):
-            self.sizes.append((container, len(container)))
-        for key, item in list(items):
-            if key in NOT_FOR_CALLS:
-                continue
-            if not isinstance(container, tuple):
-                self.entries.append((container, key, item))
-            self.visit(item)
-
-    def function(self, function: types.FunctionType) -> None:
-        if is_library(function):
-            return  # what it returns depends on its arguments only
-        self.used.update(names_in(function.__code__, ATTRIBUTES))
-        self.variables(function.__globals__, function.__code__, [])
-        for cell in function.__closure__ or ():
-            try:
-                self.cells.append((cell, cell.cell_contents))
-            except ValueError:
-                continue  # a variable that is not there yet
-            self.visit(cell.cell_contents)
-        self.visit(function.__defaults__)
-        self.visit(function.__kwdefaults__)
-        self.visit(getattr(function, "__wrapped__", None))
-
-    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
-        """Notes the variables of a module that code names, and those of modules among them."""
-        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
-            if name not in names:
-                continue
-            value = names[name]
-            self.entries.append((names, name, value))
-            if not isinstance(value, types.ModuleType):
-                self.visit(value)
-            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
-                self.variables(vars(value), code, [*modules, value])
-
-    def class_attributes(self) -> None:
-        """Notes what the classes hold under names that code uses, until no new names turn up."""
-        done: set[tuple] = set()
-        while new := {(c, n) for c in self.classes for n in self.used & vars(c).keys()} - done:
-            done |= new
-            for each, name in new:
-                self.entries.append((vars(each), name, vars(each)[name]))
-                self.visit(vars(each)[name])
-
-    def changed(self) -> str | None:
-        """What is not as it was, in words; None where all is."""
-        try:
-            for container, key, value in self.entries:
-                now = container[key]
-                if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return f"{key} is gone"
-        for container, size in self.sizes:
-            if len(container) != size:
-                return f"something was added to, or removed from, {list(container)!r:.80}"
-        for value, how, copy in self.copies:
-            if how(value) != copy:
-                return f"the contents of {value!r:.60} have changed"
-        for cell, value in self.cells:
-            now = cell.cell_contents
-            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                return f"a variable of the enclosing function is {now!r:.60}, was {value!r:.60}"
-        return None
-
-    def restore(self) -> None:
-        """Puts back what has changed: the function is going to run once more."""
-        known: dict[int, set] = {}
-        for container, key, _ in self.entries:
-            known.setdefault(id(container), set()).add(key)
-        for container, size in self.sizes:
-            if isinstance(container, list):
-                del container[size:]
-            else:
-                for key in container.keys() - known.get(id(container), set()) - NOT_FOR_CALLS:
-                    del container[key]
-        for container, key, value in self.entries:
-            if isinstance(container, list):
-                container[key : key + 1] = [value]
-            elif isinstance(container, dict) and container.get(key, self) is not value:
-                container[key] = value
-        for each, before in self.before:
-            for name in vars(each).keys() - before.keys():
-                delattr(each, name)
-            for name, value in before.items():
-                if vars(each).get(name, self) is not value:
-                    setattr(each, name, value)
-        for cell, value in self.cells:
-            cell.cell_contents = value
-        for value, how, copy in self.copies:
-            if how(value) != copy:
-                put_back(value, copy)
-
-
-def state_of(stream: Any) -> Any:
-    """The state of random numbers of Python (random, random.Random) or NumPy (np.random,
-    RandomState, Generator)."""
-    if hasattr(stream, "getstate"):
-        return stream.getstate()
-    return stream.get_state() if hasattr(stream, "get_state") else stream.bit_generator.state
-
-
-def set_state(stream: Any, value: Any) -> None:
-    """Gives random numbers the state that state_of has returned."""
-    if hasattr(stream, "setstate"):
-        stream.setstate(value)
-    elif hasattr(stream, "set_state"):
-        stream.set_state(value)
-    else:
-        stream.bit_generator.state = value
-
-
-def listen(frame: Any, event: str, called: Any) -> None:
-    """Python calls this for each call of a program (sys.setprofile)."""
-    if event == "c_call" and called in ONCE:
-        raise Break(f"{line_of_the_program()}: {called.__name__}() is not part of a graph")
-
-
-@contextlib.contextmanager
-def no_effects(found: list) -> Iterator[None]:
-    """Around a trace: stops a function that does what a graph would not do again.
-
-    It may not draw random numbers that are not the package's (`found` are those that it sees);
-    what it has drawn is put back. Nor may it call what is in ONCE, if no other profiler listens.
-
-    Raises:
-        Break: the function did one of these.
-    """
-    streams, others = [random, np.random, *found], sys.getprofile()
-    before = [state_of(stream) for stream in streams]
-    if others is None:
-        sys.setprofile(listen)
-    try:
-        yield
-    finally:
-        if others is None:
-            sys.setprofile(None)
-        after = [state_of(stream) for stream in streams]
-        for stream, state_before in zip(streams, before, strict=True):
-            set_state(stream, state_before)
-    if str(after) != str(before):
-        raise Break("the function draws random numbers from outside of the package")
-
-
-def is_constant(value: Any) -> bool:
-    """Whether an array is read-only, and so is the memory that it shows."""
-    while isinstance(value, np.ndarray) and not value.flags.writeable and not value.dtype.hasobject:
-        value = value.base
-    return value is None or isinstance(value, (bytes, mmap.mmap))
-
-
-def how_to_copy(value: Any) -> Callable | None:
-    """For an array or collection whose contents may change: the function that copies them.
-
-    Raises:
-        Break: an array is too large to be compared at each call, or holds objects.
-    """
-    if isinstance(value, np.ndarray) and not is_constant(value):
-        if value.nbytes > LARGE or value.dtype.hasobject:
-            raise Break(
-                f"the function can see an array of {value.nbytes:,} bytes that may change: make it "
-                "a tensor, or read-only (array.flags.writeable = False)"
-            )
-        return np.ndarray.tobytes
-    return list if isinstance(value, (set, deque, bytearray, array.array)) else None
-
-
-def put_back(value: Any, copy: Any) -> None:
-    """Gives an array or collection the contents that how_to_copy's function has copied."""
-    if isinstance(value, np.ndarray):
-        value[...] = np.frombuffer(copy, value.dtype).reshape(value.shape)
-        return
-    while value:
-        value.pop()
-    (value.update if isinstance(value, set) else value.extend)(copy)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two plain values are the same; 0.0 and -0.0 are not."""
-    return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
-
-
-def is_library(value: Any) -> bool:
-    """Whether a class or function is the package's, NumPy's or Python's own."""
-    return (value.__module__ or "").partition(".")[0] in LIBRARIES
-
-
-def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
-    """The names that instructions of these kinds use in some code, and in functions inside it."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in opcodes:
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in(constant, opcodes)
-
-
-def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
-    """A key for the open modes, or None where one of them has to see each call as it happens.
-
-    autocast only decides about types: a graph can hold its casts.
-    """
-    if not all(isinstance(mode, autocast) for mode in modes):
-        return None
-    return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
 class CompiledCall(Function):
@@ -517,6 +188,10 @@ class Entry:
         return rebuilt(captured.result, leaf)
 
 
+RECOMPILE_LIMIT = 8  # kinds of calls that are traced; after that others run in eager
+PATIENCE = 19  # calls in a row that have no graph; then only one of so many looks for one
+
+
 class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
 
@@ -556,6 +231,7 @@ class Compiled:
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
         log: what has happened, in words.
+        misses: how many calls in a row had no graph.
         making: held while a graph is made for this function, code included.
     """
 
@@ -565,19 +241,27 @@ class Compiled:
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    count: int = 0
+    full: bool = False  # more graphs than the limit were asked for
+    misses: int = 0
     making: Any = field(default_factory=threading.RLock)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         modes = describe_modes(state.modes) if state.modes else ()
         if modes is None or tracing.trace is not None:
             return self.function(*args, **kwargs)
+        if self.misses > PATIENCE and self.misses % PATIENCE:
+            self.misses += 1
+            return self.in_eager(args, kwargs)
         with tracing_lock:  # while a function is traced, its tensors are not what they are
             key, tensors = call_key(args, kwargs, modes)
             entry, reason = self.known(key, tensors)
-        if entry is None and key not in self.breaks:
+        if entry is None and self.may_trace(key):
             entry = self.entry_for(key, tensors, args, kwargs)
         if entry is None:
-            return self.function(*args, **kwargs)
+            self.misses += 1
+            return self.in_eager(args, kwargs)
+        self.misses = 0
         with tracing_lock:
             sources = entry.sources(tensors)
             arrays = [tensor.array for tensor in sources]
@@ -595,6 +279,16 @@ class Compiled:
             if reason is None:
                 return entry, None
         return None, reason
+
+    def may_trace(self, key: tuple) -> bool:
+        """Whether to make a graph for a call that has none."""
+        if key in self.breaks or self.full:
+            return False
+        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+            self.note(f"traced {count} times: other calls run in eager")
+            self.full = True
+            return False
+        return True
 
     def entry_for(self, key: tuple, tensors: list, args: tuple, kwargs: dict) -> Entry | None:
         """The graph for a call, made where there is none yet; None where it has to run in eager."""
@@ -616,12 +310,17 @@ class Compiled:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
         self.entries.setdefault(key, []).append(entry)
+        self.count += 1
         return entry
 
     def refuse(self, key: tuple, reason: str) -> None:
         """Notes why a call runs in eager, and all calls like it."""
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
+
+    def in_eager(self, args: tuple, kwargs: dict) -> Any:
+        """Runs the function as it is."""
+        return self.function(*args, **kwargs)
 
     def traced(self, tensors: list, args: tuple, kwargs: dict) -> tuple:
         """The function, traced; the watch on what it can see; for each source, which of `tensors`
@@ -680,36 +379,29 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
-    table, seen, log, names = np.zeros(2), {1}, [], {"old": 0}
-    queue, COUNT = [1, 2, 3], 0
+    def seconds(function, *args):
+        start = time.perf_counter()
+        function(*args)
+        return time.perf_counter() - start
 
-    class Options:
-        calls = 0
+    def plus(x, n):
+        return x + n
 
-    def make():
-        calls = 0
+    add, x = compile(plus), ones(1)
+    eager = median(seconds(plus, x, 0) for _ in range(100))
+    print(f"compiled and called: {seconds(add, x, 0) / eager:.0f} times as long as in eager")
+    # -> compiled and called: ... times as long as in eager
 
-        def f(x):
-            global COUNT
-            nonlocal calls
-            COUNT, calls = COUNT + 1, calls + 1
-            Options.calls += 1
-            Options.last = len(x)
-            table[0] += 1
-            seen.add(len(seen) + 1)
-            log.append("called")
-            queue.pop(0)
-            names["new"] = names.pop("old", 0) + 1
-            return x if x.sum() > 0 else -x  # the trace ends here
+    print([add(x, n).item() for n in range(10)] == [float(n + 1) for n in range(10)])  # -> True
+    print(add.compiled.count, add.compiled.log[-1])
+    # -> 8 traced 8 times: other calls run in eager
+    print(add(x, 3).item(), len(add.compiled.log))  # -> 4.0 9
 
-        return f, lambda: calls
-
-    f, calls = make()
-    compiled = compile(f)
-    print(compiled(ones(2)).tolist(), compiled.compiled.log[0][:13])
-    # -> [1.0, 1.0] runs in eager
-    print("a global and a variable:", COUNT, calls())  # -> a global and a variable: 1 1
-    print("a class:", Options.calls, Options.last)  # -> a class: 1 2
-    print("lists:", log, queue)  # -> lists: ['called'] [2, 3]
-    print("a dict:", names)  # -> a dict: {'new': 1}
-    print("an array and a set:", table.tolist(), seen)  # -> an array and a set: [1.0, 0.0] {1, 2}
+    # Calls without a graph: after PATIENCE of them in a row, few look for one.
+    for n in range(100, 122):
+        add(x, n)
+    print("misses:", add.compiled.misses)  # -> misses: 22
+    print(add(x, 3).item(), add.compiled.misses)  # -> 4.0 23
+    for n in range(200, 215):
+        add(x, n)
+    print(add(x, 3).item(), add.compiled.misses)  # -> 4.0 0

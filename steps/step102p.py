@@ -1,30 +1,29 @@
-"""Step 102p: The recompile limit, and sizes that vary
+"""Step 102p: Calls whose sizes vary: the argument dynamic
 
-The last batch of an epoch has another size. A text that is generated grows by one token in each
-call. A counter n is an argument. In step 102o each of these calls has a key of its own, so each is
-traced and compiled, which takes a thousand times as long as a call in eager. Compiling pays off
-only for calls that come again. Three rules see to that:
+The last batch of an epoch has another size, and comes again in each epoch: a graph for it pays off.
+A text that is generated grows by one token in each call, and none of its sizes comes again. In step
+102o the first eight sizes use up the limit, and all these graphs are useless.
 
-    VARYING    Two kinds of calls that differ only in sizes and numbers are compiled at once: the
-               batches, and the last batch. `without_numbers` tells what else is in a key.
-    OFTEN      A further kind first runs in eager. It is compiled when it has come three times in
-               the last 50 such calls. With dynamic=False it is compiled at once.
-    LIMIT      After 8 kinds nothing is compiled any more. The graphs that exist stay in use.
+Both differ from the call before only in a size. `without_numbers` tells: it gives the key of a call
+without its sizes, numbers and ids, and calls that differ only in these have the same. For such
+calls there are two rules:
 
-Where most calls have no graph, even the search for one costs something: 6 microseconds, as much as
-two operations. After 19 misses in a row, only one call in 19 searches; a prime number does not fall
-in step with the loops of a program.
+    VARYING    two of them are compiled at once: the batches, and the last batch
+    OFTEN      another one first runs in eager; it is compiled when it has come three times in the
+               last 50 such calls
 
-The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
-but is far slower than eager. So the log says when the limit is reached.
+A call that differs in something else, such as its types, is compiled at once, and so is one whose
+graph no longer fits because a variable has changed (`reason`, step 102g).
 
-PyTorch's words are recompile limit and dynamic shapes. When a second size comes, it makes one graph
-for all sizes, with the sizes as variables. Ours are constants: each kernel, and each decision of
-the program on a shape, holds for one size.
+The trap: where all sizes come again, the third and the fourth get their graphs late. The program
+can say so: with dynamic=False each size is compiled at once.
 
-New: RECOMPILE_LIMIT, VARYING, OFTEN, PATIENCE, without_numbers, Compiled.may_trace.
-Changed: Compiled.__call__, Compiled.made, compile.
-Try: a limit of 20. Which lines of the demo change?
+PyTorch's words are dynamic shapes. When a second size comes, it makes one graph for all sizes, with
+the sizes as variables. Ours are constants: each kernel, and each decision of the program on a
+shape, holds for one size.
+
+New: VARYING, OFTEN, without_numbers. Changed: Compiled.may_trace, Compiled.made, compile.
+Try: OFTEN = 1. Which lists of the demo become equal?
 """
 
 import functools
@@ -406,33 +405,26 @@ if __name__ == "__main__":
     def double(x):
         return x * 2
 
-    varying, fixed = compile(double), compile(double, dynamic=False)
-    for function in (varying, fixed):
+    # A text that grows. At once, as in step 102o, and with the two rules.
+    for dynamic in (False, None):
+        growing = compile(double, dynamic=dynamic)
+        for size in range(1, 13):
+            growing(ones(size))
+        print(growing.compiled.count, "graphs for 12 sizes")
+    # -> 8 graphs for 12 sizes
+    # -> 2 graphs for 12 sizes
+
+    # Batches of four sizes, which come again in each epoch.
+    for function in (compile(double, dynamic=False), compile(double)):
         counts = []
         for _ in range(4):  # epochs
             for size in (5, 5, 2, 3, 4):
                 right = function(ones(size)).tolist() == [2.0] * size
             counts.append(function.compiled.count)
         print("right:", right, "graphs after each epoch:", counts)
-    # -> right: True graphs after each epoch: [2, 2, 4, 4]
     # -> right: True graphs after each epoch: [4, 4, 4, 4]
+    # -> right: True graphs after each epoch: [2, 2, 4, 4]
 
     key, _ = call_key((ones(5), 3, True), {}, ())
     print(without_numbers(key)[0][1][1:])
     # -> ((<class 'int'>, None), (<class 'bool'>, True))
-
-    add = compile(lambda x, n: x + n, dynamic=False)
-    print(
-        [add(ones(1), n).item() for n in range(10)] == [float(n + 1) for n in range(10)]
-    )  # -> True
-    print(add.compiled.count, add.compiled.log[-1])
-    # -> 8 traced 8 times: other calls run in eager
-    print(add(ones(1), 3).item(), len(add.compiled.log))  # -> 4.0 9
-
-    for n in range(100, 122):
-        add(ones(1), n)
-    print("misses:", add.compiled.misses)  # -> misses: 22
-    print(add(ones(1), 3).item(), add.compiled.misses)  # -> 4.0 23
-    for n in range(200, 215):
-        add(ones(1), n)
-    print(add(ones(1), 3).item(), add.compiled.misses)  # -> 4.0 0

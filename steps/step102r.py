@@ -11,7 +11,7 @@ before the check. So its state is saved before a run that draws, and restored.
 A check that fails in each call makes the call slower than eager: the program runs in vain, and then
 the function. After more than 10 failures in a row, calls with this key run in eager.
 
-The trap is a call that cannot be repeated. A second derivative (step 102e) calls the function
+The trap is a call that cannot be repeated. A second derivative (step 102d) calls the function
 again, and a function that draws random numbers would draw other ones. `once` refuses this case.
 
 New: FAILURES. Changed: Compiled.__call__, Entry.once.

@@ -13,7 +13,7 @@ another array is put into the box.
 print calls __repr__. Ours shows the kind of object and its contents: variable(3.0). The rows of a
 matrix should be aligned, so every line after the first is indented by the width of "variable(".
 
-A Variable can also have a name. It has no effect on computations; step 23 prints it in graphs,
+A Variable can also have a name. It has no effect on computations; step 23a prints it in graphs,
 where many variables look alike.
 
 A single number has no length. NumPy raises TypeError for it, and so do we, because we only ask the

@@ -1,9 +1,9 @@
 """Step 55a: The graph as text
 
-Step 23 printed graphs, and step 31a laid that aside, because the graph was about to change. Now it
+Step 23a printed graphs, and step 31a laid that aside, because the graph was about to change. Now it
 has its final form, and the old functions cannot read it:
 
-    step 23                             now
+    step 23a                            now
     Variable -> its creator             Tensor -> its grad_fn, a node
     creator -> inputs, outputs          node -> edges: (node or leaf, output number)
     every value is there                a node keeps only what its formula needs (step 32b)
@@ -16,7 +16,7 @@ An edge stands for a value of the graph: (node, 0) for the result of a call, (le
 It can be the key of a dict, which gives every value its name once, however often it is used. The
 symbol `_` stands for an argument that no gradient flows to.
 
-New: graph_functions, graph_values, graph_text and their helpers, as in step 23, for the new graph.
+New: graph_functions, graph_values, graph_text and their helpers, as in step 23a, for the new graph.
 Try: print graph_text of (w * x + b) * (w * x + b), then of u * u with u = w * x + b. What is
 computed twice?"""
 

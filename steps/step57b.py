@@ -57,7 +57,6 @@ def predicate(name: str, formula: Any = None, written: bool = False) -> Callable
 
     def operation(input: Tensor) -> Tensor:
         """The answer for each element, in the shape of `input`."""
-        require_tensors(name, (input,))
         return function.apply(input)
 
     return attach(name, written)(operation)
@@ -131,7 +130,7 @@ if __name__ == "__main__":
         except TypeError as error:
             print("TypeError:", error)
             # -> TypeError: logical_and(): arguments must be Tensors, not int
-            # -> TypeError: isnan(): arguments must be Tensors, not float
+            # -> TypeError: isnan(): argument 'input' (position 1) must be Tensor, not float
 
     numbers = np.random.default_rng(0).integers(0, 2, 100_000).astype(np.float32)
     t = tensor(numbers)

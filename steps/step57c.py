@@ -57,7 +57,6 @@ def predicate(name: str, formula: Any = None, written: bool = False) -> Callable
 
     def operation(input: Tensor) -> Tensor:
         """The answer for each element, in the shape of `input`."""
-        require_tensors(name, (input,))
         return function.apply(input)
 
     return attach(name, written)(operation)

@@ -10,16 +10,17 @@ tensor like a given one:
 Both only fill in the options that the caller has not given. {"dtype": x.dtype, **options} says that
 in one expression: later entries of a dictionary replace earlier ones.
 
-The five new_ methods differ only in the function that they call, so `new_method` makes them.
-new_tensor is one of them: x.new_tensor([1, 2]) is a tensor of x's type.
+The four functions differ only in the function that they call, so `like_function` makes them, and
+`new_method` makes the five methods. new_tensor is one of these: x.new_tensor([1, 2]) is a tensor of
+x's type. (Programs pass a memory_format, which is accepted: the new tensor is contiguous anyway.)
 
 requires_grad is not taken from x: the new tensor requires grad only if the caller says so.
 
 The trap: a tensor on the wrong device is noticed at once, since an operation on two devices raises.
 One of the wrong type is not: float32 and float64 make float64, silently.
 
-New: full_like, zeros_like, ones_like, empty_like, new_method; the methods new_zeros, new_ones,
-new_empty, new_full, new_tensor.
+New: like_function, zeros_like, ones_like, empty_like, full_like; new_method; the methods new_zeros,
+new_ones, new_empty, new_full, new_tensor.
 Try: exchange the order in new_method: {**options, "dtype": self.dtype, ...}.
 """
 
@@ -100,31 +101,20 @@ ones = constant_function("ones", 1)
 empty = constant_function("empty", 0)
 
 
-@checked
-def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
-    """`full` in the shape of `input`, and with its type and device unless the options name others:
-    dtype, device, requires_grad."""
-    return full(
-        input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
-    )
+def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Makes zeros_like of zeros, and so on."""
+
+    def create_like(input: Tensor, *args: Any, memory_format: Any = None, **options: Any) -> Tensor:
+        options = {"dtype": input.dtype, "device": input.device, **options}
+        return create(input.array.shape, *args, **options)
+
+    create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
+    create_like.__doc__ = f"""`{create.__name__}` in the shape of `input`, and with its type and
+    device unless the options name others. Whatever the memory_format, the result is contiguous."""
+    return checked(create_like)
 
 
-@checked
-def zeros_like(input: Tensor, **options: Any) -> Tensor:
-    """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
-
-
-@checked
-def ones_like(input: Tensor, **options: Any) -> Tensor:
-    """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 1, **options)
-
-
-@checked
-def empty_like(input: Tensor, **options: Any) -> Tensor:
-    """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
+zeros_like, ones_like, empty_like, full_like = map(like_function, (zeros, ones, empty, full))
 
 
 def new_method(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -161,8 +151,7 @@ if __name__ == "__main__":
         ones_like(x, requires_grad=True).requires_grad,
     )
     # -> options win: [[False, False]] True
-    print("no gradient of its own accord:", ones_like(x).requires_grad)
-    # -> no gradient of its own accord: False
+    print("without the option:", ones_like(x).requires_grad)  # -> without the option: False
 
     print(x.new_zeros(2, 2).tolist(), x.new_full((2,), 3).tolist(), x.new_tensor([1, 2]).dtype)
     # -> [[0.0, 0.0], [0.0, 0.0]] [3.0, 3.0] tinytorch.float64

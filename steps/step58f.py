@@ -9,7 +9,7 @@ of each place, and its column.
 
 Then f(r, c), with operations on whole tensors, computes the function at all places at once. Nothing
 is copied: each table is a view. The tensor is reshaped to one long dimension, [2, 1] and [1, 3],
-and expanded along the others (step 46d).
+and expanded along the others (step 46g).
 
 The trap is the order. In mathematics and matrices the first index is the row: indexing="ij",
 PyTorch's default. For pictures, x comes first and runs along a row: "xy", which is NumPy's default.
@@ -103,31 +103,20 @@ ones = constant_function("ones", 1)
 empty = constant_function("empty", 0)
 
 
-@checked
-def full_like(input: Tensor, fill_value: Any, **options: Any) -> Tensor:
-    """`full` in the shape of `input`, and with its type and device unless the options name others:
-    dtype, device, requires_grad."""
-    return full(
-        input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
-    )
+def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Makes zeros_like of zeros, and so on."""
+
+    def create_like(input: Tensor, *args: Any, memory_format: Any = None, **options: Any) -> Tensor:
+        options = {"dtype": input.dtype, "device": input.device, **options}
+        return create(input.array.shape, *args, **options)
+
+    create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
+    create_like.__doc__ = f"""`{create.__name__}` in the shape of `input`, and with its type and
+    device unless the options name others. Whatever the memory_format, the result is contiguous."""
+    return checked(create_like)
 
 
-@checked
-def zeros_like(input: Tensor, **options: Any) -> Tensor:
-    """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
-
-
-@checked
-def ones_like(input: Tensor, **options: Any) -> Tensor:
-    """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 1, **options)
-
-
-@checked
-def empty_like(input: Tensor, **options: Any) -> Tensor:
-    """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
+zeros_like, ones_like, empty_like, full_like = map(like_function, (zeros, ones, empty, full))
 
 
 def new_method(create: Callable[..., Tensor]) -> Callable[..., Tensor]:

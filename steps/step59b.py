@@ -14,8 +14,7 @@ not exist or appears twice. Some of the rules are conventions:
 The second problem is a name. A backward formula runs on arrays, and on Tensors when its gradient is
 to be differentiated (step 33). An array's sum takes `axis` and `keepdims`, PyTorch's takes `dim`
 and `keepdim`: found.sum(axis=1, keepdims=True) works on one of the two only. So `reduction`, which
-attaches our functions as methods, lets them take NumPy's names too. (So does PyTorch.) It also
-raises a clear TypeError for an input that is not a tensor.
+attaches our functions as methods, lets them take NumPy's names too. (So does PyTorch.)
 
 The trap: True is an integer in Python, so sum(x, True) would be sum(x, 1). It is refused.
 
@@ -73,18 +72,11 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 def reduction(function: Callable) -> Callable:
     """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
     NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
-    Tensors.
-
-    Raises:
-        TypeError: `input` is not a tensor.
-    """
+    Tensors."""
 
     @tensor_method(function.__name__)
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(input, Tensor):
-            kind = type(input).__name__
-            raise TypeError(f"{function.__name__}(): argument 'input' must be Tensor, not {kind}")
         if kwargs:
             kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
         return function(input, *args, **kwargs)

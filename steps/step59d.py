@@ -68,18 +68,11 @@ NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 def reduction(function: Callable) -> Callable:
     """Attaches an operation to Tensor under its own name, and lets it take `axis` and `keepdims`,
     NumPy's names for `dim` and `keepdim`: a formula that uses them runs on arrays and on
-    Tensors.
-
-    Raises:
-        TypeError: `input` is not a tensor.
-    """
+    Tensors."""
 
     @tensor_method(function.__name__)
     @functools.wraps(function)
     def call(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(input, Tensor):
-            kind = type(input).__name__
-            raise TypeError(f"{function.__name__}(): argument 'input' must be Tensor, not {kind}")
         if kwargs:
             kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
         return function(input, *args, **kwargs)

@@ -3,7 +3,7 @@
 Attention takes the softmax of hundreds of thousands of short rows, and there NumPy's overhead of
 each row weighs more than the arithmetic. Three changes help, and the demo measures them:
 
-- The maximum of a short row comes from its place (step 59m).
+- The maximum of a short row comes from its place (step 59n).
 - The maximum is often not needed. If all scores lie between -10 and 10, e^x neither overflows nor
   vanishes. Two passes over the whole array find this out, and no row needs its maximum.
 - Dividing each row by its sum broadcasts a column, and NumPy starts a new loop for every row.
@@ -11,7 +11,7 @@ each row weighs more than the arithmetic. Three changes help, and the demo measu
 
 The result is the same, up to rounding. All of this is about NumPy. A GPU has a kernel of its own,
 which does everything in one pass. It is registered for softmax_forward, a singledispatch (step
-69q).
+69s).
 
 The trap of the second change is nan. nan < 10 is False, so an array with a nan is computed the long
 way. So is one with -inf, a masked score.

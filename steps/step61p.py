@@ -40,8 +40,9 @@ class Cat(Function):
 
     def forward(ctx, *args: Any) -> Any:
         *arrays, ctx.dim = args
+        y = ctx.xp.asarray(ctx.xp.concatenate(arrays, axis=ctx.dim), order="C")
         ctx.sizes = [array.shape[ctx.dim] for array in arrays]
-        return ctx.xp.asarray(ctx.xp.concatenate(arrays, axis=ctx.dim), order="C")
+        return y
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Split, g, ctx.sizes, ctx.dim), None

@@ -1,24 +1,27 @@
 """Step 61t: Shapes that do not fit together
 
-Split a row of five by [2, 2], and step 61p drops the last element, in silence. By [2, 4], the
-second part is shorter than it was asked for. Parts of size -1 are no parts at all, and a size of 0
-is refused by range(). Two joined numbers give "tuple index out of range".
+Split a row of five by [2, 2], and step 61p drops the last element without an error. By [2, 4], the
+second part is shorter than it was asked for. A size of -1 gives no parts at all, and a size of 0 is
+refused by range(). NumPy looks at neither, so `split` has to: the sizes are not negative, and their
+sum is the size of the dimension.
 
-So each checks what it was given, and says it: the sizes have to sum to the dimension; of joined
-tensors all sizes but one have to be equal. To compare shapes except in dimension d, replace size d
-by 0:
+Of joined tensors, all sizes but one have to be equal. NumPy compares them anyway, and stops:
 
-    (2, 3) and (5, 3), along 0:      (0, 3) = (0, 3)      they fit
-    (2, 3) and (2, 4), along 0:      (0, 3) , (0, 4)      they do not
+    cat     of [2, 3] and [5, 3], along 0      they fit: only the size of dimension 0 differs
+    cat     of [2, 3] and [2, 4], along 0      ValueError
+    stack   of [2, 3] and [2, 4]               ValueError
+
+So cat and stack check nothing. Their translate_error (step 45b) makes PyTorch's RuntimeError of
+NumPy's error, with the shapes in it: a call that is right pays nothing for the message.
 
 One old habit of PyTorch is kept: a tensor of shape (0,) can be joined with any other.
 `out = tensor([])` before a loop needs it. It gets a shape that fits, with 0 at dimension d, by a
-Reshape, so that it stays in the graph. The shape to compare with is the first one that is not (0,).
+Reshape, so that it stays in the graph.
 
-The trap: the usual call must not pay for it. All shapes are compared with the first one by `count`,
-in C; only if one differs, the loop looks at each.
+The trap: a translated error has to come from the right line. Cat.forward reads the sizes only after
+concatenate; before it, a tensor without dimensions would end in "tuple index out of range".
 
-Changed: cat, stack, split, chunk.
+Changed: cat, split, chunk. New: different_shapes, Cat.translate_error, Stack.translate_error.
 Try: run the WRONG calls of the demo in step 61s, and compare the answers.
 """
 
@@ -39,16 +42,30 @@ from tinytorch.ops.parts import Slice, flip, key_along
 from tinytorch.ops.shape import Reshape
 
 
+def different_shapes(arrays: list) -> str:
+    """Each shape once, for a message."""
+    return " and ".join(str(list(shape)) for shape in dict.fromkeys(x.shape for x in arrays))
+
+
 class Cat(Function):
     """y = the inputs one after the other along `dim`. The gradient is split where they meet."""
 
     def forward(ctx, *args: Any) -> Any:
         *arrays, ctx.dim = args
+        y = ctx.xp.asarray(ctx.xp.concatenate(arrays, axis=ctx.dim), order="C")
         ctx.sizes = [array.shape[ctx.dim] for array in arrays]
-        return ctx.xp.asarray(ctx.xp.concatenate(arrays, axis=ctx.dim), order="C")
+        return y
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Split, g, ctx.sizes, ctx.dim), None
+
+    @classmethod
+    def translate_error(cls, error: Exception, args: list) -> Exception:
+        *arrays, dim = args
+        shapes = different_shapes(arrays)
+        return RuntimeError(
+            f"Sizes of tensors must match except in dimension {dim}, but the shapes are {shapes}"
+        )
 
 
 class Split(Function):
@@ -79,6 +96,11 @@ class Stack(Function):
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Unbind, g, ctx.dim), None
+
+    @classmethod
+    def translate_error(cls, error: Exception, args: list) -> Exception:
+        shapes = different_shapes(args[:-1])
+        return RuntimeError(f"stack expects each tensor to be equal size, but got {shapes}")
 
 
 class Unbind(Function):
@@ -130,23 +152,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
         RuntimeError: the shapes do not fit.
     """
     tensors = tensor_list("cat", tensors)
-    shapes = [x.array.shape for x in tensors]
-    if () in shapes:
-        raise RuntimeError("zero-dimensional tensor cannot be concatenated")
-    first = shapes[0]
-    if first == (0,):
-        first = next((shape for shape in shapes if shape != (0,)), (0,))
+    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
     dim = normalize_dim(dim if axis is None else axis, len(first))
-    if shapes.count(first) != len(shapes):
+    if len(first) > 1:
         nothing = (*first[:dim], 0, *first[dim + 1 :])
         tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
-        for number, x in enumerate(tensors):
-            shape = list(x.array.shape)
-            if len(shape) != len(first) or (*shape[:dim], 0, *shape[dim + 1 :]) != nothing:
-                raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {dim}. Expected "
-                    f"{list(first)} but got {shape} for tensor number {number} in the list."
-                )
     return Cat.apply(*tensors, dim)
 
 
@@ -157,13 +167,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
         RuntimeError: the list is empty, or the shapes differ.
     """
     tensors, dim = tensor_list("stack", tensors), dim if axis is None else axis
-    first = tensors[0].array.shape
-    for number, x in enumerate(tensors):
-        if x.array.shape != first:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
-                f"{list(x.array.shape)} at entry {number}"
-            )
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 
@@ -253,9 +256,9 @@ if __name__ == "__main__":
     # -> split -1: split_size -1 cannot split a dimension of size 5
     # -> split a number: split expects at least a 1-dimensional tensor
     # -> chunk 0: chunk expects 1 or more dims and chunks, got 1, 0
-    # -> cat: Sizes of tensors must match ... dimension 0. ... but got [2, 4] for tensor number 2...
-    # -> cat numbers: zero-dimensional tensor cannot be concatenated
-    # -> stack: stack expects each tensor ... size, but got [2, 3] at ... and [2, 4] at entry 1
+    # -> cat: Sizes of tensors must match except in dimension 0, ... are [2, 3] and [2, 4]
+    # -> cat numbers: Sizes of tensors must match except in dimension 0, but the shapes are []
+    # -> stack: stack expects each tensor to be equal size, but got [2, 3] and [2, 4]
 
     print("they fit:", cat([table, wide], 1).shape)  # -> they fit: tinytorch.Size([2, 7])
     out = tensor([])

@@ -7,7 +7,7 @@ itself, not a copy. cpu() and cuda() are its short forms.
 
 A copy has memory of its own. With tensors that is the trap: views that share memory on the CPU are
 copied one by one, and share nothing on the GPU. To keep them together, move the storage once, and
-make the views anew; step 81n does that when it loads a file.
+make the views anew; step 81o does that when it loads a file.
 
 A storage prints all of its values, one in a line, and then what it is. It does not abridge, so the
 storage of a small view shows how much memory the view keeps alive.

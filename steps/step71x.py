@@ -1,25 +1,26 @@
-"""Step 71x: Backward hooks: gradients of the outputs
+"""Step 71x: Backward hooks: the gradient of the output
 
 Which part of a deep network makes the gradient vanish? A hook should see the gradient that arrives
 at a module. But backward runs after the call has ended, and it does not know modules: it walks
 through the nodes of the graph.
 
-So the module puts a node of its own into the graph, a Gate. In forward it returns its tensors
-unchanged. In backward it gets all gradients of the outputs at once, and calls `watch` with them:
+So the module puts a node of its own into the graph, a Gate. In forward it returns its tensor
+unchanged. In backward it calls `watch` with the gradient of the output, and what `watch` returns
+goes on:
 
-    x ── nodes of forward ── Gate ── y              watch(gradients of y) -> gradients that go on
+    x ── nodes of forward ── Gate ── y              watch(gradient of y) -> gradient that goes on
 
 register_full_backward_pre_hook(hook) calls hook(module, grad_output) there: "pre", because the
-backward of the module has not begun. The gradients that the hook returns replace the others.
+backward of the module has not begun. grad_output is a tuple, since a module may have several
+outputs (step 71y). What the hook returns takes its place; None leaves it as it is. Hooks get
+Tensors and not arrays, hence takes_tensors.
 
-A hook on a tensor (step 51e) sees one gradient. The gate sees those of all outputs of a call, and
-None for an output that got none, so materialize_grads is off. Outputs that are not tensors, or
-require no gradient, do not pass the gate: `places` are the positions of those that do, among n
-values. takes_tensors: hooks get Tensors, not arrays. plain = False: there may be several gradients.
+A hook on a tensor (step 51e) would see the same gradient, but has to be registered anew in each
+forward. The hook of a module stays.
 
-The trap: a hook must return as many gradients as it got. Under no_grad there is no gate.
+The trap: under no_grad there is no graph, and no gate.
 
-Changed: Module.__init__, __call__, _call_with_hooks. New: Gate, through_gate, Gates,
+Changed: Module.__init__, __call__, _call_with_hooks. New: Gate, Gates,
 register_full_backward_pre_hook.
 Try: return half of the gradient in each module of a row. What reaches the first one?
 """
@@ -43,35 +44,22 @@ from tinytorch.ops.creation import empty_like
 
 
 class Gate(Function):
-    """Passes tensors on unchanged. On the way back `watch` sees all their gradients at once, at
-    their `places` among n values, and answers with those that go on."""
+    """Passes a tensor on unchanged. On the way back `watch` sees its gradient, in a tuple, and
+    answers with the one that goes on."""
 
     takes_tensors = True
-    plain = False
-    materialize_grads = False
 
-    def forward(ctx, watch: Callable, places: list[int], n: int, *arrays: Any) -> Any:
-        ctx.watch, ctx.places, ctx.n = watch, places, n
-        return arrays if len(arrays) > 1 else arrays[0]
+    def forward(ctx, watch: Callable, array: Any) -> Any:
+        ctx.watch = watch
+        return array
 
-    def backward(ctx, *grads: Any) -> tuple:
-        given = dict(zip(ctx.places, grads, strict=True))
-        answer = ctx.watch(tuple(given.get(place) for place in range(ctx.n)))
-        return (None, None, None, *(answer[place] for place in ctx.places))
+    def backward(ctx, grad: Any) -> tuple:
+        (answer,) = ctx.watch((grad,))
+        return None, answer
 
 
 def make_tuple(value: Any) -> tuple:
     return value if isinstance(value, tuple) else (value,)
-
-
-def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
-    """The values; those that require a gradient have passed a gate."""
-    places = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
-    if not places:
-        return values
-    passed = Gate.apply(watch, places, len(values), *(values[i] for i in places))
-    passed = iter(make_tuple(passed))
-    return tuple(next(passed) if i in places else x for i, x in enumerate(values))
 
 
 class Gates:
@@ -82,20 +70,18 @@ class Gates:
 
     def leave(self, output: Any) -> Any:
         """The output, behind the gate."""
-        passed = through_gate(make_tuple(output), self.at_outputs)
-        make = getattr(type(output), "_make", tuple)  # a named tuple stays one
-        return make(passed) if isinstance(output, tuple) else passed[0]
+        if isinstance(output, Tensor) and output.requires_grad:
+            return Gate.apply(self.at_outputs, output)
+        return output
 
     def at_outputs(self, grads: tuple) -> tuple:
         return self.ask(self.module._backward_pre_hooks, grads)
 
     def ask(self, hooks: Hooks, grads: tuple) -> tuple:
-        """The gradients, or what the hooks make of them. Raises RuntimeError for a wrong number."""
+        """The gradients, or what the hooks make of them."""
         for hook in list(hooks.values()):
             answer = hook(self.module, grads)
-            before, grads = len(grads), grads if answer is None else make_tuple(answer)
-            if len(grads) != before:
-                raise RuntimeError(f"a hook returned {len(grads)} gradients, not {before}")
+            grads = grads if answer is None else make_tuple(answer)
         return grads
 
 
@@ -442,20 +428,7 @@ if __name__ == "__main__":
     # -> None
     print(f"{net.a.factor.grad.item():.4f}")  # -> 4.1997
 
-    # Several outputs: one of them is not used, one is not a tensor.
-    class Several(Scale):
-        def forward(self, x):
-            return x * self.factor, self.factor + 1, "text"
-
-    several = Several(3.0)
-    several.register_full_backward_pre_hook(lambda module, grads: print(grads))
-    several(x)[0].sum().backward()  # -> (tensor([[1.]]), None, None)
-    several.factor.requires_grad_(False)
-    print(several(x)[0].grad_fn)  # no gate: nothing needs a gradient  # -> None
-
-    with net.register_full_backward_pre_hook(lambda module, grads: grads * 2):
-        try:
-            net(x).backward()
-        except RuntimeError as error:
-            print(error)
-    # -> a hook returned 2 gradients, not 1
+    # An output that needs no gradient passes no gate.
+    net.b.factor.requires_grad_(False)
+    with net.b.register_full_backward_pre_hook(arrives):
+        print(net.b(x).grad_fn)  # -> None

@@ -1,28 +1,23 @@
-"""Step 71y: Backward hooks: gradients of the inputs
+"""Step 71y: Backward hooks: several outputs
 
-The gate of step 71x sees the gradient that arrives at a module. To find the part that makes a
-gradient vanish, we also need the gradient that leaves it, side by side. The demo begins with a pre
-hook on the module in front. It shows the same number, but in general we do not know which module is
-in front.
+A recurrent layer returns a tuple, an attention layer an output and its weights. Step 71x makes a
+gate only for a tensor: a hook on such a module is registered, and never called.
 
-So there is a second gate, at the inputs. In backward it comes last:
+Now all tensors of the output pass one gate together, so that a hook sees all their gradients at
+once. A value that is not a tensor, or requires no gradient, does not pass. `places` are the
+positions of those that do, among n values; the hook gets None for the others.
 
-    x ── Gate ── nodes of forward ── Gate ── y
-         │ at_inputs                 │ at_outputs
-         hook(module, grad_input, grad_output)
+    output  (y0, "text", y2, y3)      places 0, 2, 3 of n = 4
+    hook    (g0, None, g2, None)      y3 was not used: it got no gradient
 
-A full backward hook gets both at once. So at_outputs pushes the gradients of the outputs onto a
-stack, because backward may run several times for one call, and at_inputs pops them.
+With materialize_grads = False, y3 gets None and not zeros. plain = False tells the engine that
+backward takes several gradients.
 
-The trap is the first layer. Its input is data, which requires no gradient, so there is no gate at
-the inputs. Then at_outputs calls the hooks at once, with None for each input. A hook that returns a
-gradient there is refused, because no input takes it.
+The trap: a hook must return as many gradients as it got. In step 71x, two for one ended in Python's
+"too many values to unpack" from within the gate; now the error says what the hook did.
 
-(PyTorch has the four hooks under these names. An older register_backward_hook saw only the last
-node of a forward, which is why this one is called "full".)
-
-Changed: Gates, Module.__call__. New: Gates.enter, at_inputs, register_full_backward_hook.
-Try: give the network x with requires_grad_(). What does the hook of the first layer see now?
+Changed: Gate, Gates.leave, Gates.ask. New: through_gate.
+Try: materialize_grads = True. What does the hook of the demo see?
 """
 
 import importlib
@@ -76,41 +71,24 @@ def through_gate(values: tuple, watch: Callable[[tuple], tuple]) -> tuple:
 
 
 class Gates:
-    """The two gates around one call of a module that has backward hooks."""
+    """The gate behind one call of a module that has backward hooks."""
 
     def __init__(self, module: Any):
-        # What arrived at the outputs waits until the gradients of the inputs are known.
-        self.module, self.arrived = module, []
-
-    def enter(self, args: tuple) -> tuple:
-        """The inputs, behind the first gate."""
-        passed = through_gate(args, self.at_inputs)
-        self.closed = len(args) if passed is args else None  # no input requires a gradient
-        return passed
+        self.module = module
 
     def leave(self, output: Any) -> Any:
-        """The output, behind the second gate."""
+        """The output, behind the gate."""
         passed = through_gate(make_tuple(output), self.at_outputs)
         make = getattr(type(output), "_make", tuple)  # a named tuple stays one
         return make(passed) if isinstance(output, tuple) else passed[0]
 
     def at_outputs(self, grads: tuple) -> tuple:
-        grads = self.ask(self.module._backward_pre_hooks, grads)
-        self.arrived.append(grads)
-        if self.closed is not None:  # nothing will arrive there, and nothing can go on
-            if any(grad is not None for grad in self.at_inputs((None,) * self.closed)):
-                raise RuntimeError("no input requires a gradient: the hook has to return None")
-        return grads
+        return self.ask(self.module._backward_pre_hooks, grads)
 
-    def at_inputs(self, grads: tuple) -> tuple:
-        # Nothing arrives if the output is neither a tensor nor a tuple: as in PyTorch, no hooks.
-        arrived = [self.arrived.pop()] if self.arrived else []
-        return self.ask(self.module._backward_hooks if arrived else {}, grads, *arrived)
-
-    def ask(self, hooks: Hooks, grads: tuple, *more: tuple) -> tuple:
+    def ask(self, hooks: Hooks, grads: tuple) -> tuple:
         """The gradients, or what the hooks make of them. Raises RuntimeError for a wrong number."""
         for hook in list(hooks.values()):
-            answer = hook(self.module, grads, *more)
+            answer = hook(self.module, grads)
             before, grads = len(grads), grads if answer is None else make_tuple(answer)
             if len(grads) != before:
                 raise RuntimeError(f"a hook returned {len(grads)} gradients, not {before}")
@@ -192,7 +170,7 @@ class Module(Members):
     def __init__(self):
         super().__init__()
         self.training = True
-        for name in "forward_pre forward backward_pre backward load_state_dict_pre".split():
+        for name in "forward_pre forward backward_pre load_state_dict_pre".split():
             self.__dict__[f"_{name}_hooks"] = Hooks()
 
     # What is done to all of it.
@@ -360,7 +338,7 @@ class Module(Members):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        watched = self._backward_hooks or self._backward_pre_hooks
+        watched = self._backward_pre_hooks
         if self._forward_hooks or self._forward_pre_hooks or watched:
             return self._call_with_hooks(args, kwargs, watched)
         return self.forward(*args, **kwargs)
@@ -371,7 +349,6 @@ class Module(Members):
             if answer is not None:
                 args, kwargs = answer if with_kwargs else (make_tuple(answer), kwargs)
         gates = Gates(self) if watched and state.grad_enabled else None
-        args = args if gates is None else gates.enter(args)
         output = self.forward(*args, **kwargs)
         for hook, with_kwargs in list(self._forward_hooks.values()):
             answer = hook(self, args, *([kwargs] if with_kwargs else []), output)
@@ -397,14 +374,6 @@ class Module(Members):
         """Calls hook(module, grad_output) when the gradients of the outputs are known; what it
         returns takes their place."""
         return add_hook(self._backward_pre_hooks, hook, prepend)
-
-    def register_full_backward_hook(self, hook: Callable, prepend: bool = False) -> Any:
-        """Calls hook(module, grad_input, grad_output) when the gradients of the inputs are known.
-
-        Both are tuples, with None where there is no gradient; what the hook returns takes the
-        place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
-        """
-        return add_hook(self._backward_hooks, hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
         """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
@@ -432,49 +401,34 @@ if __name__ == "__main__":
         def forward(self, x):
             return x * self.factor
 
-    class Tanh(Module):
+    x = tensor([[0.5]])
+
+    # Several outputs: one of them is not used, one is not a tensor.
+    class Several(Scale):
         def forward(self, x):
-            return x.tanh()
+            return x * self.factor, self.factor + 1, "text"
 
-    class Net(Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.bend, self.b = Scale(2.0), Tanh(), Scale(10.0)
+    several = Several(3.0)
+    several.register_full_backward_pre_hook(lambda module, grads: print(grads))
+    several(x)[0].sum().backward()  # -> (tensor([[1.]]), None, None)
+    several.factor.requires_grad_(False)
+    print(several(x)[0].grad_fn)  # no gate: nothing needs a gradient  # -> None
 
+    # A named tuple stays one.
+    class Pair(Scale):
         def forward(self, x):
-            return self.b(self.bend(self.a(x)))
+            return namedtuple("Result", "values indices")(x * self.factor, [0])
 
-    net, x = Net(), tensor([[0.5]])
-    with net.a.register_full_backward_pre_hook(
-        lambda module, grads: print("a", f"{grads[0].item():.4f}")
-    ):
-        net(x).backward()
-    # -> a 4.1997
+    pair = Pair(3.0)
+    pair.register_full_backward_pre_hook(lambda module, grads: print(grads))
+    result = pair(x)
+    result.values.sum().backward()  # -> (tensor([[1.]]), None)
+    print(type(result).__name__, result.indices)  # -> Result [0]
 
-    def gradients(module, grad_input, grad_output):
-        entered = None if grad_input[0] is None else round(grad_input[0].item(), 4)
-        print(f"{type(module).__name__}: {grad_output[0].item():.4f} in, {entered} out")
-
-    net.zero_grad()
-    handles = [part.register_full_backward_hook(gradients) for part in net.children()]
-    net(x).backward()
-    # -> Scale: 1.0000 in, 10.0 out
-    # -> Tanh: 10.0000 in, 4.1997 out
-    # -> Scale: 4.1997 in, None out
-    for handle in handles:
-        handle.remove()
-
-    # Replacing what leaves: all that lies before gets twice as much.
-    before = net.a.factor.grad.item()
-    net.zero_grad()
-    with net.bend.register_full_backward_hook(lambda module, out, arrived: (out[0] * 2,)):
-        net(x).backward()
-    print(f"{before:.4f} {net.a.factor.grad.item():.4f}")  # -> 2.0999 4.1997
-
-    # At the first layer no input takes a gradient.
-    with net.a.register_full_backward_hook(lambda module, out, arrived: arrived):
-        try:
-            net(x).backward()
-        except RuntimeError as error:
-            print(error)
-    # -> no input requires a gradient: the hook has to return None
+    # Two gradients for one.
+    scale = Scale(3.0)
+    scale.register_full_backward_pre_hook(lambda module, grads: grads * 2)
+    try:
+        scale(x).backward()
+    except RuntimeError as error:
+        print(error)  # -> a hook returned 2 gradients, not 1

@@ -15,7 +15,7 @@ for a parabola, and with enough units for any curve on an interval (Cybenko, 198
 The trap: an activation belongs between the layers. After the last layer it limits the outputs: relu
 has no negative ones, tanh none above 1. (PyTorch: nn.ReLU, nn.Tanh, nn.Sigmoid.)
 
-New: relu; ReLU, Sigmoid, Tanh. Moved: the layers, to linear.py and dropout.py in tinytorch/nn.
+New: relu; ReLU, Sigmoid, Tanh.
 Try: put a Tanh behind the last layer, and look at the error.
 """
 

@@ -1,191 +1,299 @@
-"""Step 77o: L-BFGS: curvature from the last steps
+"""Step 77o: Catalogue: the options of Adam, AdamW, RMSprop, Adagrad and Adadelta
 
-Adam gives each number its own rate, but looks at no two numbers together. If the loss is a valley
-that runs diagonally, all of these methods zigzag down its walls. Newton's method (step 26) divides
-by the curvature and goes to the minimum of a parabola at once: d = -H g, where H is the inverse of
-the Hessian. But with n parameters that is a table of n * n second derivatives, and its inverse.
+The remaining options of PyTorch's signatures, so that programs can be run unchanged. Skim them:
+most are names that are accepted. Each changes a formula that you know by a line, or nothing.
 
-Two gradients already tell something about it. After a step s, the gradient has changed by y, and of
-the true H we know that H y = s, up to what is not a parabola. BFGS (1970) corrects its H after each
-step so that this holds, and changes it as little as possible:
+    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76h)
+    lr_decay        Adagrad   the rate is lr / (1 + (step - 1) * lr_decay)
+    initial_accumulator_value
+                    Adagrad   where s begins. A large one makes the first steps smaller
+    foreach, fused, capturable
+                    all       choose among PyTorch's implementations. There is one here
+    amsgrad, centered, differentiable
+                    refused where they are True: they change the result (step 76k)
 
-    H = (1 - r s y^T) H (1 - r y s^T) + r s s^T,      r = 1 / (y . s)
+Adagrad's state is made when a group is added, not at the first step, as in PyTorch: s has to begin
+with a number that is known only here. A state_dict taken before the first step already contains it.
 
-L-BFGS never makes this table. It keeps the last m pairs (s, y), and applies those products from
-both sides to the one vector that counts, the gradient: first the right factors, from the newest
-pair to the oldest; then a number in the place of the first H; then the left factors, from the
-oldest to the newest. That is the two-loop recursion: 4 m n multiplications, and 2 m n numbers.
-
-The trap: y . s must be positive, which is to say that the slope has risen along the step. Where the
-loss curves the other way, H would point uphill. Such a pair is left out.
-
-The first step has no pair, so it goes along the gradient, with a length of at most 1. (The names in
-the state are PyTorch's, and old_dirs holds the y.)
-
-New: LBFGS, newton_direction, remember. Moved: step 77n, to adam.py and rmsprop.py.
-Try: history_size=2 in the race. What is lost?
+New: options of Adam, AdamW, RMSprop, Adagrad and Adadelta; Adagrad.add_param_group.
+Try: amsgrad=True, and initial_accumulator_value=100.0 in the demo.
 """
 
 import importlib
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.autograd.modes import enable_grad, no_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import zeros_like
-from tinytorch.ops.joining import cat
-from tinytorch.optim.optimizer import Optimizer, checked
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.dtype import float32
+from tinytorch.core.tensor import tensor
+from tinytorch.ops.creation import full_like
+from tinytorch.optim.flat import FlatOptimizer
+from tinytorch.optim.optimizer import checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def newton_direction(grad: Tensor, state: dict[str, Any]) -> Tensor:
-    """-H grad. H is the inverse Hessian that fits the last steps s and the changes y of the
-    gradient along them. It is never made: the two-loop recursion applies it.
+class Adagrad(FlatOptimizer):
+    """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
 
-    Source: Nocedal, Updating Quasi-Newton Matrices with Limited Storage, 1980.
-    """
-    history = list(zip(state["old_stps"], state["old_dirs"], state["ro"], strict=True))
-    d, factors = -grad, []
-    for s, y, r in reversed(history):
-        factors.append(r * s.dot(d))
-        d = d - factors[-1] * y
-    d = d * state["H_diag"]
-    for (s, y, r), factor in zip(history, reversed(factors), strict=True):
-        d = d + (factor - r * y.dot(d)) * s
-    return d
-
-
-def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
-    """Adds the last step, and the change of the gradient that it has made, to at most `size`."""
-    y, s = grad - state["prev_flat_grad"], state["t"] * state["d"]
-    ys = y.dot(s)
-    if ys > 1e-10:  # else the loss is not convex here, and H would not lead downhill
-        for name, value in (("old_dirs", y), ("old_stps", s), ("ro", 1.0 / ys)):
-            state[name] = [*state[name], value][-size:]
-        state["H_diag"] = ys / y.dot(y)
-
-
-class LBFGS(Optimizer):
-    """Newton's method without a Hessian: step(closure) takes a step -lr H grad.
-
-    closure() computes the loss and its gradients.
-
-    Args:
-        lr: the length t.
-        history_size: so many steps are remembered.
-    Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
+    s begins with initial_accumulator_value.
+    Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
 
-    def __init__(self, params: Iterable, lr: float = 1, history_size: int = 100):
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
         super().__init__(params, checked(locals()))
 
-    def gather_grad(self) -> Tensor:
-        """The gradients of all parameters, as one vector."""
-        params = self.param_groups[0]["params"]
-        return cat([(zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for param in param_group["params"]:
+            sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
+            self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
-    def move(self, change: Tensor) -> None:
-        """Adds a vector to the parameters."""
-        params = self.param_groups[0]["params"]
-        for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
-            p.add_(part.view_as(p))
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "sum"]
 
-    @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """One step. Returns the loss before it."""
-        group, closure = self.param_groups[0], enable_grad()(closure)
-        state = self.state[group["params"][0]]
-        loss = closure()
-        grad = self.gather_grad()
-        state["n_iter"] = state.get("n_iter", 0) + 1
-        if state["n_iter"] == 1:
-            state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
-            d, t = -grad, min(1.0, 1.0 / grad.abs().sum()) * group["lr"]
-        else:
-            remember(state, grad, group["history_size"])
-            d, t = newton_direction(grad, state), group["lr"]
-        state.update(d=d, t=t, prev_flat_grad=grad)
-        self.move(t * d)
-        return loss
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, lr = state["sum"], group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        s += g * g
+        p -= lr * g / (s**0.5 + group["eps"])
+
+
+class RMSprop(FlatOptimizer):
+    """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
+
+        s = alpha * s + (1 - alpha) * g^2
+        with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
+
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        super().__init__(params, checked(locals()))
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0)
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, alpha = state["square_avg"], group["alpha"]
+        s *= alpha
+        s += (1 - alpha) * g * g
+        d = g / (s**0.5 + group["eps"])
+        if group["momentum"] > 0:
+            b = state["momentum_buffer"]
+            b *= group["momentum"]
+            b += d
+            d = b
+        p -= group["lr"] * d
+
+
+class Adam(FlatOptimizer):
+    """m and v are running means of the gradient and of its square; both start at zero, and are
+    divided by 1 - beta^step to make up for it.
+
+        m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
+        p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+
+    weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
+    p instead.
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
+    Raises:
+        ValueError: for options out of range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ):
+        options = checked(locals())
+        for number, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "exp_avg", "exp_avg_sq"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        if group["decoupled_weight_decay"]:
+            p *= 1 - lr * group["weight_decay"]
+        # `out=t` computes in memory that is there already: new arrays instead would make a step of
+        # a small network a tenth slower.
+        xp, t = state["xp"], state["scratch"]
+        m *= beta1
+        m += xp.multiply(g, 1 - beta1, out=t)
+        v *= beta2
+        xp.multiply(g, math.sqrt(1 - beta2), out=t)
+        v += xp.multiply(t, t, out=t)
+        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here the numbers
+        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
+        root = (1 - beta2**step) ** 0.5
+        xp.sqrt(v, out=t)
+        t += eps * root
+        xp.divide(m, t, out=t)
+        t *= lr * root / (1 - beta1**step)
+        p -= t
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p = p - lr * weight_decay * p, apart from the gradient.
+
+    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
+        super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # also where the state is Adam's
+            group["decoupled_weight_decay"] = True
+
+
+class Adadelta(FlatOptimizer):
+    """p = p - lr * d, with d as large as the steps before it, on average: no rate has to be chosen.
+
+        s = rho * s + (1 - rho) * g^2
+        d = sqrt(a + eps) / sqrt(s + eps) * g
+        a = rho * a + (1 - rho) * d^2
+
+    Source: Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
+    Raises:
+        ValueError: for a negative option, and for rho outside of [0, 1].
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        options = checked(locals())
+        if not 0 <= rho <= 1:
+            raise ValueError(f"Invalid rho value: {rho}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg", "acc_delta"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, a, rho, eps = state["square_avg"], state["acc_delta"], group["rho"], group["eps"]
+        s *= rho
+        s += (1 - rho) * g * g
+        d = (a + eps) ** 0.5 / (s + eps) ** 0.5 * g
+        a *= rho
+        a += (1 - rho) * d * d
+        p -= group["lr"] * d
 
 
 if __name__ == "__main__":
-    import numpy as np
+    import itertools
 
-    from tinytorch.core.dtype import float64
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import zeros
+    def moves(make, gradients):
+        """How far each step moves one parameter that gets these gradients."""
+        p = tensor([0.0], requires_grad=True)
+        optimizer, places = make([p]), [0.0]
+        for gradient in gradients:
+            p.grad = tensor([gradient])
+            optimizer.step()
+            places.append(p.item())
+        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    for module in ("autograd.engine", "core.printing"):
-        importlib.import_module(f"tinytorch.{module}")
+    ones = [5.0] * 4
+    print(
+        moves(lambda p: RMSprop(p, lr=0.1, momentum=0.5), ones)
+    )  # -> [1.0, 1.2089, 1.1847, 1.0961]
+    print(moves(lambda p: Adagrad(p, lr=0.1), ones))  # -> [0.1, 0.0707, 0.0577, 0.05]
+    print(
+        moves(lambda p: Adagrad(p, lr=0.1, lr_decay=1.0), ones)
+    )  # -> [0.1, 0.0354, 0.0192, 0.0125]
+    print(moves(lambda p: Adagrad(p, lr=0.1, initial_accumulator_value=75.0), ones))
+    # -> [0.05, 0.0447, 0.0408, 0.0378]
+    p = tensor([0.0], requires_grad=True)
+    print(list(Adagrad([p]).state[p]), list(RMSprop([p]).state[p]))  # -> ['step', 'sum'] []
 
-    from tinytorch.optim.adam import Adam
-    from tinytorch.optim.sgd import SGD
-
-    rng = np.random.default_rng(0)
-
-    # The recursion against the table that it never makes.
-    pairs = [(s, s @ np.diag([1.0, 2.0, 3.0, 4.0])) for s in rng.normal(size=(3, 4))]
-    s, y = pairs[-1]
-    table = np.eye(4) * (s @ y) / (y @ y)
-    for s, y in pairs:
-        factor = np.eye(4) - np.outer(s, y) / (s @ y)
-        table = factor @ table @ factor.T + np.outer(s, s) / (s @ y)
-    g = rng.normal(size=4)
-    state = {
-        "old_stps": [tensor(s) for s, _ in pairs],
-        "old_dirs": [tensor(y) for _, y in pairs],
-        "ro": [1 / float(s @ y) for s, y in pairs],
-        "H_diag": float(s @ y) / float(y @ y),
-    }
-    print(np.allclose(newton_direction(tensor(g), state).numpy(), -table @ g))  # -> True
-    print(np.allclose(table @ y, s))  # -> True
-
-    # A race: fit 30 weights to features whose sizes differ by a factor of 100.
-    a = tensor(rng.normal(size=(200, 30)) * np.logspace(-1, 1, 30))
-    b = a @ tensor(rng.normal(size=30))
-
-    def race(make):
-        """How many gradients it takes until the loss is below 1e-6; at most 2000."""
-        w, unused = zeros(30, dtype=float64), zeros(3, dtype=float64)
-        w.requires_grad_()
-        optimizer = make([w, unused])  # a parameter without a gradient stays as it is
-
-        def closure():
-            w.grad = None
-            loss = ((a @ w - b) ** 2).mean() / 2
-            loss.backward()
-            return loss
-
-        count = 1
-        while optimizer.step(closure).item() > 1e-6 and count < 2000:
-            count += 1
-        return count
-
-    print("SGD   ", race(lambda p: SGD(p, lr=0.015)))  # -> SGD    2000
-    print("Adam  ", race(lambda p: Adam(p, lr=0.1)))  # -> Adam   176
-    print("L-BFGS", race(lambda p: LBFGS(p)))  # -> L-BFGS 92
-    print("m = 5 ", race(lambda p: LBFGS(p, history_size=5)))  # -> m = 5  357
-
-    # At the top of a hill, a pair tells nothing: there are none until the hill becomes a valley.
-    x = tensor([0.1], requires_grad=True)
-    optimizer = LBFGS([x])
-
-    def hill():
-        x.grad = None
-        loss = x.cos().sum()
-        loss.backward()
-        return loss
-
-    for _ in range(6):
-        optimizer.step(hill)
-        print(f"{x.item():.3f}", len(optimizer.state[x]["ro"]))
-    # -> 0.200 0
-    # -> 0.398 0
-    # -> 0.786 0
-    # -> 1.494 0
-    # -> 2.491 0
-    # -> 4.034 1
+    for kind in (Adam, AdamW, RMSprop, Adadelta):
+        print(kind.__name__, moves(lambda p, kind=kind: kind(p, lr=1.0, foreach=True), [5.0]))
+    # -> Adam [1.0]
+    # -> AdamW [1.0]
+    # -> RMSprop [10.0]
+    # -> Adadelta [0.0032]
+    for kind, option in ((Adam, "amsgrad"), (AdamW, "amsgrad"), (RMSprop, "centered")):
+        try:
+            kind([p], **{option: True})
+        except RuntimeError as error:
+            print(kind.__name__, error)
+    # -> Adam amsgrad=True is not supported
+    # -> AdamW amsgrad=True is not supported
+    # -> RMSprop centered=True is not supported
+    for betas, rho in (((0.9, 1.0), 0.9), ((0.9, 0.99), -1.0)):
+        try:
+            Adam([p], betas=betas)
+            Adadelta([p], rho=rho)
+        except ValueError as error:
+            print(error)
+    # -> Invalid beta parameter at index 1: 1.0
+    # -> Invalid rho value: -1.0

@@ -1,37 +1,36 @@
-"""Step 77p: L-BFGS: several steps per call, and stopping criteria
+"""Step 77p: L-BFGS: curvature from the last steps
 
-In the race of step 77o the program called step() in a loop, until the loss was small enough. L-BFGS
-does not work with batches anyway: its y is the difference of two gradients, and if they come from
-different batches, most of it is noise. So it is used on all of the data, and one call of step() may
-as well take many steps. The closure makes this possible: it is called again for each.
+Adam gives each number its own rate, but looks at no two numbers together. In a valley along an axis
+that is enough. In the same valley turned by 45 degrees, where the two numbers have to change
+together, it needs 15 times as many steps (see the demo). Newton's method (step 26) divides by the
+curvature and goes to the minimum of a parabola at once: d = -H g, where H is the inverse of the
+Hessian. But with n parameters that is a table of n * n second derivatives, and its inverse.
 
-When is it enough? PyTorch has five reasons, and any of them ends the call:
+Two gradients already tell something about it. After a step s, the gradient has changed by y, and of
+the true H we know that H y = s, up to what is not a parabola. BFGS (1970) corrects its H after each
+step so that this holds, and changes it as little as possible:
 
-    max_iter            so many steps
-    max_eval            so many calls of the closure
-    tolerance_grad      no element of the gradient is larger: a minimum
-    tolerance_change    no parameter moves by more, or the loss changes by less: nothing happens
-                        any more. Also if the direction leads down by less than that.
+    H = (1 - r s y^T) H (1 - r y s^T) + r s s^T,      r = 1 / (y . s)
 
-The last step of a call needs no gradient afterwards. So the closure is not called for it: the next
-call of step() begins with it. What was learned of the curvature stays in the state in between.
+L-BFGS never makes this table. It keeps the last m pairs (s, y), and applies those products from
+both sides to the one vector that counts, the gradient: first the right factors, from the newest
+pair to the oldest; then a number in the place of the first H; then the left factors, from the
+oldest to the newest. That is the two-loop recursion: 4 m n multiplications, and 2 m n numbers.
 
-The trap is the meaning of an epoch: `for _ in range(15): optimizer.step(closure)` takes up to 300
-steps, and what step() returns is the loss before the first of the 20.
+The trap: y . s must be positive, which is to say that the slope has risen along the step. Where the
+loss curves the other way, H would point uphill. Such a pair is left out.
 
-Changed: LBFGS.
-Try: clear the state where step() begins. How far do the 5 calls get?
+(The names in the state are PyTorch's: old_stps holds the s, old_dirs the y, and H_diag the number
+in the place of the first H.)
+
+New: newton_direction, remember. Moved: step 77o, to adam.py and rmsprop.py.
+Try: leave out the condition `ys > 1e-10`. Where does the direction on the hill lead?
 """
 
 import importlib
-from collections.abc import Callable, Iterable
 from typing import Any
 
-from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import zeros_like
-from tinytorch.ops.joining import cat
-from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -65,136 +64,77 @@ def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
         state["H_diag"] = ys / y.dot(y)
 
 
-class LBFGS(Optimizer):
-    """Newton's method without a Hessian: step(closure) takes up to max_iter steps -t H grad.
-
-    closure() computes the loss and its gradients, and is called at least once in each step.
-
-    Args:
-        lr: the length t.
-        max_iter, max_eval: at most so many steps and evaluations for each call of `step`; max_eval
-            is 1.25 max_iter by default.
-        tolerance_grad: stops where no element of the gradient is larger.
-        tolerance_change: stops where neither the loss nor a parameter changes by more.
-        history_size: so many steps are remembered.
-    Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
-    Raises:
-        ValueError: for more than one group of parameters, and a negative lr.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
-    ):
-        max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
-        super().__init__(params, checked(locals()))
-        if len(self.param_groups) != 1:
-            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
-
-    def gather_grad(self) -> Tensor:
-        """The gradients of all parameters, as one vector."""
-        params = self.param_groups[0]["params"]
-        return cat([(zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
-
-    def move(self, change: Tensor) -> None:
-        """Adds a vector to the parameters."""
-        params = self.param_groups[0]["params"]
-        for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
-            p.add_(part.view_as(p))
-
-    @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """Up to max_iter steps. Returns the loss before the first one."""
-        group, closure = self.param_groups[0], enable_grad()(closure)
-        params, smallest = group["params"], group["tolerance_change"]
-        state = self.state[params[0]]
-        first = closure()
-        loss, grad, evals = float(first), self.gather_grad(), 1
-        state["func_evals"] = state.get("func_evals", 0) + 1
-        state.setdefault("n_iter", 0)
-        if grad.abs().max() <= group["tolerance_grad"]:
-            return first
-        for n in range(1, group["max_iter"] + 1):
-            state["n_iter"] += 1
-            if state["n_iter"] == 1:
-                state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
-                d, t = -grad, min(1.0, 1.0 / grad.abs().sum()) * group["lr"]
-            else:
-                remember(state, grad, group["history_size"])
-                d, t = newton_direction(grad, state), group["lr"]
-            state.update(d=d, t=t, prev_flat_grad=grad, prev_loss=loss)
-            if grad.dot(d) > -smallest:
-                break
-            self.move(t * d)
-            count = int(n < group["max_iter"])  # the last gradient would not be used
-            if count:
-                loss, grad = float(closure()), self.gather_grad()
-            evals += count
-            state["func_evals"] += count
-            if (
-                evals >= group["max_eval"]
-                or grad.abs().max() <= group["tolerance_grad"]
-                or (t * d).abs().max() <= smallest
-                or abs(loss - state["prev_loss"]) < smallest
-            ):
-                break
-        return first
-
-
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float64
+    import numpy as np
+
     from tinytorch.core.tensor import tensor
+    from tinytorch.optim.adam import Adam
 
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    def parabola(x):
-        return (x**2 * tensor([1.0, 10.0, 100.0], dtype=x.dtype)).sum()
+    # Adam in a valley along an axis, and in the same valley turned by 45 degrees.
+    along = np.diag([1.0, 1000.0])
+    turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
+    across = turn @ along @ turn.T
 
-    def run(loss_of, start, calls=1, **options):
-        """Where it ends, and what the state counts."""
-        x = tensor(start, dtype=float64, requires_grad=True)
-        optimizer = LBFGS([x], **options)
-
-        def closure():
+    def steps_of_adam(matrix, start):
+        """How many steps it takes until x^T matrix x / 2 is below 1e-6."""
+        matrix, x = tensor(matrix), tensor(start, requires_grad=True)
+        optimizer, count = Adam([x], lr=0.1), 0
+        while (loss := x @ matrix @ x / 2).item() > 1e-6:
             x.grad = None
-            loss = loss_of(x)
             loss.backward()
-            return loss
+            optimizer.step()
+            count += 1
+        return count
 
-        for _ in range(calls):
-            before = optimizer.step(closure)
-        state = optimizer.state[x]
-        losses = f"{before.item():.3g} -> {loss_of(x).item():.1e}"
-        return losses, state["n_iter"], state["func_evals"]
+    start = np.array([3.0, 1.0])
+    print("along an axis", steps_of_adam(along, start))  # -> along an axis 152
+    print("turned       ", steps_of_adam(across, turn @ start))  # -> turned        2246
 
-    start = [3.0, -2.0, 1.0]
-    print("one step  ", *run(parabola, start, max_iter=1))
-    # -> one step   149 -> 4.6e+01 1 1
-    print("max_iter  ", *run(parabola, start, max_iter=5))
-    # -> max_iter   149 -> 5.7e+00 5 5
-    print("5 calls   ", *run(parabola, start, calls=5, max_iter=1))
-    # -> 5 calls    10.3 -> 5.7e+00 5 5
-    print("max_eval  ", *run(parabola, start, max_eval=3))
-    # -> max_eval   149 -> 3.5e+01 2 3
-    print("as long as it helps", *run(parabola, start, max_iter=100))
-    # -> as long as it helps 149 -> 1.1e-12 15 15
-    print("gradient  ", *run(parabola, start, tolerance_grad=5.0, max_iter=100))
-    # -> gradient   149 -> 5.7e+00 5 6
-    print("change    ", *run(parabola, start, tolerance_change=0.1, max_iter=100))
-    # -> change     149 -> 5.3e-02 11 11
-    print("at the minimum", *run(parabola, [0.0, 0.0, 0.0]))  # -> at the minimum 0 -> 0.0e+00 0 1
-    print("no slope  ", *run(lambda x: 1e-5 * x.sum(), start))
-    # -> no slope   2e-05 -> 2.0e-05 1 1
+    def new_state():
+        return {"old_dirs": [], "old_stps": [], "ro": [], "H_diag": 1.0}
 
-    x = [tensor([1.0], requires_grad=True) for _ in range(2)]
-    try:
-        LBFGS([{"params": x[:1]}, {"params": x[1:]}])
-    except ValueError as error:
-        print(error)  # -> LBFGS doesn't support per-parameter options (parameter groups)
+    def walk(state, gradient, places, size=10):
+        """Remembers the steps from place to place."""
+        for before, after in zip(places[:-1], places[1:], strict=True):
+            state.update(prev_flat_grad=gradient(before), t=1.0, d=after - before)
+            remember(state, gradient(after), size)
+
+    # Two steps in the turned valley, and the pairs show where the minimum is: x + d.
+    def gradient(x):
+        return tensor(across) @ x
+
+    places = [tensor(turn @ [a, b]) for a, b in ([3.0, 1.0], [2.0, 1.0], [2.0, 0.5])]
+    walk(state := new_state(), gradient, places)
+    x = places[-1]
+    for name, d in (
+        ("steepest descent", -0.001 * gradient(x)),
+        ("two pairs       ", newton_direction(gradient(x), state)),
+    ):
+        print(name, "leads to", (x + d).numpy().round(2))
+    # -> steepest descent leads to [1.41 1.41]
+    # -> two pairs        leads to [0. 0.]
+
+    # The recursion against the table that it never makes, in four dimensions.
+    rng = np.random.default_rng(0)
+    curvature = np.diag([1.0, 2.0, 3.0, 4.0])
+    places = [tensor(place) for place in rng.normal(size=(6, 4))]
+    walk(state := new_state(), lambda x: tensor(curvature) @ x, places, size=3)
+    print(len(state["ro"]), "of 5 pairs are kept")  # -> 3 of 5 pairs are kept
+    pairs = [
+        (s.numpy(), y.numpy()) for s, y in zip(state["old_stps"], state["old_dirs"], strict=True)
+    ]
+    s, y = pairs[-1]
+    table = np.eye(4) * (s @ y) / (y @ y)
+    for s, y in pairs:
+        factor = np.eye(4) - np.outer(s, y) / (s @ y)
+        table = factor @ table @ factor.T + np.outer(s, s) / (s @ y)
+    g = rng.normal(size=4)
+    print(np.allclose(newton_direction(tensor(g), state).numpy(), -table @ g))  # -> True
+    print(np.allclose(table @ y, s))  # -> True
+
+    # On the hill cos(x), the slope falls along a step: the pair is left out, and d leads downhill.
+    walk(state := new_state(), lambda x: -x.sin(), [tensor([0.1]), tensor([0.2])])
+    print(len(state["ro"]), newton_direction(-tensor([0.2]).sin(), state).item() > 0)  # -> 0 True

@@ -1,36 +1,32 @@
-"""Step 77q: L-BFGS: a line search
+"""Step 77q: L-BFGS: the optimizer
 
-Newton's step leads to the minimum of a parabola. Where the loss is not one, it may lead anywhere,
-and what L-BFGS knows of the curvature may be wrong. In Rosenbrock's valley (step 25) one of the
-steps of length 1 makes the loss 300 times larger than it was at the start.
+The functions of step 77p take one vector, and a network has many parameters. So the optimizer joins
+their gradients into one vector, and divides the step d among the parameters again. What it has to
+remember belongs to all of them together; it stands in the state of the first one. Groups of
+parameters with rates of their own would make no sense: there is one direction, and one length.
 
-So try a length t, compare the losses, and try another one, along the line x + t d. Which t is good
-enough? A lower loss is too weak a condition: steps that win less and less each time may never
-arrive. Armijo (1966) asks for a fixed part of what the slope promises:
+Each step is
 
-    loss(t) <= loss(0) + 0.0001 t slope(0)
+    g = the gradients after closure()
+    remember the last step, and the change of g since then
+    x = x + lr d,    d = newton_direction(g)
 
-and halves t until it is so. Since d leads downhill, a t that is small enough always does.
+With lr = 1, a step along d ends at the minimum if the loss is a parabola and the pairs tell its
+curvature. The first step has no pair yet, and a gradient alone does not tell how far it is to the
+minimum. So that step goes along the gradient, and its elements move by at most 1 altogether.
 
-Each try costs a call of the closure, a forward and a backward pass. Most often the first one, with
-t = 1, is good at once: that is what makes L-BFGS cheap. max_eval counts the tries, too.
+The trap: history_size=5 saves memory, but what a forgotten pair said about the curvature has to be
+learned again. In the demo's race that costs four times as many steps.
 
-The trap: a closure with dropout, or with a new batch in each call, makes a line that moves while it
-is searched.
+(torch.optim.LBFGS does the same.)
 
-The parameters go to x + t d and return to x for each try, bit for bit: x is copied back.
-
-(The option is called "strong_wolfe" after the two conditions of PyTorch's search. This is the first
-of them, and step 77r adds the second.)
-
-Changed: LBFGS. New: strong_wolfe, Point.
-Try: start the search at lr=0.001. What does it never do?
+New: LBFGS.
+Try: history_size=2 in the race. What is lost?
 """
 
 import importlib
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor
@@ -70,67 +66,20 @@ def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
         state["H_diag"] = ys / y.dot(y)
 
 
-class Point(NamedTuple):
-    """A place x + t d on the line of a search: the loss there, its gradient, its slope along d."""
-
-    t: Any
-    loss: float
-    grad: Tensor
-    slope: Tensor
-
-
-def strong_wolfe(
-    evaluate: Callable[[Any], Point], start: Point, t: Any, tries: int, closest: Any
-) -> tuple[Point, int]:
-    """A Point low enough for a step of its length, and how many were evaluated.
-
-        loss <= start.loss + 1e-4 t start.slope
-
-    t is halved until it is so, at most `tries` times, and not below `closest`.
-    """
-
-    def too_high(p: Point) -> bool:
-        return p.loss > start.loss + 1e-4 * p.t * start.slope
-
-    now, count = evaluate(t), 0
-    while too_high(now) and count < tries and now.t >= closest:
-        now, count = evaluate(now.t / 2), count + 1
-    return now, count + 1
-
-
 class LBFGS(Optimizer):
-    """Newton's method without a Hessian: step(closure) takes up to max_iter steps -t H grad.
+    """Newton's method without a Hessian: step(closure) takes a step -lr H grad.
 
-    closure() computes the loss and its gradients, and is called at least once in each step.
+    closure() computes the loss and its gradients.
 
     Args:
-        lr: the length t, or, with a line search, the first length that it tries.
-        max_iter, max_eval: at most so many steps and evaluations for each call of `step`; max_eval
-            is 1.25 max_iter by default.
-        tolerance_grad: stops where no element of the gradient is larger.
-        tolerance_change: stops where neither the loss nor a parameter changes by more.
+        lr: the length t.
         history_size: so many steps are remembered.
-        line_search_fn: None, or "strong_wolfe".
     Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
     Raises:
         ValueError: for more than one group of parameters, and a negative lr.
-        RuntimeError: for another line search.
     """
 
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
-        line_search_fn: str | None = None,
-    ):
-        max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise RuntimeError("only 'strong_wolfe' is supported")
+    def __init__(self, params: Iterable, lr: float = 1, history_size: int = 100):
         super().__init__(params, checked(locals()))
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
@@ -146,106 +95,88 @@ class LBFGS(Optimizer):
         for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
             p.add_(part.view_as(p))
 
-    def evaluate(self, closure: Callable, origin: list[Tensor], d: Tensor, t: Any) -> Point:
-        """The Point at origin + t d. The parameters, which are at `origin`, return there."""
-        self.move(t * d)
-        loss, grad = float(closure()), self.gather_grad()
-        for p, x in zip(self.param_groups[0]["params"], origin, strict=True):
-            p.copy_(x)
-        return Point(t, loss, grad, grad.dot(d))
-
     @no_grad()
     def step(self, closure: Callable[[], Any]) -> Any:
-        """Up to max_iter steps. Returns the loss before the first one."""
+        """One step. Returns the loss before it."""
         group, closure = self.param_groups[0], enable_grad()(closure)
-        params, smallest = group["params"], group["tolerance_change"]
-        state = self.state[params[0]]
-        first = closure()
-        loss, grad, evals = float(first), self.gather_grad(), 1
-        state["func_evals"] = state.get("func_evals", 0) + 1
-        state.setdefault("n_iter", 0)
-        if grad.abs().max() <= group["tolerance_grad"]:
-            return first
-        for n in range(1, group["max_iter"] + 1):
-            state["n_iter"] += 1
-            if state["n_iter"] == 1:
-                state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
-                d, t = -grad, min(1.0, 1.0 / grad.abs().sum()) * group["lr"]
-            else:
-                remember(state, grad, group["history_size"])
-                d, t = newton_direction(grad, state), group["lr"]
-            start = Point(0, loss, grad, grad.dot(d))
-            state.update(d=d, t=t, prev_flat_grad=grad, prev_loss=loss)
-            if start.slope > -smallest:
-                break
-            if group["line_search_fn"] is not None:
-                evaluate = partial(self.evaluate, closure, [p.clone() for p in params], d)
-                tries, closest = group["max_eval"] - evals, smallest / d.abs().max()
-                (t, loss, grad, _), count = strong_wolfe(evaluate, start, t, tries, closest)
-                state["t"] = t
-                self.move(t * d)
-            else:
-                self.move(t * d)
-                count = int(n < group["max_iter"])  # the last gradient would not be used
-                if count:
-                    loss, grad = float(closure()), self.gather_grad()
-            evals += count
-            state["func_evals"] += count
-            if (
-                evals >= group["max_eval"]
-                or grad.abs().max() <= group["tolerance_grad"]
-                or (t * d).abs().max() <= smallest
-                or abs(loss - start.loss) < smallest
-            ):
-                break
-        return first
+        state = self.state[group["params"][0]]
+        loss = closure()
+        grad = self.gather_grad()
+        state["n_iter"] = state.get("n_iter", 0) + 1
+        if state["n_iter"] == 1:
+            state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
+            d, t = -grad, min(1.0, 1.0 / grad.abs().sum()) * group["lr"]
+        else:
+            remember(state, grad, group["history_size"])
+            d, t = newton_direction(grad, state), group["lr"]
+        state.update(d=d, t=t, prev_flat_grad=grad)
+        self.move(t * d)
+        return loss
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import zeros
 
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    def rosenbrock(x):
-        return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+    from tinytorch.optim.adam import Adam
+    from tinytorch.optim.sgd import SGD
 
-    def run(**options):
-        """All losses that the closure has computed, and the counts of steps and calls."""
-        x = tensor([-1.5, 2.0], dtype=float64, requires_grad=True)
-        optimizer, losses = LBFGS([x], max_iter=100, **options), []
+    rng = np.random.default_rng(0)
+
+    # A race: fit 30 weights to features whose sizes differ by a factor of 100.
+    a = tensor(rng.normal(size=(200, 30)) * np.logspace(-1, 1, 30))
+    b = a @ tensor(rng.normal(size=30))
+
+    def race(make):
+        """How many gradients it takes until the loss is below 1e-6; at most 2000."""
+        w, unused = zeros(30, dtype=float64), zeros(3, dtype=float64)
+        w.requires_grad_()
+        optimizer = make([w, unused])  # a parameter without a gradient stays as it is
 
         def closure():
-            x.grad = None
-            loss = rosenbrock(x)
+            w.grad = None
+            loss = ((a @ w - b) ** 2).mean() / 2
             loss.backward()
-            losses.append(loss.item())
             return loss
 
-        optimizer.step(closure)
-        ends = f"first {losses[0]:.1f}, highest {max(losses):.1f}, last {rosenbrock(x).item():.0e}"
-        return ends, optimizer.state[x]["n_iter"], len(losses)
+        count = 1
+        while optimizer.step(closure).item() > 1e-6 and count < 2000:
+            count += 1
+        return count
 
-    print("length 1:", *run())  # -> length 1: first 12.5, highest 4018.8, last 5e-11 89 89
-    print("search:  ", *run(line_search_fn="strong_wolfe"))
-    # -> search:   first 12.5, highest 288.8, last 3e-10 44 54
+    print("SGD   ", race(lambda p: SGD(p, lr=0.015)))  # -> SGD    2000
+    print("Adam  ", race(lambda p: Adam(p, lr=0.1)))  # -> Adam   176
+    print("L-BFGS", race(lambda p: LBFGS(p)))  # -> L-BFGS 80
+    print("m = 5 ", race(lambda p: LBFGS(p, history_size=5)))  # -> m = 5  339
 
-    # One search, seen from near. This line has its minimum at t = 3.
-    def line(t):
-        tried.append(round(float(t), 3))
-        loss, slope = (t - 3.0) ** 2, tensor(2.0 * (t - 3.0))
-        return Point(t, loss, None, slope)
+    # At the top of a hill, a pair tells nothing: there are none until the hill becomes a valley.
+    x = tensor([0.1], requires_grad=True)
+    optimizer = LBFGS([x])
 
-    for first in (0.01, 1.0, 20.0):
-        tried = []
-        found, count = strong_wolfe(line, Point(0, 9.0, None, tensor(-6.0)), first, 25, 1e-9)
-        print(count, tried)
-    # -> 1 [0.01]
-    # -> 1 [1.0]
-    # -> 3 [20.0, 10.0, 5.0]
+    def hill():
+        x.grad = None
+        loss = x.cos().sum()
+        loss.backward()
+        return loss
 
+    for _ in range(6):
+        optimizer.step(hill)
+        print(f"{x.item():.3f}", len(optimizer.state[x]["ro"]))
+    # -> 0.200 0
+    # -> 0.398 0
+    # -> 0.786 0
+    # -> 1.494 0
+    # -> 2.491 0
+    # -> 4.034 1
+
+    # One direction for all parameters: no groups.
     try:
-        LBFGS([tensor([1.0], requires_grad=True)], line_search_fn="golden")
-    except RuntimeError as error:
-        print(error)  # -> only 'strong_wolfe' is supported
+        LBFGS([{"params": [x]}, {"params": [tensor([1.0], requires_grad=True)]}])
+    except ValueError as error:
+        print(error)  # -> LBFGS doesn't support per-parameter options (parameter groups)

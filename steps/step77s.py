@@ -1,31 +1,25 @@
-"""Step 77s: L-BFGS: cubic interpolation
+"""Step 77s: L-BFGS: stopping criteria
 
-Halving an interval uses one bit of what the last two tries have told: which half. But of each of
-them the loss and the slope are known. Those are four numbers, and they determine a cubic, a
-parabola with a bend. Its minimum is the best guess of where to try next:
+With max_iter=100, step 77r takes 100 steps, although the loss is 1e-12 after 15. Each of these four
+conditions ends the call now. They use numbers that are known anyway:
 
-    d1 = a' + b' - 3 (a - b) / (t_a - t_b)            a, b: the losses; a', b': the slopes
-    d2 = sqrt(d1^2 - a' b')
-    t  = t_b - (t_b - t_a) (b' + d2 - d1) / (b' - a' + 2 d2)
+    gradient     no element of it is larger than tolerance_grad: a minimum
+    step         no parameter moves by more than tolerance_change
+    loss         it changes by less than tolerance_change
+    direction    it leads down by less than tolerance_change: g . d > -tolerance_change
 
-Near a minimum every smooth function is almost such a cubic, and each guess doubles the number of
-correct digits. While t grows, the same formula says how far, at most ten times as far as now. Where
-the root does not exist the cubic has no minimum, and the middle is taken.
+The gradient is checked before the first step, too: a call at the minimum costs one evaluation.
 
-The trap: a guess can stick. If the cubic says again and again "just beside this end", the interval
-shrinks by a hair each time. So a try that lies within 10 % of an end is allowed once. The second
-in a row is moved away from the end by that much.
+The trap: the tolerances are absolute numbers, as in PyTorch, and know nothing about the size of the
+loss. A loss that is multiplied by 1e-5 is "done" before the first step, as the demo shows.
 
-With this the search is PyTorch's, and so is each number that it tries.
-
-Changed: strong_wolfe. New: cubic_minimum. Finished: optim/lbfgs.py.
-Try: let `near` always be False. What does the search before the wall do then?
+Changed: LBFGS.
+Try: tolerance_grad=1e-3 and tolerance_change=0 with max_iter=100. Which loss is left?
 """
 
 import importlib
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor
@@ -65,104 +59,21 @@ def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
         state["H_diag"] = ys / y.dot(y)
 
 
-class Point(NamedTuple):
-    """A place x + t d on the line of a search: the loss there, its gradient, its slope along d."""
-
-    t: Any
-    loss: float
-    grad: Tensor
-    slope: Tensor
-
-
-def cubic_minimum(a: Point, b: Point, low: Any = None, high: Any = None) -> Any:
-    """The t from low to high where the cubic through a and b, with their slopes, is smallest.
-
-    low and high are by default the ends a and b. The result is the middle where there is no cubic
-    with a minimum.
-    """
-    a, b = (a, b) if a.t <= b.t else (b, a)
-    low, high = a.t if low is None else low, b.t if high is None else high
-    d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
-    square = d1**2 - a.slope * b.slope
-    if not square >= 0:
-        return (low + high) / 2
-    d2 = square.sqrt()
-    t = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
-    return min(max(t, low), high)
-
-
-def strong_wolfe(
-    evaluate: Callable[[Any], Point], start: Point, t: Any, tries: int, closest: Any
-) -> tuple[Point, int]:
-    """A Point with both Wolfe conditions, and how many were evaluated; or the best of `tries`.
-
-        loss <= start.loss + 1e-4 t start.slope      low enough for a step of this length
-        |slope| <= 0.9 |start.slope|                 and no longer as steep as at the start
-
-    First t grows until a minimum lies between two points. Then the two are moved together, until
-    one satisfies both conditions, or they are nearer to each other than `closest`.
-    Source: Nocedal and Wright, Numerical Optimization, 2006, algorithms 3.5 and 3.6.
-    """
-
-    def too_high(p: Point) -> bool:
-        return p.loss > start.loss + 1e-4 * p.t * start.slope
-
-    def flat(p: Point) -> bool:
-        return abs(p.slope) <= -0.9 * start.slope
-
-    before, now, count, done = start, evaluate(t), 0, False
-    while count < tries:
-        if too_high(now) or (count > 1 and now.loss >= before.loss):
-            bracket = [before, now]
-            break
-        if flat(now):
-            bracket, done = [now], True
-            break
-        if now.slope >= 0:
-            bracket = [before, now]
-            break
-        t = cubic_minimum(before, now, now.t + 0.01 * (now.t - before.t), now.t * 10)
-        before, now, count = now, evaluate(t), count + 1
-    else:
-        bracket = [start, now]
-    low, stalled = int(bracket[0].loss > bracket[-1].loss), False  # number of the lower end
-    while not done and count < tries and abs(bracket[1].t - bracket[0].t) >= closest:
-        t = cubic_minimum(*bracket)
-        left, right = sorted(p.t for p in bracket)
-        margin = 0.1 * (right - left)
-        near = min(right - t, t - left) < margin
-        if near and (stalled or t >= right or t <= left):  # of two tries near an end, move one away
-            t = right - margin if abs(t - right) < abs(t - left) else left + margin
-            near = False
-        stalled, now, count = near, evaluate(t), count + 1
-        if too_high(now) or now.loss >= bracket[low].loss:
-            bracket[1 - low] = now
-            low = int(bracket[0].loss > bracket[1].loss)
-        else:
-            done = flat(now)
-            if not done and now.slope * (bracket[1 - low].t - bracket[low].t) >= 0:
-                bracket[1 - low] = bracket[low]
-            bracket[low] = now
-    return bracket[low], count + 1
-
-
 class LBFGS(Optimizer):
     """Newton's method without a Hessian: step(closure) takes up to max_iter steps -t H grad.
 
     closure() computes the loss and its gradients, and is called at least once in each step.
 
     Args:
-        lr: the length t, or, with a line search, the first length that it tries.
+        lr: the length t.
         max_iter, max_eval: at most so many steps and evaluations for each call of `step`; max_eval
             is 1.25 max_iter by default.
         tolerance_grad: stops where no element of the gradient is larger.
         tolerance_change: stops where neither the loss nor a parameter changes by more.
         history_size: so many steps are remembered.
-        line_search_fn: None, or "strong_wolfe".
     Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
     Raises:
         ValueError: for more than one group of parameters, and a negative lr.
-        RuntimeError: for another line search.
     """
 
     def __init__(
@@ -174,11 +85,8 @@ class LBFGS(Optimizer):
         tolerance_grad: float = 1e-7,
         tolerance_change: float = 1e-9,
         history_size: int = 100,
-        line_search_fn: str | None = None,
     ):
         max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise RuntimeError("only 'strong_wolfe' is supported")
         super().__init__(params, checked(locals()))
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
@@ -193,14 +101,6 @@ class LBFGS(Optimizer):
         params = self.param_groups[0]["params"]
         for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
             p.add_(part.view_as(p))
-
-    def evaluate(self, closure: Callable, origin: list[Tensor], d: Tensor, t: Any) -> Point:
-        """The Point at origin + t d. The parameters, which are at `origin`, return there."""
-        self.move(t * d)
-        loss, grad = float(closure()), self.gather_grad()
-        for p, x in zip(self.param_groups[0]["params"], origin, strict=True):
-            p.copy_(x)
-        return Point(t, loss, grad, grad.dot(d))
 
     @no_grad()
     def step(self, closure: Callable[[], Any]) -> Any:
@@ -222,100 +122,59 @@ class LBFGS(Optimizer):
             else:
                 remember(state, grad, group["history_size"])
                 d, t = newton_direction(grad, state), group["lr"]
-            start = Point(0, loss, grad, grad.dot(d))
             state.update(d=d, t=t, prev_flat_grad=grad, prev_loss=loss)
-            if start.slope > -smallest:
+            if grad.dot(d) > -smallest:
                 break
-            if group["line_search_fn"] is not None:
-                evaluate = partial(self.evaluate, closure, [p.clone() for p in params], d)
-                tries, closest = group["max_eval"] - evals, smallest / d.abs().max()
-                (t, loss, grad, _), count = strong_wolfe(evaluate, start, t, tries, closest)
-                state["t"] = t
-                self.move(t * d)
-            else:
-                self.move(t * d)
-                count = int(n < group["max_iter"])  # the last gradient would not be used
-                if count:
-                    loss, grad = float(closure()), self.gather_grad()
+            self.move(t * d)
+            count = int(n < group["max_iter"])  # the last gradient would not be used
+            if count:
+                loss, grad = float(closure()), self.gather_grad()
             evals += count
             state["func_evals"] += count
             if (
                 evals >= group["max_eval"]
                 or grad.abs().max() <= group["tolerance_grad"]
                 or (t * d).abs().max() <= smallest
-                or abs(loss - start.loss) < smallest
+                or abs(loss - state["prev_loss"]) < smallest
             ):
                 break
         return first
 
 
 if __name__ == "__main__":
-    import math
-
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    def point(f, t):
-        """The Point of a function of one number."""
-        x = tensor(float(t), dtype=float64, requires_grad=True)
-        loss = f(x)
-        loss.backward()
-        return Point(x.detach(), loss.item(), None, x.grad)
+    def parabola(x):
+        return (x**2 * tensor([1.0, 10.0, 100.0], dtype=x.dtype)).sum()
 
-    # Two ways to log 3, where exp(x) - 3 x has its minimum. The slope says which end is replaced.
-    def narrow(guess, tries):
-        a, b, errors = point(curve, 0), point(curve, 3), []
-        for _ in range(tries):
-            middle = point(curve, guess(a, b))
-            a, b = (a, middle) if middle.slope > 0 else (middle, b)
-            errors.append(f"{middle.t.item() - math.log(3):.0e}")
-        print(*errors)
+    def run(loss_of, start, **options):
+        """Where it ends, and what the state counts."""
+        x = tensor(start, dtype=float64, requires_grad=True)
+        optimizer = LBFGS([x], **options)
 
-    def curve(x):
-        return x.exp() - 3 * x
+        def closure():
+            x.grad = None
+            loss = loss_of(x)
+            loss.backward()
+            return loss
 
-    narrow(lambda a, b: (a.t + b.t) / 2, 6)  # -> 4e-01 -3e-01 3e-02 -2e-01 -7e-02 -2e-02
-    narrow(cubic_minimum, 5)  # -> 2e-01 -1e-02 3e-05 -3e-10 -2e-16
+        before = optimizer.step(closure)
+        state = optimizer.state[x]
+        losses = f"{before.item():.3g} -> {loss_of(x).item():.1e}"
+        return losses, state["n_iter"], state["func_evals"]
 
-    # Limits, a line that goes down for ever, and two points between which no cubic has a minimum.
-    print(cubic_minimum(point(curve, 0), point(curve, 0.1), 0.2, 0.5))  # -> 0.5
-    print(cubic_minimum(point(lambda x: -x, 0), point(lambda x: -x, 1), 2, 10))  # -> 10
-    print(cubic_minimum(point(lambda x: -(x**3) - x, 0), point(lambda x: -(x**3) - x, 1)).item())
-    # -> 0.5
-
-    # One search, seen from near: from a first t that is far too small, and from one too large.
-    def search(f, first, tries=25):
-        tried = []
-
-        def evaluate(t):
-            tried.append(round(float(t), 3))
-            return point(f, t)
-
-        strong_wolfe(evaluate, point(f, 0), tensor(first, dtype=float64), tries, 1e-9)
-        return tried
-
-    print(search(lambda x: (x - 3) ** 2, 0.001))  # -> [0.001, 0.01, 0.1, 1.0]
-    print(search(lambda x: (x - 3) ** 2, 100.0))  # -> [100.0, 3.0]
-    print(search(lambda x: x**20 / 20 - x, 4.0))  # -> [4.0, 2.519, 1.586, 0.999]
-    print(search(lambda x: x**2 - x, 4.0, tries=0))  # -> [4.0]
-
-    # A slope that ends at a wall. Every second try sticks at the left end, and is moved away.
-    print(search(lambda x: ((x - 1) * 1000).relu() - x, 4.0, tries=6))
-    # -> [4.0, 0.002, 0.401, 0.403, 0.762, 0.763, 1.087]
-
-    # The valley of step 77r: 43 steps and 60 calls with halving.
-    x, calls = tensor([-1.5, 2.0], dtype=float64, requires_grad=True), []
-    optimizer = LBFGS([x], max_iter=100, line_search_fn="strong_wolfe")
-
-    def closure():
-        x.grad = None
-        loss = 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
-        loss.backward()
-        calls.append(loss.item())
-        return loss
-
-    optimizer.step(closure)
-    print(f"{calls[-1]:.0e}", optimizer.state[x]["n_iter"], len(calls))  # -> 2e-10 41 51
+    start = [3.0, -2.0, 1.0]
+    # Step 77r took 100 steps here.
+    print("as long as it helps", *run(parabola, start, max_iter=100))
+    # -> as long as it helps 149 -> 1.1e-12 15 15
+    print("gradient  ", *run(parabola, start, tolerance_grad=5.0, max_iter=100))
+    # -> gradient   149 -> 5.7e+00 5 6
+    print("change    ", *run(parabola, start, tolerance_change=0.1, max_iter=100))
+    # -> change     149 -> 5.3e-02 11 11
+    print("at the minimum", *run(parabola, [0.0, 0.0, 0.0]))  # -> at the minimum 0 -> 0.0e+00 0 1
+    print("no slope  ", *run(lambda x: 1e-5 * x.sum(), start))
+    # -> no slope   2e-05 -> 2.0e-05 1 1

@@ -14,7 +14,7 @@ becomes a tensor, and a column of tuples is a table again: the function calls it
 collating.
 
 Items that do not fit are refused: two images of different sizes do not make a batch, and None is
-not a number. Such items need a function of your own (step 79r).
+not a number. Such items need a function of your own (step 79t).
 
 The trap: a float of Python has 64 bits, and becomes float64, as in PyTorch. A target that is
 compared with the output of a float32 network should be np.float32 or a tensor (step 79e).

@@ -13,7 +13,7 @@ there are no tensors of those.
 
 Sometimes items should stay single, and only the arrays in them become tensors: `default_convert`.
 It goes down into containers as default_collate does. `walk` does this, and calls a function for
-each value that is not a container. (Step 79v calls another function in the same way.)
+each value that is not a container. (Step 79x calls another function in the same way.)
 
 The trap: np.float64 is a subclass of Python's float. So NumPy's types have to be tested first.
 

@@ -1,26 +1,20 @@
-"""Step 79p: WeightedRandomSampler: rare classes more often
+"""Step 79p: multinomial: checking the weights
 
-Of 100 mails, 10 are spam. To see as many of them as of the others, give each item of a class of n
-items the weight 1/n. WeightedRandomSampler draws with these weights; with replacement, since the
-ten must come several times in an epoch of 100.
+Weights are computed, and may come out wrong. Step 79o draws from such weights without an error:
 
-The trap: it needs one weight for each item, not for each class. Given the weights of two classes,
-it draws only the items 0 and 1, and there is no error: two items with two weights would be right.
-A second one: an item that comes nine times is learned by heart sooner. There are no more rare
-items than before, they only count more.
+    0.6, -0.3, 0.7        the edges are 0.6, 0.3, 1: index 1 never comes, and 0 with p = 0.3
+    0.0, 0.0, 0.0         all edges are 0 / 0: index 0 always comes
+    1.0, nan, 1.0         from nan on, all edges are nan: index 0 always comes
+    0.5, 0.5, 0.0         three without replacement: the third has the weight 0
 
-Weights are computed, and may come out wrong: negative, not finite, all zero. `multinomial` would
-draw from them without an error; now it refuses them. It takes several rows of weights as well, as a
-network that writes texts gives them, one for each text. Row i has its edges between i and i + 1, so
-one search serves all rows:
+The network is then trained with the wrong items, and nothing says so. So the weights are checked
+before anything is drawn: they have to be finite, not negative, and not all zero. Without
+replacement there must be as many positive weights as there are draws.
 
-    row 0    0 .1 .3      1
-    row 1                 1    1.5   1.8   2          its draws: u + 1
+As in PyTorch, the weights have to be floats: integers may be a mistake, such as indices.
 
-(torch.utils.data.WeightedRandomSampler is the same.)
-
-Changed: multinomial. New: WeightedRandomSampler.
-Try: weights 1/n for the digits. Which class is the rarest?
+Changed: multinomial.
+Try: weights of 1e30 and 1e40. Which of them is not finite, and why?
 """
 
 import importlib
@@ -31,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import float64, int64
-from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method
+from tinytorch.core.dtype import int64
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.random import Generator, generator_for, randint, randperm
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -44,36 +38,31 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
-    """Draws indices with the weights `input` [n] or [rows, n]: int64, [num_samples] or [rows,
-    num_samples].
+    """Draws indices with the weights `input` [n]: int64, [num_samples].
 
     Raises:
         RuntimeError: the weights are not floats, negative, not finite or all zero; or there are
             fewer than `num_samples` positive weights to draw from without replacement.
     """
     weights = input.device.backend.to_numpy(input.array).astype(np.float64)
-    if not input.is_floating_point() or weights.ndim not in (1, 2):
+    if not input.is_floating_point() or weights.ndim != 1:
         found = f"{input.dtype!r} in {input.ndim}"
-        raise RuntimeError(f"multinomial: floats in 1 or 2 dims expected as weights, not {found}")
-    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) <= 0).any():
+        raise RuntimeError(f"multinomial: floats in 1 dim expected as weights, not {found}")
+    if not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() <= 0:
         raise RuntimeError("multinomial: weights have to be finite, not negative, and not all zero")
-    most = np.inf if replacement else (weights > 0).sum(-1).min(initial=weights.shape[-1])
+    most = np.inf if replacement else (weights > 0).sum()
     if not 0 < num_samples <= most:
         raise RuntimeError(f"multinomial: cannot sample n_sample = {num_samples} of {most}")
     source = generator_for(input.device, generator).source
-    rows = weights.reshape(-1, weights.shape[-1])
-    shape = (len(rows), num_samples if replacement else weights.shape[-1])
+    shape = (num_samples if replacement else len(weights),)
     draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
     if replacement:
-        # Row i has its edges, of which the last is 1, between i and i + 1: one search for all rows.
-        edges, number = rows.cumsum(1), np.arange(len(rows)).reshape(-1, 1)
-        found = np.searchsorted((edges / edges[:, -1:] + number).ravel(), draws + number, "right")
-        indices = np.minimum(found - number * rows.shape[1], rows.shape[1] - 1)
+        edges = weights.cumsum()
+        indices = np.searchsorted(edges / edges[-1], draws, "right")
     else:
         # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
-        waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)
-        indices = waiting.argsort(1)[:, :num_samples]
-    indices = indices.reshape(*weights.shape[:-1], num_samples)
+        waiting = np.where(weights > 0, -np.log1p(-draws) / np.maximum(weights, 1e-300), np.inf)
+        indices = waiting.argsort()[:num_samples]
     return tensor(indices, dtype=int64, device=input.device)
 
 
@@ -170,41 +159,6 @@ class SubsetRandomSampler(Sampler):
         return len(self.indices)
 
 
-class WeightedRandomSampler(Sampler):
-    """Item i is drawn with a probability in proportion to weights[i]: one weight for each sample,
-    not for each class.
-
-    Raises:
-        ValueError: for an invalid option.
-    """
-
-    def __init__(
-        self,
-        weights: Any,
-        num_samples: int,
-        replacement: bool = True,
-        generator: Generator | None = None,
-    ):
-        check_positive("num_samples", num_samples)
-        check_bool("replacement", replacement)
-        self.weights = as_tensor(weights, dtype=float64)
-        if self.weights.dim() != 1:
-            raise ValueError(
-                "weights should be a 1d sequence but given weights have shape "
-                f"{tuple(self.weights.shape)}"
-            )
-        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
-
-    def __iter__(self) -> Iterator[int]:
-        drawn = multinomial(
-            self.weights, self.num_samples, self.replacement, generator=self.generator
-        )
-        yield from drawn.tolist()
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-
 class BatchSampler(Sampler):
     """Lists of batch_size numbers from another sampler; drop_last leaves out a shorter last one."""
 
@@ -225,49 +179,31 @@ class BatchSampler(Sampler):
 
 
 if __name__ == "__main__":
-    from collections import Counter
-
     from tinytorch.ops.random import manual_seed
 
+    # The edges of step 79o, for weights of which one is negative: they do not rise.
+    print(np.array([0.6, -0.3, 0.7]).cumsum().round(2))  # -> [0.6 0.3 1. ]
+
     manual_seed(0)
-    labels = [0] * 90 + [1] * 10
-    weights = [1 / 90 if label == 0 else 1 / 10 for label in labels]
-    for name, drawn in (
-        ("shuffled", RandomSampler(labels)),
-        ("weighted", WeightedRandomSampler(weights, 100)),
-    ):
-        share = sum(labels[i] == 1 for i in drawn)
-        print(f"{name}  common {'#' * ((100 - share) // 5):18}  rare {'#' * (share // 5)}")
-    # -> shuffled  common ##################  rare ##
-    # -> weighted  common ...
-    counts = Counter(labels[i] for i in WeightedRandomSampler(weights, 10_000))
-    print(f"share of the rare class: {counts[1] / 10_000:.1f}")  # -> share of the rare class: 0.5
-    wrong = WeightedRandomSampler([1 / 90, 1 / 10], 10_000)  # a weight for each class
-    print(len(wrong), "items:", sorted(set(wrong)))  # -> 10000 items: [0, 1]
-
-    # Rows of weights: each row has its own draws.
-    rows = tensor([[0.1, 0.2, 0.7], [5.0, 5.0, 0.0]])
-    drawn = multinomial(rows, 10_000, replacement=True)
-    for row in drawn.tolist():
-        print([round(row.count(i) / 10_000, 1) for i in range(3)])
-    # -> [0.1, 0.2, 0.7]
-    # -> [0.5, 0.5, 0.0]
-    print([sorted(row) for row in multinomial(rows, 2).tolist()][1])  # -> [0, 1]
-
-    # What is refused.
-    for wrong in (
-        lambda: multinomial(tensor([1, 2]), 1),
-        lambda: multinomial(tensor([0.5, -0.5]), 1),
-        lambda: multinomial(tensor([0.5, 0.5, 0.0]), 3),
-        lambda: WeightedRandomSampler([[0.5, 0.5]], 1),
-        lambda: WeightedRandomSampler([0.5, 0.5], 0),
+    for weights, count in (
+        ([0.6, -0.3, 0.7], 1),
+        ([0.0, 0.0, 0.0], 1),
+        ([1.0, float("nan"), 1.0], 1),
+        ([0.5, 0.5, 0.0], 3),
+        ([0.5, 0.5, 0.0], 0),
+        ([1, 2], 1),
     ):
         try:
-            wrong()
-        except (RuntimeError, ValueError) as error:
-            print(error)
-    # -> multinomial: floats in 1 or 2 dims expected as weights, not tinytorch.int64 in 1
-    # -> multinomial: weights have to be finite, not negative, and not all zero
-    # -> multinomial: cannot sample n_sample = 3 of 2
-    # -> weights should be a 1d sequence but given weights have shape (1, 2)
-    # -> num_samples should be a positive integer value, but got num_samples=0
+            multinomial(tensor(weights), count)
+        except RuntimeError as error:
+            print(weights, error)
+    # -> [0.6, -0.3, 0.7] multinomial: weights have to be finite, not negative, and not all zero
+    # -> [0.0, 0.0, 0.0] multinomial: weights have to be finite, not negative, and not all zero
+    # -> [1.0, nan, 1.0] multinomial: weights have to be finite, not negative, and not all zero
+    # -> [0.5, 0.5, 0.0] multinomial: cannot sample n_sample = 3 of 2
+    # -> [0.5, 0.5, 0.0] multinomial: cannot sample n_sample = 0 of 2
+    # -> [1, 2] multinomial: floats in 1 dim expected as weights, not tinytorch.int64 in 1
+
+    # What is right is drawn as before.
+    print(sorted(multinomial(tensor([0.5, 0.5, 0.0]), 2).tolist()))  # -> [0, 1]
+    print(len(multinomial(tensor([0.5, 0.5, 0.0]), 5, replacement=True)))  # -> 5

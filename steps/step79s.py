@@ -1,36 +1,33 @@
-"""Step 79s: DataLoader: options that exclude each other
+"""Step 79s: DataLoader: a generator of batches
 
-With a sampler and shuffle=True there are two orders. Step 79r's loader uses the sampler and ignores
-shuffle. A program that sorts its items by length, and asks for shuffling, gets no shuffling and no
-error: training works, only not so well. An option without an effect is worse than an error.
+With a dataset, a sampler and a way to collate, a loop over batches takes three lines, the same
+in nearly every program:
 
-    sampler and shuffle                  two orders
-    batch_sampler and any of four        the batches are there already
-    batch_size=None and drop_last        there is no last batch
+    for epoch in range(3):
+        for numbers in BatchSampler(RandomSampler(data), 64, False):
+            x, y = collated(data, numbers)
 
-Such requests are refused when the loader is made, not in the middle of an epoch. The reasons stand
-in a table of conditions and messages, so one `raise` serves all.
+DataLoader makes a class of these lines. Its __iter__ is a generator function: it stops at `yield`,
+and goes on there when the loop wants the next batch. So one batch is in memory at a time, and a
+loop that is left early has made no batch in vain.
 
-The trap is the default. `batch_size=1` may have been written, or not. The loader cannot know, and
-must let DataLoader(data, 1, batch_sampler=mine) pass.
+The loader itself has no state. Each `iter(loader)` begins an epoch of its own, with an order of its
+own, so two loops over one loader do not disturb each other.
 
-`DataLoader[int]` is for those who write types.
+The trap: with shuffle=True, two loops over one loader see two orders. To look at the batches and
+then to train with them, keep them in a list.
 
-(PyTorch's loader refuses the same.)
+(torch.utils.data.DataLoader is the same class.)
 
-Changed: DataLoader.
-Try: leave out the line of sampler and shuffle. Which of the two wins?
+Moved: the samplers, to tinytorch/utils/data/sampler.py. New: DataLoader.
+Try: print in __getitem__ of a dataset, and see when each item is made.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from types import GenericAlias
+from collections.abc import Iterator
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.ops.random import Generator
-from tinytorch.utils.data.collate import default_collate, default_convert
-from tinytorch.utils.data.dataset import Dataset, collated, items
+from tinytorch.utils.data.dataset import Dataset, collated
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -42,96 +39,62 @@ class DataLoader:
     """Iterates over batches of a dataset: `for x, y in DataLoader(dataset, 64, shuffle=True)`.
 
     Args:
-        batch_size: items of a batch; None gives the items themselves.
-        shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
-        collate_fn: makes a batch from a list of items.
-        drop_last: leaves out a last batch that is shorter.
-        generator: draws the order.
-    Raises ValueError for options that exclude each other.
+        batch_size: items of a batch.
+        shuffle: a new random order in each epoch.
     """
 
-    __class_getitem__ = classmethod(GenericAlias)
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable | None = None,
-        batch_sampler: Iterable | None = None,
-        collate_fn: Callable | None = None,
-        drop_last: bool = False,
-        generator: Generator | None = None,
-    ):
-        whole = (batch_size, bool(shuffle), sampler, drop_last)
-        for wrong, reason in (
-            (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
-            (
-                batch_sampler is not None and whole != (1, False, None, False),
-                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                "and drop_last",
-            ),
-            (batch_size is None and drop_last, "batch_size=None has no last batch to drop"),
-        ):
-            if wrong:
-                raise ValueError(f"DataLoader: {reason}")
-        if sampler is None:
-            shuffled = partial(RandomSampler, generator=generator)
-            sampler = (shuffled if shuffle else SequentialSampler)(dataset)
-        if batch_sampler is not None:
-            batch_size, drop_last = None, False
-        elif batch_size is not None:
-            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
-        self.dataset, self.sampler, self.batch_sampler = dataset, sampler, batch_sampler
-        self.batch_size, self.drop_last = batch_size, drop_last
-        usual = default_convert if batch_sampler is None else default_collate
-        self.collate_fn = collate_fn or usual
-        self.generator = generator
-
-    @property
-    def index_sampler(self) -> Iterable:
-        """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
-        return self.sampler if self.batch_sampler is None else self.batch_sampler
+    def __init__(self, dataset: Dataset, batch_size: int = 1, shuffle: bool | None = None):
+        sampler = (RandomSampler if shuffle else SequentialSampler)(dataset)
+        self.dataset, self.sampler = dataset, sampler
+        self.batch_sampler = BatchSampler(sampler, batch_size, False)
+        self.batch_size = batch_size
 
     def __iter__(self) -> Iterator:
-        batched = self.batch_sampler is not None
-        for task in self.index_sampler:
-            if batched and self.collate_fn is default_collate:
-                yield collated(self.dataset, task)
-            else:
-                samples = items(self.dataset, task) if batched else self.dataset[task]
-                yield self.collate_fn(samples)
+        for numbers in self.batch_sampler:
+            yield collated(self.dataset, numbers)
 
     def __len__(self) -> int:
-        return len(self.index_sampler)
+        return len(self.batch_sampler)
 
 
 if __name__ == "__main__":
     from tinytorch.ops.creation import arange
+    from tinytorch.ops.random import manual_seed
     from tinytorch.utils.data.dataset import TensorDataset
 
-    data = TensorDataset(arange(5))
+    data = TensorDataset(arange(5), arange(5) * 10)
 
-    for wrong in (
-        {"sampler": [4, 3], "shuffle": True},
-        {"batch_sampler": [[0]], "batch_size": 2},
-        {"batch_sampler": [[0]], "shuffle": True},
-        {"batch_sampler": [[0]], "drop_last": True},
-        {"batch_size": None, "drop_last": True},
-    ):
-        try:
-            DataLoader(data, **wrong)
-        except ValueError as error:
-            print(", ".join(wrong) + ":", str(error).partition(": ")[2].partition(",")[0])
-    # -> sampler, shuffle: sampler option is mutually exclusive with shuffle
-    # -> batch_sampler, batch_size: batch_sampler option is mutually exclusive with batch_size
-    # -> batch_sampler, shuffle: batch_sampler option is mutually exclusive with batch_size
-    # -> batch_sampler, drop_last: batch_sampler option is mutually exclusive with batch_size
-    # -> batch_size, drop_last: batch_size=None has no last batch to drop
+    # What the loops of a program have said so far.
+    for numbers in BatchSampler(SequentialSampler(data), 2, False):
+        x, y = collated(data, numbers)
+        print(x.tolist(), y.tolist())
+    # -> [0, 1] [0, 10]
+    # -> [2, 3] [20, 30]
+    # -> [4] [40]
 
-    # These have one meaning.
-    print([x.tolist() for (x,) in DataLoader(data, 1, batch_sampler=[[4, 3]])])  # -> [[4, 3]]
-    print(
-        [x.tolist() for (x,) in DataLoader(data, 2, sampler=[4, 3], shuffle=False)]
-    )  # -> [[4, 3]]
-    print(DataLoader[int])  # -> __main__.DataLoader[int]
+    # The same in a line.
+    loader = DataLoader(data, batch_size=2)
+    print(len(loader), [x.tolist() for x, _ in loader])  # -> 3 [[0, 1], [2, 3], [4]]
+
+    # Two loops over one loader.
+    print([(int(a[0]), int(b[0])) for a, _ in loader for b, _ in loader if a[0] >= b[0]])
+    # -> [(0, 0), (2, 0), (2, 2), (4, 0), (4, 2), (4, 4)]
+
+    # A new order in each epoch.
+    manual_seed(0)
+    shuffled = DataLoader(TensorDataset(arange(100)), 100, shuffle=True)
+    first, second = [x.tolist() for _ in range(2) for (x,) in shuffled]
+    print(first != second, sorted(first) == sorted(second))  # -> True True
+
+    # A batch is made when it is asked for.
+    class Counting(TensorDataset):
+        made = 0
+
+        def __getitem__(self, index):
+            self.made += 1
+            return super().__getitem__(index)
+
+    counting = Counting(arange(5))
+    for _ in DataLoader(counting, 2):
+        break
+    print("items made:", counting.made)  # -> items made: 2

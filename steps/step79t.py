@@ -1,38 +1,32 @@
-"""Step 79t: DataLoader: an error costs one batch
+"""Step 79t: DataLoader: samplers and collate_fn
 
-One of a million files cannot be read. Its item raises an error, after ten hours, and the loop ends.
-To catch the error and go on does not help: a generator that has raised an error is finished. The
-demo's loop gets the first batch, the error, and then StopIteration, though four items are left.
+Step 79s's loader can do one thing: batches of one size, collated in one way. Pictures of different
+sizes cannot be collated, and it has no place for a function of your own. Each part that was divided
+in step 79b can be chosen now:
 
-So iter(loader) gives an object of a class, whose __next__ takes a task and makes a batch of it. An
-error leaves the function, and the object stays as it was. The task is gone; the next call takes the
-task after it:
+    DataLoader(data, 64)                      batches of 64, in the order of the data
+    DataLoader(data, 64, shuffle=True)        ... in a new order in each epoch
+    DataLoader(data, 64, sampler=mine)        ... in the order of a sampler of your own
+    DataLoader(data, batch_sampler=mine)      you say which items go together
+    DataLoader(data, 64, collate_fn=mine)     you say how items become a batch
+    DataLoader(data, None)                    no batches: item after item
 
-    batches = iter(loader)
-    ...
-    try:
-        batch = next(batches)
-    except OSError:
-        continue                  # this batch is lost, and no other
+The loader needs two things for all of these. index_sampler gives the tasks: a task is a list of
+indices, or one index where nothing is batched. And collate_fn makes a batch of the items; it gets a
+list of items, or the one item.
 
-What makes a batch of a task depends on the loader's choices. They are looked at once, by `fetcher`,
-which returns a function from a task to a batch. (Step 80b calls it in other processes.)
+The trap: a dataset's own __getbatch__ (step 79g) is a way to do what default_collate does. With
+another collate_fn the loader must not use it.
 
-The trap is `for`: it cannot go on after an error. It ends, whatever the iterator could do.
+(torch.utils.data.DataLoader has the same arguments.)
 
-(PyTorch's loader does the same.)
-
-Changed: DataLoader.__iter__. New: BatchIterator, fetcher, DataLoader.make_fetch.
-Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
+Changed: DataLoader.
+Try: a batch_sampler that puts each item into two batches.
 """
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from types import GenericAlias
-from typing import Any
-
-import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.ops.random import Generator
@@ -45,33 +39,6 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def fetcher(collate: Callable, batched: bool, dataset: Any) -> Callable:
-    """A function from a task to a batch. A task is a list of numbers, or one number without
-    batches."""
-    if not batched:
-        return lambda number: collate(dataset[number])
-    if collate is default_collate:
-        return lambda numbers: collated(dataset, numbers)
-    return lambda numbers: collate(items(dataset, numbers))
-
-
-class BatchIterator:
-    """What iter(loader) gives: the batches of one epoch, each made when it is asked for."""
-
-    def __init__(self, loader: "DataLoader"):
-        self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        self.fetch = loader.make_fetch()(loader.dataset)
-
-    def __iter__(self) -> Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self.fetch(next(self.tasks))
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-
 class DataLoader:
     """Iterates over batches of a dataset: `for x, y in DataLoader(dataset, 64, shuffle=True)`.
 
@@ -81,10 +48,7 @@ class DataLoader:
         collate_fn: makes a batch from a list of items.
         drop_last: leaves out a last batch that is shorter.
         generator: draws the order.
-    Raises ValueError for options that exclude each other.
     """
-
-    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -97,18 +61,6 @@ class DataLoader:
         drop_last: bool = False,
         generator: Generator | None = None,
     ):
-        whole = (batch_size, bool(shuffle), sampler, drop_last)
-        for wrong, reason in (
-            (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
-            (
-                batch_sampler is not None and whole != (1, False, None, False),
-                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, "
-                "and drop_last",
-            ),
-            (batch_size is None and drop_last, "batch_size=None has no last batch to drop"),
-        ):
-            if wrong:
-                raise ValueError(f"DataLoader: {reason}")
         if sampler is None:
             shuffled = partial(RandomSampler, generator=generator)
             sampler = (shuffled if shuffle else SequentialSampler)(dataset)
@@ -127,52 +79,59 @@ class DataLoader:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
-    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
-        """What makes a fetcher from the dataset."""
-        return partial(fetcher, self.collate_fn, self.batch_sampler is not None)
-
     def __iter__(self) -> Iterator:
-        return BatchIterator(self)
+        batched = self.batch_sampler is not None
+        for task in self.index_sampler:
+            if batched and self.collate_fn is default_collate:
+                yield collated(self.dataset, task)
+            else:
+                samples = items(self.dataset, task) if batched else self.dataset[task]
+                yield self.collate_fn(samples)
 
     def __len__(self) -> int:
         return len(self.index_sampler)
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import arange, ones
+    from tinytorch.ops.joining import constant_pad, stack
+    from tinytorch.utils.data.dataset import TensorDataset
 
-    class Holes(Dataset):
+    # Pictures of different sizes, each with its label and its file.
+    class Files(Dataset):
         def __len__(self):
-            return 6
+            return 2
 
         def __getitem__(self, index):
-            if index == 3:
-                raise ValueError("item 3 is not there")
-            return index
+            return ones(index + 1, index + 1), 7 + index, f"folder/{index}.png"
 
-    def what_comes(batches):
-        """Three times the next batch, or what comes instead."""
-        came = []
-        for _ in range(3):
-            try:
-                came.append(next(batches).tolist())
-            except ValueError as error:
-                came.append(str(error))
-            except StopIteration:
-                came.append("the end")
-        return came
+    try:
+        list(DataLoader(Files(), 2))
+    except RuntimeError as error:
+        print(str(error).rpartition(", but ")[2])  # -> got [1, 1] at entry 0 and [2, 2] at entry 1
 
-    # A generator, as in step 79s, and an object.
-    loader = DataLoader(Holes(), 2)
-    print(what_comes(collated(loader.dataset, numbers) for numbers in loader.batch_sampler))
-    # -> [[0, 1], 'item 3 is not there', 'the end']
-    print(what_comes(iter(loader)))  # -> [[0, 1], 'item 3 is not there', [4, 5]]
+    def padded(batch):  # [(image, label, path), ...]
+        images, labels, paths = zip(*batch, strict=True)
+        n = max(len(image) for image in images)
+        images = [constant_pad(image, (0, n - len(image)) * 2) for image in images]
+        return stack(images), tensor(labels), paths
 
-    # All ways to make a batch, and how many there are.
-    for options in ({"batch_size": 2}, {"batch_size": 2, "collate_fn": sum}, {"batch_size": None}):
-        batches = iter(DataLoader(Holes(), sampler=[5, 0, 4], **options))
-        print(
-            len(batches), iter(batches) is batches, [np.array(batch).tolist() for batch in batches]
-        )
-    # -> 2 True [[5, 0], [4]]
-    # -> 2 True [5, 4]
-    # -> 3 True [5, 0, 4]
+    for images, labels, paths in DataLoader(Files(), 2, collate_fn=padded):
+        print(images.tolist())  # -> [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]]
+        print(labels.tolist(), paths)  # -> [7, 8] ('folder/0.png', 'folder/1.png')
+
+    # Which items, and in which order.
+    data = TensorDataset(arange(5), arange(5) * 10)
+
+    def batches(**options):
+        return [x.tolist() for x, _ in DataLoader(data, **options)]
+
+    print(batches(batch_size=2, drop_last=True))  # -> [[0, 1], [2, 3]]
+    print(batches(batch_size=2, sampler=[4, 0, 4]))  # -> [[4, 0], [4]]
+    print(batches(batch_sampler=[[4], [1, 1]]))  # -> [[4], [1, 1]]
+    print(batches(batch_size=None, sampler=[3, 0]))  # -> [3, 0]
+    orders = [
+        batches(batch_size=5, shuffle=True, generator=Generator().manual_seed(1)) for _ in range(2)
+    ]
+    print(orders[0] == orders[1], len(DataLoader(data, 2, drop_last=True)))  # -> True 2

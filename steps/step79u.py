@@ -1,84 +1,41 @@
-"""Step 79u: DataLoader: batches of a stream
+"""Step 79u: DataLoader: options that exclude each other
 
-A stream (step 79i) has no numbers and no length, so no sampler can deal out its items. Step 79t's
-loader asks it for len() and fails. What a stream needs is simpler: the next 64.
+With a sampler and shuffle=True there are two orders. Step 79t's loader uses the sampler and ignores
+shuffle. A program that sorts its items by length, and asks for shuffling, gets no shuffling and no
+error: training works, only not so well. An option without an effect is worse than an error.
 
-To keep one loop for both, a stream gets tasks too, an endless row of [None] * 64. Only their length
-counts:
+    sampler and shuffle                  two orders
+    batch_sampler and any of four        the batches are there already
+    batch_size=None and drop_last        there is no last batch
 
-    tasks     [None, None]   [None, None]   [None, None]   ...
-    stream    to be, or not  that, is       the
+Such requests are refused when the loader is made, not in the middle of an epoch. The reasons stand
+in a table of conditions and messages, so one `raise` serves all.
 
-`islice` takes up to as many items from the stream as the task is long. A short batch is the last
-one, and no items at all are the end. The stream ends the epoch, by StopIteration, not the sampler.
+The trap is the default. `batch_size=1` may have been written, or not. The loader cannot know, and
+must let DataLoader(data, 1, batch_sampler=mine) pass.
 
-An order, a sampler or a batch_sampler for a stream makes no sense and is refused. (A stream can be
-shuffled a little: keep a thousand items in a list, and give out a random one of them each time.)
+`DataLoader[int]` is for those who write types.
 
-The trap is the length. A stream that knows it may have a __len__, and then len(loader) counts
-batches; but what comes is what the stream gives, whatever it has said.
+(PyTorch's loader refuses the same.)
 
-(torch.utils.data.DataLoader does the same.)
-
-Changed: fetcher, DataLoader.
-Try: a stream without end, and itertools.islice(loader, 3).
+Changed: DataLoader.
+Try: leave out the line of sampler and shuffle. Which of the two wins?
 """
 
 import importlib
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GenericAlias
-from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.ops.random import Generator
 from tinytorch.utils.data.collate import default_collate, default_convert
-from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
+from tinytorch.utils.data.dataset import Dataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def fetcher(collate: Callable, batched: bool, drop_last: bool, dataset: Any) -> Callable:
-    """A function from a task to a batch. A task is a list of numbers, or one number without
-    batches; a stream only looks how many there are. StopIteration where it has no more items."""
-    if isinstance(dataset, IterableDataset):
-        stream = iter(dataset)
-
-        def take(task: Any) -> Any:
-            if not batched:
-                return collate(next(stream))
-            samples = list(itertools.islice(stream, len(task)))
-            if not samples or (drop_last and len(samples) < len(task)):
-                raise StopIteration
-            return collate(samples)
-
-        return take
-    if not batched:
-        return lambda number: collate(dataset[number])
-    if collate is default_collate:
-        return lambda numbers: collated(dataset, numbers)
-    return lambda numbers: collate(items(dataset, numbers))
-
-
-class BatchIterator:
-    """What iter(loader) gives: the batches of one epoch, each made when it is asked for."""
-
-    def __init__(self, loader: "DataLoader"):
-        self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        self.fetch = loader.make_fetch()(loader.dataset)
-
-    def __iter__(self) -> Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self.fetch(next(self.tasks))
-
-    def __len__(self) -> int:
-        return len(self.sampler)
 
 
 class DataLoader:
@@ -106,12 +63,8 @@ class DataLoader:
         drop_last: bool = False,
         generator: Generator | None = None,
     ):
-        stream = isinstance(dataset, IterableDataset)
-        own_order = sampler is not None or batch_sampler is not None
         whole = (batch_size, bool(shuffle), sampler, drop_last)
         for wrong, reason in (
-            (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
-            (stream and own_order, "an IterableDataset takes no sampler"),
             (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
             (
                 batch_sampler is not None and whole != (1, False, None, False),
@@ -122,9 +75,7 @@ class DataLoader:
         ):
             if wrong:
                 raise ValueError(f"DataLoader: {reason}")
-        if stream:
-            sampler = itertools.repeat(None)  # endless: only the stream knows its end
-        elif sampler is None:
+        if sampler is None:
             shuffled = partial(RandomSampler, generator=generator)
             sampler = (shuffled if shuffle else SequentialSampler)(dataset)
         if batch_sampler is not None:
@@ -142,58 +93,45 @@ class DataLoader:
         """What gives the tasks: lists of numbers, or where nothing is batched numbers."""
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
-    def make_fetch(self) -> Callable[[Any], Callable[[Any], Any]]:
-        """What makes a fetcher from the dataset."""
-        return partial(fetcher, self.collate_fn, self.batch_sampler is not None, self.drop_last)
-
     def __iter__(self) -> Iterator:
-        return BatchIterator(self)
+        batched = self.batch_sampler is not None
+        for task in self.index_sampler:
+            if batched and self.collate_fn is default_collate:
+                yield collated(self.dataset, task)
+            else:
+                samples = items(self.dataset, task) if batched else self.dataset[task]
+                yield self.collate_fn(samples)
 
     def __len__(self) -> int:
-        if isinstance(self.dataset, IterableDataset):
-            whole, rest = divmod(len(self.dataset), self.batch_size or 1)
-            return whole + (rest > 0 and not self.drop_last)
         return len(self.index_sampler)
 
 
 if __name__ == "__main__":
+    from tinytorch.ops.creation import arange
+    from tinytorch.utils.data.dataset import TensorDataset
 
-    class Lines(IterableDataset):
-        def __iter__(self):
-            return iter(["to be", "or not", "to be,", "that", "is"])
+    data = TensorDataset(arange(5))
 
-    # What step 79t would do with it.
-    try:
-        len(SequentialSampler(Lines()))
-    except TypeError as error:
-        print(error)  # -> object of type 'Lines' has no len()
-
-    # A stream ends when it ends.
-    for batch in DataLoader(Lines(), 3):
-        print(batch)
-    # -> ['to be', 'or not', 'to be,']
-    # -> ['that', 'is']
-    print(list(DataLoader(Lines(), 3, drop_last=True)))  # -> [['to be', 'or not', 'to be,']]
-    print(list(DataLoader(Lines(), None)))  # -> ['to be', 'or not', 'to be,', 'that', 'is']
-
-    # One that knows its length, and one whose last batch is full.
-    class Known(Lines):
-        def __len__(self):
-            return 5
-
-    print([len(DataLoader(Known(), 3, drop_last=drop)) for drop in (False, True)])  # -> [2, 1]
-    print([len(batch) for batch in DataLoader(Known(), 5)])  # -> [5]
-
-    # Lists with numbers are batched as before.
-    print([batch.tolist() for batch in DataLoader(range(5), 3)])  # -> [[0, 1, 2], [3, 4]]
-    print(list(DataLoader(range(3), 2, collate_fn=sum)), list(DataLoader("abc", None)))
-    # -> [1, 2] ['a', 'b', 'c']
-
-    # What is refused.
-    for wrong in ({"shuffle": True}, {"sampler": [0]}):
+    for wrong in (
+        {"sampler": [4, 3], "shuffle": True},
+        {"batch_sampler": [[0]], "batch_size": 2},
+        {"batch_sampler": [[0]], "shuffle": True},
+        {"batch_sampler": [[0]], "drop_last": True},
+        {"batch_size": None, "drop_last": True},
+    ):
         try:
-            DataLoader(Lines(), **wrong)
+            DataLoader(data, **wrong)
         except ValueError as error:
-            print(error)
-    # -> DataLoader: an IterableDataset cannot be shuffled: it has its own order
-    # -> DataLoader: an IterableDataset takes no sampler
+            print(", ".join(wrong) + ":", str(error).partition(": ")[2].partition(",")[0])
+    # -> sampler, shuffle: sampler option is mutually exclusive with shuffle
+    # -> batch_sampler, batch_size: batch_sampler option is mutually exclusive with batch_size
+    # -> batch_sampler, shuffle: batch_sampler option is mutually exclusive with batch_size
+    # -> batch_sampler, drop_last: batch_sampler option is mutually exclusive with batch_size
+    # -> batch_size, drop_last: batch_size=None has no last batch to drop
+
+    # These have one meaning.
+    print([x.tolist() for (x,) in DataLoader(data, 1, batch_sampler=[[4, 3]])])  # -> [[4, 3]]
+    print(
+        [x.tolist() for (x,) in DataLoader(data, 2, sampler=[4, 3], shuffle=False)]
+    )  # -> [[4, 3]]
+    print(DataLoader[int])  # -> __main__.DataLoader[int]

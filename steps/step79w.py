@@ -1,57 +1,45 @@
-"""Step 79w: Labelled datasets: Digits and Spiral
+"""Step 79w: DataLoader: batches of a stream
 
-Nearly all data of the next steps are inputs with labels. As a TensorDataset, the digits are bare:
-there is no place for a change of each image, such as a rotation, which differs from epoch to epoch.
-So a small class has the interface of torchvision's data sets:
+A stream (step 79i) has no numbers and no length, so no sampler can deal out its items. Step 79v's
+loader asks it for len() and fails. What a stream needs is simpler: the next 64.
 
-    item i  =  (transform(data[i]), target_transform(int(targets[i])))
+To keep one loop for both, a stream gets tasks too, an endless row of [None] * 64. Only their length
+counts:
 
-`transform` is any function of an image. Without one, a whole batch is an index operation (step
-79g); with one, each item has to be made. The target of an item is a plain int, as in torchvision,
-and a batch has a tensor of them.
+    tasks     [None, None]   [None, None]   [None, None]   ...
+    stream    to be, or not  that, is       the
 
-Digits are the package's own 1797, of which the last 360 are the test. Spiral is computed: arms that
-wind around each other, which no straight line separates. Its test set has the same arms and other
-random numbers.
+`islice` takes up to as many items from the stream as the task is long. A short batch is the last
+one, and no items at all are the end. The stream ends the epoch, by StopIteration, not the sampler.
 
-The demo shows what steps 79b to 79v were for: three epochs, each in its own order, in a loop
-without indices and stacks.
+An order, a sampler or a batch_sampler for a stream makes no sense and is refused. (A stream can be
+shuffled a little: keep a thousand items in a list, and give out a random one of them each time.)
 
-The trap: transform acts on each item, each time. What is the same each time, such as a division by
-the mean, is cheaper if it is done once, before.
+The trap is the length. A stream that knows it may have a __len__, and then len(loader) counts
+batches; but what comes is what the stream gives, whatever it has said.
 
-New: Labelled, Digits, Spiral.
-Try: a transform that mirrors an image. Does it help digits?
+(torch.utils.data.DataLoader does the same.)
+
+Changed: fetcher, DataLoader.
+Try: a stream without end, and itertools.islice(loader, 3).
 """
 
 import importlib
 import itertools
-import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GenericAlias
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, as_tensor, from_numpy
-from tinytorch.cuda.backend import is_available
-from tinytorch.datasets.digits import load_digits
 from tinytorch.ops.random import Generator
-from tinytorch.utils.data.collate import default_collate, default_convert, walk
+from tinytorch.utils.data.collate import default_collate, default_convert
 from tinytorch.utils.data.dataset import Dataset, IterableDataset, collated, items
 from tinytorch.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def pin(value: Any) -> Any:
-    """A tensor in pinned memory, from where a GPU fetches it by itself."""
-    return value.pin_memory() if hasattr(value, "pin_memory") else value
 
 
 def fetcher(collate: Callable, batched: bool, drop_last: bool, dataset: Any) -> Callable:
@@ -81,23 +69,13 @@ class BatchIterator:
 
     def __init__(self, loader: "DataLoader"):
         self.sampler, self.tasks = loader.index_sampler, iter(loader.index_sampler)
-        self.pinned = loader.pin_memory and is_available()
-        if loader.pin_memory and not self.pinned:
-            warnings.warn(
-                "'pin_memory' argument is set as true but no accelerator is found, "
-                "then device pinned memory won't be used.",
-                stacklevel=3,
-            )
         self.fetch = loader.make_fetch()(loader.dataset)
 
     def __iter__(self) -> Iterator:
         return self
 
     def __next__(self) -> Any:
-        return self.delivered(self.fetch(next(self.tasks)))
-
-    def delivered(self, batch: Any) -> Any:
-        return walk(pin, batch) if self.pinned else batch
+        return self.fetch(next(self.tasks))
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -110,10 +88,8 @@ class DataLoader:
         batch_size: items of a batch; None gives the items themselves.
         shuffle: a new random order in each epoch; or a `sampler` of your own, or a `batch_sampler`.
         collate_fn: makes a batch from a list of items.
-        pin_memory: puts batches where a GPU fetches them faster; warns where there is no GPU.
         drop_last: leaves out a last batch that is shorter.
         generator: draws the order.
-        pin_memory_device: has no effect, as in PyTorch, which has given it up.
     Raises ValueError for options that exclude each other.
     """
 
@@ -127,11 +103,8 @@ class DataLoader:
         sampler: Iterable | None = None,
         batch_sampler: Iterable | None = None,
         collate_fn: Callable | None = None,
-        pin_memory: bool = False,
         drop_last: bool = False,
         generator: Generator | None = None,
-        *,
-        pin_memory_device: str = "",
     ):
         stream = isinstance(dataset, IterableDataset)
         own_order = sampler is not None or batch_sampler is not None
@@ -162,7 +135,6 @@ class DataLoader:
         self.batch_size, self.drop_last = batch_size, drop_last
         usual = default_convert if batch_sampler is None else default_collate
         self.collate_fn = collate_fn or usual
-        self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.generator = generator
 
     @property
@@ -184,104 +156,44 @@ class DataLoader:
         return len(self.index_sampler)
 
 
-class Labelled(Dataset):
-    """Item i is (data[i], targets[i]), each through its transform if it has one."""
-
-    def __init__(
-        self, data: Tensor, targets: Tensor, transform: Any = None, target_transform: Any = None
-    ):
-        self.data, self.targets = data, targets
-        self.transform, self.target_transform = transform, target_transform
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        item, target = self.data[index], int(self.targets[index])
-        if self.transform is not None:
-            item = self.transform(item)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return item, target
-
-    def __getbatch__(self, indices: Sequence[int]) -> Any:
-        if self.transform is None and self.target_transform is None:
-            chosen = as_tensor(np.array(indices, np.int64))
-            return [self.data[chosen], self.targets[chosen]]
-        return default_collate(items(self, indices))
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-
-class Digits(Labelled):
-    """The package's digits: images [8, 8], float32 from 0 to 1. The last 360 are the test set."""
-
-    def __init__(self, train: bool = True, transform: Any = None, target_transform: Any = None):
-        part = slice(None, -360) if train else slice(-360, None)
-        images, labels = load_digits()
-        super().__init__(images[part], labels[part], transform, target_transform)
-
-
-class Spiral(Labelled):
-    """Points [2], float32, on arms that wind around each other: no straight line parts them.
-
-    There are `classes` arms with `per_class` points each, which lie beside their arm by a normal
-    number of size 0.02. The test set (train=False) has the same arms and other numbers.
-    """
-
-    def __init__(self, train: bool = True, classes: int = 3, per_class: int = 100, **more: Any):
-        labels = np.repeat(np.arange(classes), per_class)
-        radius = np.tile(np.linspace(0.05, 1, per_class), classes)
-        angle = 2 * math.pi * (labels / classes + 0.75 * radius)
-        points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        points += 0.02 * np.random.default_rng(int(train)).standard_normal(points.shape)
-        super().__init__(from_numpy(points.astype(np.float32)), from_numpy(labels), **more)
-
-
 if __name__ == "__main__":
-    import time
 
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.adam import Adam
+    class Lines(IterableDataset):
+        def __iter__(self):
+            return iter(["to be", "or not", "to be,", "that", "is"])
 
-    # Three epochs over the digits, each in an order of its own.
-    manual_seed(0)
-    train, test = Digits(), Digits(train=False)
-    net = Sequential(Flatten(), Linear(64, 64), ReLU(), Linear(64, 10))
-    optimizer = Adam(net.parameters(), lr=0.01)
-    losses = []
-    for _ in range(3):
-        for images, labels in DataLoader(train, 64, shuffle=True):
-            loss = cross_entropy(net(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    right = sum((net(x).argmax(1) == y).sum().item() for x, y in DataLoader(test, 100))
-    print(len(losses), "batches, loss", f"{losses[0]:.1f}, then {losses[-1]:.1f}")  # -> ...
-    print("more than 80 % are right:", right > 0.8 * len(test))  # -> more than 80 % are right: True
+    # What step 79v would do with it.
+    try:
+        len(SequentialSampler(Lines()))
+    except TypeError as error:
+        print(error)  # -> object of type 'Lines' has no len()
 
-    # A change of each image, and of each target: the top half of the digit, and is it even?
-    even = Digits(transform=lambda image: image[:4], target_transform=lambda label: label % 2 == 0)
-    image, target = even[0]
-    print(image.shape, target, type(Digits()[0][1]).__name__)
-    # -> tinytorch.Size([4, 8]) True int
-    images, targets = next(iter(DataLoader(even, 32)))
-    print(images.shape, targets.dtype.name)  # -> tinytorch.Size([32, 4, 8]) bool
+    # A stream ends when it ends.
+    for batch in DataLoader(Lines(), 3):
+        print(batch)
+    # -> ['to be', 'or not', 'to be,']
+    # -> ['that', 'is']
+    print(list(DataLoader(Lines(), 3, drop_last=True)))  # -> [['to be', 'or not', 'to be,']]
+    print(list(DataLoader(Lines(), None)))  # -> ['to be', 'or not', 'to be,', 'that', 'is']
 
-    # A batch with one index, and one of items.
-    for name, dataset in (("plain", train), ("transformed", even)):
-        start = time.perf_counter()
-        for _ in DataLoader(dataset, 64):
-            pass
-        print(f"{name:12} {(time.perf_counter() - start) * 1e3:.1f} ms")  # -> ...
+    # One that knows its length, and one whose last batch is full.
+    class Known(Lines):
+        def __len__(self):
+            return 5
 
-    # A spiral of three arms: 100 points each, the first ones near the middle.
-    points, arms = next(iter(DataLoader(Spiral(), 300)))
-    print(points.shape, arms.tolist().count(2))  # -> tinytorch.Size([300, 2]) 100
-    print(f"{points[0].norm().item():.1f} to {points[99].norm().item():.1f}")  # -> 0.1 to 1.0
-    other = Spiral(train=False).data
-    print("another spiral for the test:", (points - other).abs().max().item() < 0.2)
-    # -> another spiral for the test: True
+    print([len(DataLoader(Known(), 3, drop_last=drop)) for drop in (False, True)])  # -> [2, 1]
+    print([len(batch) for batch in DataLoader(Known(), 5)])  # -> [5]
+
+    # Lists with numbers are batched as before.
+    print([batch.tolist() for batch in DataLoader(range(5), 3)])  # -> [[0, 1, 2], [3, 4]]
+    print(list(DataLoader(range(3), 2, collate_fn=sum)), list(DataLoader("abc", None)))
+    # -> [1, 2] ['a', 'b', 'c']
+
+    # What is refused.
+    for wrong in ({"shuffle": True}, {"sampler": [0]}):
+        try:
+            DataLoader(Lines(), **wrong)
+        except ValueError as error:
+            print(error)
+    # -> DataLoader: an IterableDataset cannot be shuffled: it has its own order
+    # -> DataLoader: an IterableDataset takes no sampler

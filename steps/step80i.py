@@ -1,7 +1,7 @@
 """Step 80i: Errors in workers
 
 An item raises an error in a worker. Step 80h's worker dies of it: it prints a traceback among the
-others' output, and the loop gets an EOFError, which says nothing. In step 79t, the same error cost
+others' output, and the loop gets an EOFError, which says nothing. In step 79v, the same error cost
 one batch.
 
 So the worker catches the error and sends it as an answer. What can be sent? Not the error itself:

@@ -1,26 +1,22 @@
-"""Step 80p: Workers that do not stop, and interrupted messages
+"""Step 80p: Workers that do not stop: SIGKILL
 
-Three things of steps 80b to 80o still end badly.
+A worker may stand still: it is stopped (SIGSTOP), hangs in a driver, or ignores SIGTERM. Step 80k
+gives the workers five seconds, and then calls terminate, which sends SIGTERM, and join. A stopped
+process gets no SIGTERM before it goes on, so join waits forever, and the training with it.
 
-    a worker that stands still    It is stopped (SIGSTOP), hangs in a driver, or ignores SIGTERM.
-                                  `terminate` sends SIGTERM; `join` then waits forever. SIGKILL
-                                  cannot be ignored. And after an error the others are not given
-                                  time to end: timeout=2 means two seconds, not seven.
-    Ctrl-C in a message           recv reads the length of a message, then the message. After an
-                                  interrupt between the two, the next recv takes the middle of a
-                                  message for a length, and waits for bytes that never come. Nothing
-                                  can repair a pipe. So all its workers end, and new ones start.
-    a pipe that stays open        A worker ends when the other end of its pipe is closed. But a fork
-                                  inherits all open files: each worker holds copies of that other
-                                  end, its own among them. So the first thing it does is close them.
+    SIGTERM     asks a process to end. It can be handled, ignored, and put off.
+    SIGKILL     ends it. The system does it, and the process is not asked.
 
-Two threads, each with a loader, share the list `leaving`. The test whether it is empty may be true,
-and the list empty all the same when something is taken out.
+A worker has nothing that it could lose: it only reads. So `close` uses SIGKILL.
+
+The second delay comes after an error. A worker sent nothing in time, and RuntimeError ends the
+loop; but the others still had five seconds to end in peace. Nobody wants their batches any more,
+so they are killed at once: timeout=2 means two seconds, not seven.
 
 (PyTorch's loader sends SIGTERM after five seconds, and then waits.)
 
-New: ends, WorkerIterator.whole_messages and take. Changed: WorkerIterator, work, Worker, close.
-Try: leave out `end.close()`. A worker of the demo's end lives on.
+Changed: close, WorkerIterator.answer.
+Try: write terminate() in close again. Be ready to end the demo from outside, with kill -9.
 """
 
 import contextlib
@@ -62,7 +58,6 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 END = "end"  # what a worker answers when its stream has no more items
 leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
-ends: weakref.WeakSet = weakref.WeakSet()  # the main process's ends of all pipes
 
 
 @dataclass
@@ -132,8 +127,6 @@ def work(
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends us
-    for end in list(ends):  # a fork has copies, with which no pipe would ever be closed
-        end.close()
     here["worker"], current = info, None
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
@@ -161,7 +154,6 @@ class Worker:
 
     def __init__(self, context: BaseContext, *args: Any):
         self.connection, theirs = context.Pipe()
-        ends.add(self.connection)
         self.process = context.Process(target=work, args=(theirs, *args), daemon=True)
         self.process.start()
         theirs.close()
@@ -196,7 +188,6 @@ def close(workers: list[Worker], owner: int) -> None:
         if worker.process.is_alive():
             worker.process.kill()  # which it cannot ignore, also if it is stopped
             worker.process.join()
-        ends.discard(worker.connection)  # first: another thread may fork while it is being closed
         worker.connection.close()
 
 
@@ -268,9 +259,8 @@ class WorkerIterator(BatchIterator):
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
         self.persistent = loader.persistent_workers
-        with contextlib.suppress(IndexError):  # another thread may take the last ones
-            while leaving:  # they have ended long ago
-                close(*leaving.pop())
+        while leaving:  # they have ended long ago
+            close(*leaving.pop())
 
         def make_worker(number: int) -> Worker:
             info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
@@ -295,33 +285,7 @@ class WorkerIterator(BatchIterator):
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
 
-    @contextlib.contextmanager
-    def whole_messages(self) -> Iterator[None]:
-        """Ends all workers where an error, or Ctrl-C, may have come in the middle of a message."""
-        try:
-            yield
-        except BaseException:
-            for worker in self.workers:
-                worker.process.kill()
-            self.close()
-            raise
-
     def __next__(self) -> Any:
-        with self.whole_messages():
-            kind, value = self.take()
-        if kind == "error":
-            del self  # a traceback that is kept would keep it, and with it the processes
-            raise again(*value)
-        if kind != END:
-            return self.delivered(value)
-        if not self.persistent and self.close.alive:
-            for worker in self.workers:  # some had no task at all
-                worker.ask(None)
-            leaving.append(self.close.detach()[2])  # from now on another thread may close them
-        raise StopIteration
-
-    def take(self) -> tuple[str, Any]:
-        """The next answer. Its worker gets another task instead."""
         while self.owed:
             number = self.owed[0] if self.in_order else self.ready()
             self.owed.remove(number)
@@ -331,15 +295,28 @@ class WorkerIterator(BatchIterator):
                 self.owed.append(number)
             if number not in self.owed and not self.persistent:
                 self.workers[number].ask(None)  # it may go, while the others still work
+            if kind == "error":
+                del self  # a traceback that is kept would keep it, and with it the processes
+                raise again(*value)
             if kind != END:
-                return kind, value
-        return END, None
+                return self.delivered(value)
+        if not self.persistent and self.close.alive:
+            for worker in self.workers:  # some had no task at all
+                worker.ask(None)
+            leaving.append(self.close.detach()[2])  # from now on another thread may close them
+        raise StopIteration
 
     def answer(self, worker: Worker) -> tuple[str, Any]:
         """What the worker answers in this epoch: not what a loop that was left did not take."""
-        while (answer := worker.answer(self.timeout))[0] != self.epoch:
-            continue
-        return answer[1:]
+        try:
+            while (answer := worker.answer(self.timeout))[0] != self.epoch:
+                continue
+            return answer[1:]
+        except RuntimeError:
+            for each in self.workers:  # else close() would give them five seconds
+                each.process.kill()
+            self.close()
+            raise
 
     def ready(self) -> int:
         """A worker that has something for us: the first in turn of those that have."""
@@ -451,9 +428,8 @@ class DataLoader:
         if self.iterator is None or not self.iterator.close.alive:
             self.iterator = WorkerIterator(self)
         else:
-            with self.iterator.whole_messages():
-                self.iterator.tasks = iter(self.index_sampler)
-                self.iterator.begin()
+            self.iterator.tasks = iter(self.index_sampler)
+            self.iterator.begin()
         return self.iterator
 
     def __len__(self) -> int:
@@ -480,14 +456,10 @@ class Slow(Dataset):
 
 
 if __name__ == "__main__":
-    import multiprocessing
     from types import SimpleNamespace
 
     def stop():
         os.kill(os.getpid(), signal.SIGSTOP)
-
-    def interrupt():
-        os.kill(os.getppid(), signal.SIGINT)
 
     def order(loader):
         return [number for _, numbers, _ in loader for number in numbers.tolist()]
@@ -509,44 +481,3 @@ if __name__ == "__main__":
     close([stuck], os.getpid())  # its five seconds go by at once
     time = real
     print("it ended by signal", -stuck.process.exitcode)  # -> it ended by signal 9
-
-    # Half a message: the length is gone, and the next four bytes are taken for one.
-    ours, theirs = multiprocessing.Pipe()
-    theirs.send_bytes(b"a message")
-    for _ in range(2):
-        print(int.from_bytes(os.read(ours.fileno(), 4)), "bytes")
-    # -> 9 bytes
-    # -> 1629515109 bytes
-
-    # So after Ctrl-C the next epoch begins with new workers.
-    loader = DataLoader(Slow(40, 7, interrupt), 4, num_workers=2, persistent_workers=True)
-    try:
-        order(loader)
-    except KeyboardInterrupt:
-        print("interrupted, left:", multiprocessing.active_children())  # -> interrupted, left: []
-    loader.dataset.at = None
-    for _ in range(2):
-        for _ in loader:
-            break  # what is left of this epoch comes in the next one, and is thrown away
-        print(order(loader) == list(range(40)))
-    # -> True
-    # -> True
-    del loader
-
-    # An error in an item ends nothing.
-    batches = iter(DataLoader(Slow(8, 1, partial(int, "x")), 4, num_workers=1))
-    try:
-        next(batches)
-    except ValueError:
-        print(next(batches)[1].tolist())  # -> [4, 5, 6, 7]
-
-    # A pipe that is closed ends its worker, though others still run.
-    worker, other = new_worker(), new_worker()
-    worker.connection.close()
-    worker.process.join(3)
-    print(worker.process.is_alive(), other.process.is_alive())  # -> False True
-    close([other], os.getpid())
-    for _ in range(2):
-        print(order(DataLoader(Slow(8), 4, num_workers=2)), len(leaving))
-    # -> [0, 1, 2, 3, 4, 5, 6, 7] 1
-    # -> [0, 1, 2, 3, 4, 5, 6, 7] 1

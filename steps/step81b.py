@@ -12,7 +12,7 @@ A tuple cannot be filled after it is made. So its items come first, and one opco
 them: of all above the mark, or of the top one, two or three.
 
 The trap: a number that was never noted. `h 5` raises KeyError in the demo. A loader has to expect
-this, like all other faults of a damaged file (step 81q).
+this, like all other faults of a damaged file (step 81t).
 
 Changed: Unpickler.__init__, Unpickler.run, pushes, counts.
 Try: note copy.copy(stack[-1]) instead. Which lines of the demo change?

@@ -10,7 +10,7 @@ or written yet.
 The writer writes `b` for an OrderedDict that has attributes: the dict first, then its attributes as
 a dict of their own. An element type is written as a name, so it is one more row of `atoms`.
 
-The trap: `b` would set any attribute of anything. Step 81j limits it.
+The trap: `b` would set any attribute of anything. Step 81k limits it.
 
 Changed: Unpickler.run, Pickler.write, atoms.
 Try: leave the row of DType out of atoms, and read the error.

@@ -1,32 +1,31 @@
-"""Step 81l: What PyTorch's format cannot express
+"""Step 81l: A tensor is a view of a storage
 
-The call of step 81k counts the offset and the strides in elements of one type. NumPy's arrays count
-in bytes, so two kinds of tensors do not fit.
+A pickle could contain the numbers of a tensor as a list, at ten bytes for each, or all as one bytes
+value, copied twice on its way. But tensors that share memory would no longer share it: a matrix and
+its transposed view would come back as two.
 
-A field of a record may begin in the middle of an element. Here each record has 5 bytes:
+A tensor is a way to look at memory: a size, strides, and an offset (step 66a). So PyTorch writes it
+as a call that makes a view of a storage, with this offset, size and strides, and requires_grad.
+(The empty OrderedDict in the call stands for hooks.) The storage is a persistent id:
 
-    bytes     a b b b b a b b b b        field b: float32, at bytes 1 and 6, stride 5
+    ("storage", FloatStorage, "0", "cpu", 24)        its type, key, device and number of elements
 
-1 / 4 elements is not an offset. Such an array is copied first: the values are right, and only the
-memory is no longer shared. The same holds for strides that are negative.
+Two tensors on the same memory name the same key. They share it after a load, as they do now.
 
-And the same memory may be shown as two types, as float32 and as int32. A storage of PyTorch's
-format has one type, so the second tensor would be read with the wrong one. PyTorch refuses this,
-and so do we.
+The price: to save a row of a large matrix is to save the whole matrix. PyTorch does the same. Save
+row.clone() instead.
 
-The trap: a storage that is shown as one type only is fine, whatever type its owner has.
+The trap: a storage is known by the id of the array that owns the memory. So the Writer keeps this
+array: an array that dies gives its id to another.
 
-Changed: Writer.call_of_tensor.
-Try: leave the copy out. Which bytes would be saved for the field, and what is wrong with the
-reversed array?
+Moved: steps 81a to 81k, to tinytorch/pickling.py. New: Writer, storage_names.
+Try: add "c": matrix.clone() to the demo's value, and count the storages.
 """
 
 import importlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.dtype import DType
@@ -37,6 +36,7 @@ from tinytorch.ops.storage import address_of, memory_of
 from tinytorch.pickling import (
     Name,
     PersistentId,
+    Pickler,
     plain_calls,
 )
 
@@ -71,17 +71,8 @@ class Writer:
         owner, size = storage_of(array), array.itemsize
         start = address_of(array) - address_of(owner) if array.size else 0
         memory = memory_of(owner).view(xp.uint8)
-        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
-            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
-            owner = array = array.copy()
-            start, memory = 0, memory_of(array).view(xp.uint8)
         new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
         key, dtype, *_ = self.storages.setdefault(id(owner), new)
-        if dtype is not tensor.dtype:
-            raise RuntimeError(
-                f"Cannot save multiple tensors or storages that view the same data as different "
-                f"types: {dtype} and {tensor.dtype}"
-            )
         count, strides = memory.size // size, wrap(array, tensor.device).stride()
         storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
         view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
@@ -92,26 +83,28 @@ class Writer:
 
 
 if __name__ == "__main__":
+    from pickletools import genops
+
     from tinytorch.ops.creation import arange
 
-    # A field of a record begins in the middle of an element: it is copied.
-    writer = Writer()
-    records = np.array([(1, 0.5), (2, 1.5)], [("a", np.uint8), ("b", np.float32)])
-    print(records["b"].strides, records.nbytes)  # -> (5,) 10
-    _, storage, *view = writer.call_of_tensor(wrap(records["b"], cpu))
-    print(tuple(storage)[2:], view[:3])  # -> ('0', 'cpu', 2) [0, (2,), (1,)]
-    ((_, _, memory, _, _),) = writer.storages.values()
-    print(memory.nbytes, "bytes:", memory.tobytes() == np.array([0.5, 1.5], np.float32).tobytes())
-    # -> 8 bytes: True
-    _, storage, *view = writer.call_of_tensor(wrap(np.arange(3.0)[::-1], cpu))
-    print(tuple(storage)[2:], view[:3])  # -> ('1', 'cpu', 3) [0, (3,), (1,)]
-
-    # Two types on one memory. One of them alone can be saved.
     matrix = arange(24.0).reshape(4, 6)
-    shown = wrap(matrix.array.view(np.int32), cpu)
-    print(tuple(Writer().call_of_tensor(shown)[1])[1:3])  # -> ('torch.IntStorage', '0')
-    writer.call_of_tensor(matrix)
-    try:
-        writer.call_of_tensor(shown)
-    except RuntimeError as error:
-        print(str(error).split(": ")[1])  # -> tinytorch.float32 and tinytorch.int32
+    value = {"matrix": matrix, "row": matrix[1], "turned": matrix.T, "p": Parameter(arange(3.0))}
+    writer = Writer()
+    pickler = Pickler(writer.calls)
+    pickler.write({**value, "size": Size([2, 3]), "device": cpu}, "the value")
+
+    # One storage for three tensors: 24 numbers of 4 bytes.
+    for key, dtype, memory, device, _ in writer.storages.values():
+        print(key, dtype, memory.nbytes, device)
+    # -> 0 tinytorch.float32 96 cpu
+    # -> 1 tinytorch.float32 12 cpu
+
+    # What the pickle calls, and what it says of the storages.
+    names = [arg for opcode, arg, _ in genops(pickler.program + b".") if opcode.name == "GLOBAL"]
+    print(sorted(set(names))[1:4])  # -> ['torch FloatStorage', 'torch Size', 'torch device']
+    print(sorted(set(names))[4:])
+    # -> ['torch._utils _rebuild_parameter', 'torch._utils _rebuild_tensor_v2']
+    _, storage, *view = writer.call_of_tensor(value["turned"])
+    print(tuple(storage))  # -> ('storage', 'torch.FloatStorage', '0', 'cpu', 24)
+    print(view[:3])  # -> [0, (6, 4), (1, 6)]
+    print(writer.call_of_tensor(value["row"])[2:5])  # -> (6, (6,), (1,))

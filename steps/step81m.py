@@ -1,34 +1,34 @@
-"""Step 81m: A zip archive of raw storages
+"""Step 81m: What PyTorch's format cannot express
 
-The contents of a storage can be written as they are. So a file of PyTorch is a zip archive. One
-member is the pickle, others are the bytes of the storages:
+The call of step 81l counts the offset and the strides in elements of one type. NumPy's arrays count
+in bytes, so two kinds of tensors do not fit.
 
-    archive/data.pkl      the value
-    archive/data/0        the memory of the first tensor, and of all its views
-    archive/byteorder     which byte of a number comes first
-    archive/version       and a few more, which say how the file was written
+A field of a record may begin in the middle of an element. Here each record has 5 bytes:
 
-The zip does not compress, and each member starts at a multiple of 64 bytes. So a program may map
-the file into memory and use the storages where they lie. For this, a field of the header is filled
-with as many "Z" as needed. PyTorch does exactly this, and torch.load reads what we write.
+    bytes     a b b b b a b b b b        field b: float32, at bytes 1 and 6, stride 5
 
-The pickle is written to memory before the file is opened. A value that cannot be saved, or one that
-is nested more deeply than Python can follow, leaves no half of a file behind.
+1 / 4 elements is not an offset. Such an array is copied first: the values are right, and only the
+memory is no longer shared. The same holds for strides that are negative.
 
-New: save, add_member.
-Try: at the end of the demo, save(matrix, "matrix.pt"). Unzip this file, and look at archive/data/0
-with xxd.
+And the same memory may be shown as two types, as float32 and as int32. A storage of PyTorch's
+format has one type, so the second tensor would be read with the wrong one. PyTorch refuses this,
+and so do we.
+
+The trap: a storage that is shown as one type only is fine, whatever type its owner has.
+
+Changed: Writer.call_of_tensor.
+Try: leave the copy out. Which bytes would be saved for the field, and what is wrong with the
+reversed array?
 """
 
 import importlib
-import pickle
-import sys
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.core.device import Device
+import numpy as np
+
+from tinytorch.core.device import Device, cpu
 from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
@@ -37,7 +37,6 @@ from tinytorch.ops.storage import address_of, memory_of
 from tinytorch.pickling import (
     Name,
     PersistentId,
-    Pickler,
     plain_calls,
 )
 
@@ -92,78 +91,27 @@ class Writer:
         return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
 
 
-def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
-    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
-    info = zipfile.ZipInfo(f"archive/{name}")
-    info.create_system = 0  # on every system the same bytes
-    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
-    # and their length. zipfile adds a field of 20 bytes where the content is very long.
-    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
-    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
-    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
-    archive.writestr(info, content)
-
-
-def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
-    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
-    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-
-    Tensors that share memory share it again when they are loaded. The file holds all memory that a
-    tensor is a view of: save `x[0].clone()` to save no more than a row.
-
-    Args:
-        f: a path, or a file opened for writing in binary mode.
-        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
-    Raises:
-        TypeError: for a value of another type.
-        RuntimeError: for tensors that show the same memory as different types.
-        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
-    """
-    writer = Writer()
-    pickler = Pickler(writer.calls)
-    try:
-        pickler.write(obj, "the value")
-    except RecursionError:
-        raise ValueError("cannot save a value that is nested so deeply") from None
-    with zipfile.ZipFile(f, "w") as archive:
-        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
-        add_member(archive, ".format_version", b"1")
-        add_member(archive, ".storage_alignment", b"64")
-        add_member(archive, "byteorder", sys.byteorder.encode())
-        for key, _, memory, device, _ in writer.storages.values():
-            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
-        add_member(archive, "version", b"3\n")
-
-
 if __name__ == "__main__":
-    import io
-
     from tinytorch.ops.creation import arange
 
+    # A field of a record begins in the middle of an element: it is copied.
+    writer = Writer()
+    records = np.array([(1, 0.5), (2, 1.5)], [("a", np.uint8), ("b", np.float32)])
+    print(records["b"].strides, records.nbytes)  # -> (5,) 10
+    _, storage, *view = writer.call_of_tensor(wrap(records["b"], cpu))
+    print(tuple(storage)[2:], view[:3])  # -> ('0', 'cpu', 2) [0, (2,), (1,)]
+    ((_, _, memory, _, _),) = writer.storages.values()
+    print(memory.nbytes, "bytes:", memory.tobytes() == np.array([0.5, 1.5], np.float32).tobytes())
+    # -> 8 bytes: True
+    _, storage, *view = writer.call_of_tensor(wrap(np.arange(3.0)[::-1], cpu))
+    print(tuple(storage)[2:], view[:3])  # -> ('1', 'cpu', 3) [0, (3,), (1,)]
+
+    # Two types on one memory. One of them alone can be saved.
     matrix = arange(24.0).reshape(4, 6)
-    save({"matrix": matrix, "row": matrix[1], "p": Parameter(arange(3.0))}, file := io.BytesIO())
-    with zipfile.ZipFile(file) as archive:
-        print(archive.namelist()[:3])
-        # -> ['archive/data.pkl', 'archive/.format_version', 'archive/.storage_alignment']
-        print(archive.namelist()[3:])
-        # -> ['archive/byteorder', 'archive/data/0', 'archive/data/1', 'archive/version']
-        # The storage, as it lies in memory.
-        print(archive.read("archive/data/0") == matrix.numpy().tobytes())  # -> True
-    place = file.getvalue().index(matrix.numpy().tobytes())
-    print("at a multiple of 64:", place % 64 == 0)  # -> at a multiple of 64: True
-
-    # A row costs as much as its matrix, a copy of it only as much as itself.
-    large = arange(250_000.0).reshape(500, 500)
-    for part in (large[0], large[0].clone()):
-        save(part, file := io.BytesIO())
-        print(file.tell() > 1_000_000)
-    # -> True
-    # -> False
-
-    deep = []
-    for _ in range(10_000):
-        deep = [deep]
+    shown = wrap(matrix.array.view(np.int32), cpu)
+    print(tuple(Writer().call_of_tensor(shown)[1])[1:3])  # -> ('torch.IntStorage', '0')
+    writer.call_of_tensor(matrix)
     try:
-        save(deep, file := io.BytesIO())
-    except ValueError as error:
-        print(error, file.tell())  # -> cannot save a value that is nested so deeply 0
+        writer.call_of_tensor(shown)
+    except RuntimeError as error:
+        print(str(error).split(": ")[1])  # -> tinytorch.float32 and tinytorch.int32

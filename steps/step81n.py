@@ -1,54 +1,44 @@
-"""Step 81n: Loading: views of what was read
+"""Step 81n: A zip archive of raw storages
 
-save writes what PyTorch reads. Now the other direction: a file, PyTorch's or our own, becomes
-values. The machine of step 81f does the work. It needs a table of names, and what persistent ids
-stand for:
+The contents of a storage can be written as they are. So a file of PyTorch is a zip archive. One
+member is the pickle, others are the bytes of the storages:
 
-    "torch.float32", "torch.FloatStorage"     an element type
-    "torch._utils._rebuild_tensor_v2"         a view of a storage, by `strided` (step 66i)
-    "torch._utils._rebuild_parameter"         the same as a Parameter
-    a persistent id                           the bytes of a member of the archive, read once
+    archive/data.pkl      the value
+    archive/data/0        the memory of the first tensor, and of all its views
+    archive/byteorder     which byte of a number comes first
+    archive/version       and a few more, which say how the file was written
 
-Nothing is imported for these names. "torch._utils" is only a text, and PyTorch need not be
-installed: the names are a contract, kept since 2018, between writers and readers.
+The zip does not compress, and each member starts at a multiple of 64 bytes. So a program may map
+the file into memory and use the storages where they lie. For this, a field of the header is filled
+with as many "Z" as needed. PyTorch does exactly this, and torch.load reads what we write.
 
-A storage is read once and kept under its key. All tensors that name the key are views of it, so
-they share its memory again.
+The pickle is written to memory before the file is opened. A value that cannot be saved, or one that
+is nested more deeply than Python can follow, leaves no half of a file behind.
 
-weights_only=False asks PyTorch to run whatever the pickle calls. Here it makes no difference.
-
-New: load, Reader.
-Try: with PyTorch, torch.save(torch.nn.Linear(2, 2), "m.pt"). Then load("m.pt") here, and read the
-error.
+New: save, add_member.
+Try: at the end of the demo, save(matrix, "matrix.pt"). Unzip this file, and look at archive/data/0
+with xxd.
 """
 
-import contextlib
 import importlib
-import os
 import pickle
 import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
-
-from tinytorch.core.device import Device, cpu
-from tinytorch.core.dtype import DType, numpy_dtype
+from tinytorch.core.device import Device
+from tinytorch.core.dtype import DType
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
+from tinytorch.ops.storage import address_of, memory_of
 from tinytorch.pickling import (
-    Call,
     Name,
     PersistentId,
     Pickler,
-    Unpickler,
     plain_calls,
-    plain_names,
 )
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -102,58 +92,6 @@ class Writer:
         return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
 
 
-class Reader:
-    """Reads the members of an archive, and makes the tensors that the pickle asks for."""
-
-    def __init__(self, file: BinaryIO):
-        self.archive = zipfile.ZipFile(file)
-        self.folder = self.archive.namelist()[0].partition("/")[0]
-        self.storages: dict[str, UntypedStorage] = {}
-        self.names = {
-            **plain_names,
-            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
-            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
-            "torch.Size": Call(Size, (tuple,)),
-            "torch.device": Call(Device, (str, int)),
-            "torch._utils._rebuild_tensor_v2": Call(
-                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
-            ),
-            "torch._utils._rebuild_parameter": Call(
-                self.rebuild_parameter, (Tensor, bool, OrderedDict)
-            ),
-        }
-
-    def run(self) -> Any:
-        program = self.archive.read(f"{self.folder}/data.pkl")
-        return Unpickler(program, self.names, self.load_storage).run()
-
-    def load_storage(self, name: Any) -> UntypedStorage:
-        """The storage with this persistent id, in the memory of the host."""
-        _, dtype, key, _, count = name
-        if key not in self.storages:
-            info = self.archive.getinfo(f"{self.folder}/data/{key}")
-            memory = np.empty(count, numpy_dtype(dtype))
-            content, piece = memory.view(np.uint8), 1 << 20
-            with self.archive.open(info) as member:
-                for start in range(0, content.size, piece):  # each is copied on its way
-                    member.readinto(content[start : start + piece])
-            self.storages[key] = UntypedStorage(memory, cpu)
-        return self.storages[key]
-
-    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
-        """A view of a storage. The table of names has the types of the arguments."""
-        memory = storage.memory[offset:]
-        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
-        return self.finish(wrap(array, storage.device), requires_grad)
-
-    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
-        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
-
-    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
-        tensor.requires_grad = requires_grad
-        return tensor
-
-
 def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
     """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
     info = zipfile.ZipInfo(f"archive/{name}")
@@ -197,59 +135,35 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         add_member(archive, "version", b"3\n")
 
 
-def load(f, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
-    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
-
-    Args:
-        f: a path, or a file opened for reading in binary mode.
-        weights_only: True and False do the same here. With False, PyTorch loads objects of any
-            class by running the code that the file names; here they are refused all the same.
-        pickle_module, mmap: how PyTorch reads. Here they make no difference.
-    """
-    is_path = isinstance(f, (str, os.PathLike))
-    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
-        reader = Reader(file)
-        return reader.run()
-
-
 if __name__ == "__main__":
     import io
-    import tempfile
 
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
     from tinytorch.ops.creation import arange
-    from tinytorch.ops.random import manual_seed, randn
 
-    def again(value):
-        save(value, file := io.BytesIO())
-        return load(file)
+    matrix = arange(24.0).reshape(4, 6)
+    save({"matrix": matrix, "row": matrix[1], "p": Parameter(arange(3.0))}, file := io.BytesIO())
+    with zipfile.ZipFile(file) as archive:
+        print(archive.namelist()[:3])
+        # -> ['archive/data.pkl', 'archive/.format_version', 'archive/.storage_alignment']
+        print(archive.namelist()[3:])
+        # -> ['archive/byteorder', 'archive/data/0', 'archive/data/1', 'archive/version']
+        # The storage, as it lies in memory.
+        print(archive.read("archive/data/0") == matrix.numpy().tobytes())  # -> True
+    place = file.getvalue().index(matrix.numpy().tobytes())
+    print("at a multiple of 64:", place % 64 == 0)  # -> at a multiple of 64: True
 
-    # A checkpoint: what a run needs to go on.
-    manual_seed(0)
-    net, other = Sequential(Linear(4, 3), Linear(3, 2)), Sequential(Linear(4, 3), Linear(3, 2))
-    checkpoint = again({"model": net.state_dict(), "epoch": 3, "best": float("inf")})
-    other.load_state_dict(checkpoint["model"])
-    x = randn(5, 4)
-    print("epoch", checkpoint["epoch"], "best", checkpoint["best"])  # -> epoch 3 best inf
-    print("bit for bit:", bool((net(x) == other(x)).all()))  # -> bit for bit: True
+    # A row costs as much as its matrix, a copy of it only as much as itself.
+    large = arange(250_000.0).reshape(500, 500)
+    for part in (large[0], large[0].clone()):
+        save(part, file := io.BytesIO())
+        print(file.tell() > 1_000_000)
+    # -> True
+    # -> False
 
-    # Views share their memory again, with the strides that they had.
-    matrix = arange(6.0).reshape(2, 3)
-    whole, row, turned = again([matrix, matrix[1], matrix.T])
-    row.zero_()
-    print(whole.tolist(), turned.stride())  # -> [[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]] (1, 3)
-    weight = again(net[0].weight)
-    print(type(weight).__name__, weight.requires_grad)  # -> Parameter True
-
-    # From a path. And what the file of an object asks for is not run, whatever weights_only says.
-    with tempfile.TemporaryDirectory() as folder:
-        save(matrix.dtype, Path(folder, "type.pt"))
-        print(load(Path(folder, "type.pt")))  # -> tinytorch.float32
-    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps(print, protocol=2))
+    deep = []
+    for _ in range(10_000):
+        deep = [deep]
     try:
-        load(file, weights_only=False)
+        save(deep, file := io.BytesIO())
     except ValueError as error:
-        print(str(error).split(";")[0])
-        # -> the pickle needs __builtin__.print, which is not run here
+        print(error, file.tell())  # -> cannot save a value that is nested so deeply 0

@@ -1,23 +1,25 @@
-"""Step 81o: map_location: loading on another device
+"""Step 81o: Loading: views of what was read
 
-A network that was trained on a GPU is to run on a laptop. The file says "cuda:0" for each storage;
-there is no such device on the laptop, so load has nowhere to put it. map_location says where it
-should go instead:
+save writes what PyTorch reads. Now the other direction: a file, PyTorch's or our own, becomes
+values. The Unpickler of steps 81a to 81k does the work. It needs a table of names, and what
+persistent ids stand for:
 
-    map_location="cpu"                        all of it
-    map_location={"cuda:0": "cuda:1"}         by name
-    map_location=function                     by a function of the storage and its device
+    "torch.float32", "torch.FloatStorage"     an element type
+    "torch._utils._rebuild_tensor_v2"         a view of a storage, by `strided` (step 66i)
+    "torch._utils._rebuild_parameter"         the same as a Parameter
+    a persistent id                           the bytes of a member of the archive, read once
 
-So far every storage has been left in the memory of the host. Now `place` moves the storages, after
-everything has been read, and lets the tensors look at the new memory. A file that is damaged then
-never reaches the GPU. And an error in your function is not mistaken for damage of the file, which
-step 81q reports.
+Nothing is imported for these names. "torch._utils" is only a text, and PyTorch need not be
+installed: the names are a contract, kept since 2018, between writers and readers.
 
-The trap: tensors must not be moved one by one. Each would get a copy of its own. A storage moves
-once, and all its tensors with it: they still share it afterwards.
+A storage is read once and kept under its key. All tensors that name the key are views of it, so
+they share its memory again.
 
-New: locate, Reader.place. Changed: load takes map_location; Reader keeps its tensors.
-Try: a function that returns the storage for one device only. Which tensors move?
+weights_only=False asks PyTorch to run whatever the pickle calls. Here it makes no difference.
+
+New: load, Reader.
+Try: with PyTorch, torch.save(torch.nn.Linear(2, 2), "m.pt"). Then load("m.pt") here, and read the
+error.
 """
 
 import contextlib
@@ -28,6 +30,7 @@ import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -37,7 +40,7 @@ from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
 from tinytorch.pickling import (
     Call,
     Name,
@@ -105,8 +108,7 @@ class Reader:
     def __init__(self, file: BinaryIO):
         self.archive = zipfile.ZipFile(file)
         self.folder = self.archive.namelist()[0].partition("/")[0]
-        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
-        self.tensors: list[Tensor] = []
+        self.storages: dict[str, UntypedStorage] = {}
         self.names = {
             **plain_names,
             **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
@@ -127,16 +129,12 @@ class Reader:
 
     def load_storage(self, name: Any) -> UntypedStorage:
         """The storage with this persistent id, in the memory of the host."""
-        _, dtype, key, location, count = name
+        _, dtype, key, _, _ = name
         if key not in self.storages:
-            info = self.archive.getinfo(f"{self.folder}/data/{key}")
-            memory = np.empty(count, numpy_dtype(dtype))
-            content, piece = memory.view(np.uint8), 1 << 20
-            with self.archive.open(info) as member:
-                for start in range(0, content.size, piece):  # each is copied on its way
-                    member.readinto(content[start : start + piece])
-            self.storages[key] = UntypedStorage(memory, cpu), location
-        return self.storages[key][0]
+            content = self.archive.read(f"{self.folder}/data/{key}")
+            memory = np.frombuffer(content, numpy_dtype(dtype)).copy()  # bytes cannot be written to
+            self.storages[key] = UntypedStorage(memory, cpu)
+        return self.storages[key]
 
     def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
         """A view of a storage. The table of names has the types of the arguments."""
@@ -149,38 +147,7 @@ class Reader:
 
     def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
         tensor.requires_grad = requires_grad
-        self.tensors.append(tensor)
         return tensor
-
-    def place(self, map_location: Any) -> None:
-        """Moves the storages to the devices where they belong, and the tensors with them."""
-        moved = {
-            id(storage.memory): locate(storage, location, map_location)
-            for storage, location in self.storages.values()
-        }
-        for tensor in self.tensors:
-            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
-            memory = storage.memory[offset_of(array) :]
-            tensor.array = strided(memory, array.shape, array.strides)
-            tensor.device = storage.device
-
-
-def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
-    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
-    target = location
-    if isinstance(map_location, dict):
-        target = map_location.get(location, location)
-    elif callable(map_location):
-        memory = storage.memory
-        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
-        if moved is not None:
-            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
-    elif map_location is not None:
-        target = map_location
-    try:
-        return storage.to(target)
-    except RuntimeError as error:
-        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
 
 
 def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
@@ -226,69 +193,59 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         add_member(archive, "version", b"3\n")
 
 
-def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+def load(f, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
     """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
 
     Args:
         f: a path, or a file opened for reading in binary mode.
-        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
-            function that gets each storage, on the CPU, and the name of the device where it was,
-            and returns a storage, or None. By default each tensor goes where it was.
         weights_only: True and False do the same here. With False, PyTorch loads objects of any
             class by running the code that the file names; here they are refused all the same.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
-    Raises:
-        RuntimeError: for a tensor of a device that is not there.
     """
     is_path = isinstance(f, (str, os.PathLike))
     with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
         reader = Reader(file)
-        value = reader.run()
-    reader.place(map_location)
-    return value
+        return reader.run()
 
 
 if __name__ == "__main__":
     import io
+    import tempfile
 
-    from tinytorch.core.device import Backend, register_backend
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
     from tinytorch.ops.creation import arange
+    from tinytorch.ops.random import manual_seed, randn
 
-    # Another device for the demo: arrays of a class of their own in the host's memory.
-    class Remote(np.ndarray):
-        pass
+    def again(value):
+        save(value, file := io.BytesIO())
+        return load(file)
 
-    def to_remote(array, index):
-        return array.copy().view(Remote)
+    # A checkpoint: what a run needs to go on.
+    manual_seed(0)
+    net, other = Sequential(Linear(4, 3), Linear(3, 2)), Sequential(Linear(4, 3), Linear(3, 2))
+    checkpoint = again({"model": net.state_dict(), "epoch": 3, "best": float("inf")})
+    other.load_state_dict(checkpoint["model"])
+    x = randn(5, 4)
+    print("epoch", checkpoint["epoch"], "best", checkpoint["best"])  # -> epoch 3 best inf
+    print("bit for bit:", bool((net(x) == other(x)).all()))  # -> bit for bit: True
 
-    register_backend("remote", Backend(np, Remote, to_remote, lambda array: array.view(np.ndarray)))
-    x = wrap(to_remote(np.arange(4.0), None), Device("remote"))
-    save([x, x[1:], arange(2)], file := io.BytesIO())
+    # Views share their memory again, with the strides that they had.
+    matrix = arange(6.0).reshape(2, 3)
+    whole, row, turned = again([matrix, matrix[1], matrix.T])
+    row.zero_()
+    print(whole.tolist(), turned.stride())  # -> [[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]] (1, 3)
+    weight = again(net[0].weight)
+    print(type(weight).__name__, weight.requires_grad)  # -> Parameter True
 
-    def devices(map_location=None):
-        return [str(value.device) for value in load(file, map_location)]
-
-    print(devices())  # -> ['remote', 'remote', 'cpu']
-    print(devices("cpu"))  # -> ['cpu', 'cpu', 'cpu']
-    print(devices({"cpu": "remote"}))  # -> ['remote', 'remote', 'remote']
-
-    # A function sees the bytes of each storage, and the name of its device. Here it only looks.
-    seen = []
-    print(devices(lambda storage, location: seen.append((storage.nbytes(), location))))
-    # -> ['remote', 'remote', 'cpu']
-    print(seen)  # -> [(32, 'remote'), (16, 'cpu')]
-    print(devices(lambda storage, location: storage))  # -> ['cpu', 'cpu', 'cpu']
-
-    # One storage stays one storage.
-    whole, part, _ = load(file, "cpu")
-    part.zero_()
-    print(whole)  # -> tensor([0., 0., 0., 0.], dtype=tinytorch.float64)
-
-    # A device that is not there, and a mistake in the function.
-    for wrong in ("elsewhere", lambda storage, location: {}[location]):
-        try:
-            load(file, wrong)
-        except (RuntimeError, KeyError) as error:
-            print(type(error).__name__, str(error).split(". ")[-1])
-    # -> RuntimeError load(..., map_location='cpu') reads it anyway
-    # -> KeyError 'remote'
+    # From a path. And what the file of an object asks for is not run, whatever weights_only says.
+    with tempfile.TemporaryDirectory() as folder:
+        save(matrix.dtype, Path(folder, "type.pt"))
+        print(load(Path(folder, "type.pt")))  # -> tinytorch.float32
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(print, protocol=2))
+    try:
+        load(file, weights_only=False)
+    except ValueError as error:
+        print(str(error).split(";")[0])
+        # -> the pickle needs __builtin__.print, which is not run here

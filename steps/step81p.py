@@ -1,22 +1,21 @@
-"""Step 81p: Byte order: files from another kind of machine
+"""Step 81p: Loading: no second copy
 
-A number of four bytes can lie in memory in two orders. Most machines today have the least
-significant byte first ("little endian"), some have the most significant byte first ("big endian"):
+To load a storage of 10 GB, step 81o needs 20 GB of memory. The archive gives its content as bytes.
+They cannot be written to, so they are copied into an array, and for a moment both are there.
 
-    1 as int32        little  01 00 00 00        big  00 00 00 01 = 16777216, read the wrong way
+The size of a storage is known before anything is read: its persistent id has the number of
+elements. So the array is made first, and readinto fills it:
 
-save writes a storage as it lies in memory, and says in archive/byteorder which way that is. Loaded
-on a machine of the other kind, each number would be wrong, without an error.
+    np.empty(count)  <-  1 MB  <-  1 MB  <-  ...        peak: the storage and 1 MB
 
-So the reader compares the order of the file with sys.byteorder, and turns the bytes of each number
-around if they differ. NumPy's byteswap does it in place; the element type is not needed, only its
-size, hence the unsigned integers.
+The trap: zipfile copies what it reads, so a single readinto of everything would need the memory
+twice. Pieces of 1 MB make that copy small, and are large enough to be fast.
 
-The trap: a file without the member. Older versions of PyTorch did not write it. load takes the
-numbers of such a file to be in this machine's order, which it cannot check.
+(PyTorch: load(..., mmap=True) does not even read the file: the system reads a page of memory when
+it is used.)
 
-Changed: Reader.__init__, Reader.load_storage.
-Try: leave byteswap out. Which numbers does the demo print?
+Changed: Reader.load_storage.
+Try: a piece of 1 << 30 bytes. What is the peak then?
 """
 
 import contextlib
@@ -36,7 +35,7 @@ from tinytorch.core.dtype import DType, numpy_dtype
 from tinytorch.core.tensor import Size, Tensor, wrap
 from tinytorch.core.version import storage_of
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, strided
 from tinytorch.pickling import (
     Call,
     Name,
@@ -104,11 +103,7 @@ class Reader:
     def __init__(self, file: BinaryIO):
         self.archive = zipfile.ZipFile(file)
         self.folder = self.archive.namelist()[0].partition("/")[0]
-        self.order = sys.byteorder
-        if f"{self.folder}/byteorder" in self.archive.namelist():
-            self.order = self.archive.read(f"{self.folder}/byteorder").decode()
-        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
-        self.tensors: list[Tensor] = []
+        self.storages: dict[str, UntypedStorage] = {}
         self.names = {
             **plain_names,
             **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
@@ -129,7 +124,7 @@ class Reader:
 
     def load_storage(self, name: Any) -> UntypedStorage:
         """The storage with this persistent id, in the memory of the host."""
-        _, dtype, key, location, count = name
+        _, dtype, key, _, count = name
         if key not in self.storages:
             info = self.archive.getinfo(f"{self.folder}/data/{key}")
             memory = np.empty(count, numpy_dtype(dtype))
@@ -137,10 +132,8 @@ class Reader:
             with self.archive.open(info) as member:
                 for start in range(0, content.size, piece):  # each is copied on its way
                     member.readinto(content[start : start + piece])
-            if self.order != sys.byteorder:
-                memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
-            self.storages[key] = UntypedStorage(memory, cpu), location
-        return self.storages[key][0]
+            self.storages[key] = UntypedStorage(memory, cpu)
+        return self.storages[key]
 
     def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
         """A view of a storage. The table of names has the types of the arguments."""
@@ -153,38 +146,7 @@ class Reader:
 
     def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
         tensor.requires_grad = requires_grad
-        self.tensors.append(tensor)
         return tensor
-
-    def place(self, map_location: Any) -> None:
-        """Moves the storages to the devices where they belong, and the tensors with them."""
-        moved = {
-            id(storage.memory): locate(storage, location, map_location)
-            for storage, location in self.storages.values()
-        }
-        for tensor in self.tensors:
-            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
-            memory = storage.memory[offset_of(array) :]
-            tensor.array = strided(memory, array.shape, array.strides)
-            tensor.device = storage.device
-
-
-def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
-    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
-    target = location
-    if isinstance(map_location, dict):
-        target = map_location.get(location, location)
-    elif callable(map_location):
-        memory = storage.memory
-        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
-        if moved is not None:
-            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
-    elif map_location is not None:
-        target = map_location
-    try:
-        return storage.to(target)
-    except RuntimeError as error:
-        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
 
 
 def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
@@ -230,47 +192,49 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         add_member(archive, "version", b"3\n")
 
 
-def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+def load(f, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
     """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
 
     Args:
         f: a path, or a file opened for reading in binary mode.
-        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
-            function that gets each storage, on the CPU, and the name of the device where it was,
-            and returns a storage, or None. By default each tensor goes where it was.
         weights_only: True and False do the same here. With False, PyTorch loads objects of any
             class by running the code that the file names; here they are refused all the same.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
-    Raises:
-        RuntimeError: for a tensor of a device that is not there.
     """
     is_path = isinstance(f, (str, os.PathLike))
     with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
         reader = Reader(file)
-        value = reader.run()
-    reader.place(map_location)
-    return value
+        return reader.run()
 
 
 if __name__ == "__main__":
     import io
+    import tracemalloc
 
     from tinytorch.ops.creation import arange
 
-    def from_other_machine(value, with_order=True):
-        """The file that a machine of the other kind would write. (`value`: integers of 8 bytes.)"""
-        save(value, file := io.BytesIO())
-        with zipfile.ZipFile(file) as old, zipfile.ZipFile(turned := io.BytesIO(), "w") as new:
-            new.writestr("archive/data.pkl", old.read("archive/data.pkl"))
-            if with_order:
-                other = {"little": "big", "big": "little"}[sys.byteorder]
-                new.writestr("archive/byteorder", other)
-            new.writestr("archive/data/0", value.numpy().byteswap().tobytes())
-        return turned
+    class WholeReader(Reader):
+        """As in step 81o."""
 
-    print(load(from_other_machine(arange(3))))  # -> tensor([0, 1, 2])
+        def load_storage(self, name):
+            _, dtype, key, _, _ = name
+            content = self.archive.read(f"{self.folder}/data/{key}")
+            return UntypedStorage(np.frombuffer(content, numpy_dtype(dtype)).copy(), cpu)
 
-    # Without the member: read as it lies. 1 has become 2^56.
-    print(load(from_other_machine(arange(3), with_order=False)).tolist()[1] == 2**56)  # -> True
-    save(arange(3), file := io.BytesIO())
-    print(load(file))  # -> tensor([0, 1, 2])
+    numbers = arange(4_000_000)
+    save(numbers, file := io.BytesIO())
+
+    def peak(reader):
+        """The largest amount of memory while it reads, in sizes of the storage."""
+        tracemalloc.start()
+        value = reader(file).run()
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return value, most / numbers.storage().nbytes()
+
+    value, whole = peak(WholeReader)
+    print(f"as one value: {whole:.1f} times the storage")  # -> ...
+    value, pieces = peak(Reader)
+    print(f"in pieces:    {pieces:.1f} times the storage")  # -> ...
+    print(whole > 1.9, pieces < 1.3)  # -> True True
+    print(bool((value == numbers).all()), len(load(file)))  # -> True 4000000

@@ -1,39 +1,29 @@
-"""Step 81t: Atomic saving: unnamed files, owners, closed folders
+"""Step 81t: Damaged files: one error
 
-Step 81s writes a new file and gives it the old one's name. Four things go wrong with that.
+Damage causes many kinds of error. A download that broke off: BadZipFile. A member with a flipped
+bit: BadZipFile again, of its checksum. Another name for the type of a storage: ValueError. Other
+bytes in the pickle: KeyError, IndexError, EOFError or whatever the machine meets first.
 
-    killed             A process that is killed with kill -9 cleans nothing up: beside run.pt lies
-                       run.pt.1f2e3d4c.tmp, as large as run.pt, and one more for every such night.
-    another owner      An administrator saves over your run.pt. The new file is not yours any more.
-    a closed folder    You may write run.pt, but create no file beside it.
-    a long name        250 letters are allowed, and ".1f2e3d4c.tmp" makes 263 of them.
+A program wants one, to say that the file cannot be used, and which: pickle.UnpicklingError, with
+the name of the file and the reason. (PyTorch raises it for what is wrong with the pickle, and
+RuntimeError for a damaged zip.)
 
-Linux has files without a name: os.open(folder, O_TMPFILE). The file is in no folder, and the system
-removes it with the process that has it open, however that ends. When all of it is written, os.link
-gives it a name and os.replace puts it in place. Only a kill between these two leaves it there: in a
-trial 1 of 100 kills did, and 82 of 100 with step 81s. Where there are no such files, or no /proc to
-find them in, the new file has a short name from the start.
+The trap: errors of the system, such as a file that is not there, are not damage. They stay as they
+are: OSError is not in the list.
 
-The new file gets the owner of the old one. A program that may not do that, or may not create a file
-in this folder, writes into the old one, as PyTorch always does. That is not safe against a crash,
-but the value is saved.
-
-Changed: replacing. New: replaceable.
-Try: take out the os.chown, and as root save over a file of another user.
+Changed: load. New: DAMAGE.
+Try: take LookupError out of DAMAGE. Which line of the demo fails, and how?
 """
 
 import contextlib
 import importlib
 import os
 import pickle
-import secrets
-import shutil
 import struct
 import sys
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -112,21 +102,8 @@ class Reader:
     """
 
     def __init__(self, file: BinaryIO):
-        file.seek(0)
-        if file.read(2) == pickle.PROTO + b"\2":
-            raise ValueError(
-                "it is a bare pickle, as PyTorch wrote before version 1.6; with PyTorch, "
-                "torch.save(torch.load(path), path) turns it into the present format"
-            )
         self.archive = zipfile.ZipFile(file)
-        members = self.archive.infolist()
-        if any(info.compress_type or info.file_size != info.compress_size for info in members):
-            raise ValueError("it has compressed members, which torch.save() does not write")
-        if sum(info.file_size for info in members) > file.seek(0, os.SEEK_END):
-            raise ValueError("it has members that are longer than the file, or overlap")
-        if any(info.header_offset < 0 for info in members):
-            raise ValueError("it has a member that begins before the file")
-        self.folder = members[0].filename.partition("/")[0]
+        self.folder = self.archive.namelist()[0].partition("/")[0]
         self.order = sys.byteorder
         if f"{self.folder}/byteorder" in self.archive.namelist():
             self.order = self.archive.read(f"{self.folder}/byteorder").decode()
@@ -235,49 +212,6 @@ DAMAGE = (
 )
 
 
-def replaceable(target: Path) -> bool:
-    """Whether a new file can take the place of `target`, and belong to the owner of the old one."""
-    if not target.exists():
-        return os.access(target.parent, os.W_OK)
-    ours = os.geteuid() in (0, target.stat().st_uid)
-    return target.is_file() and ours and os.access(target.parent, os.W_OK)
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when all of it is on the disk, and only then.
-
-    What cannot be replaced is written to directly: what is not a regular file, such as a FIFO or
-    /dev/null, a file of another owner, and a file in a folder that is not ours to write.
-    """
-    target = Path(path).resolve()  # of a link: what it points to
-    if not replaceable(target):
-        with open(target, "wb") as file:
-            yield file
-        return
-    unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:  # Linux has files without a name. They disappear with a process that is killed.
-        os.stat("/proc/self/fd")  # only from there can they be given a name later
-        number = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-    except (AttributeError, OSError):
-        number = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    try:
-        with open(number, "wb") as file:
-            if target.exists():
-                shutil.copymode(target, number)
-                with contextlib.suppress(PermissionError):  # of a group that we are not in
-                    os.chown(number, target.stat().st_uid, target.stat().st_gid)
-            yield file
-            file.flush()
-            os.fsync(number)
-            if not unfinished.exists():  # with a folder given, link() takes what the path points to
-                os.link(f"/proc/self/fd/{number}", unfinished, src_dir_fd=number)
-        os.replace(unfinished, target)
-    except BaseException:  # of any kind: leave nothing behind, and pass it on
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
 def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
     """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
     info = zipfile.ZipInfo(f"archive/{name}")
@@ -298,8 +232,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
     tensor is a view of: save `x[0].clone()` to save no more than a row.
 
     Args:
-        f: a path, or a file opened for writing in binary mode. A file that is at the path stays as
-            it is until the new one is complete.
+        f: a path, or a file opened for writing in binary mode.
         pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
     Raises:
         TypeError: for a value of another type.
@@ -312,8 +245,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         pickler.write(obj, "the value")
     except RecursionError:
         raise ValueError("cannot save a value that is nested so deeply") from None
-    opened = replacing(f) if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f)
-    with opened as file, zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(f, "w") as archive:
         add_member(archive, "data.pkl", pickler.program + pickle.STOP)
         add_member(archive, ".format_version", b"1")
         add_member(archive, ".storage_alignment", b"64")
@@ -352,54 +284,48 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
 
 
 if __name__ == "__main__":
-    import tempfile
+    import io
 
     from tinytorch.ops.creation import arange
 
-    scratch = tempfile.TemporaryDirectory()
-    folder = Path(scratch.name)
-    path = folder / "run.pt"
+    save([arange(100), "text"], file := io.BytesIO())
+    good = file.getvalue()
+    members = {name: Reader(file).archive.read(name) for name in Reader(file).archive.namelist()}
 
-    def left(file):
-        """Writes half of it. What is in the folder now is what a kill at this moment leaves."""
-        file.write(b"half of a checkpoint")
-        file.flush()
-        return sorted(name if name == "run.pt" else "a file more" for name in os.listdir(folder))
+    def outcome(content):
+        try:
+            return load(io.BytesIO(content))
+        except pickle.UnpicklingError as error:
+            return f"{type(error.__cause__).__name__}: {str(error.__cause__).split(';')[0]}"
 
-    save(arange(10), path)
-    with open(folder / "run.pt.1f2e3d4c.tmp", "xb") as file:  # step 81s
-        print(left(file))  # -> ['a file more', 'run.pt']
-    (folder / "run.pt.1f2e3d4c.tmp").unlink()
-    if hasattr(os, "O_TMPFILE"):
-        with replacing(path) as file:
-            print(left(file))  # -> ['run.pt']
-    vars(os).pop("O_TMPFILE", None)  # from here on as on other systems
+    def rewritten(program):
+        """The file with another pickle, and with correct checksums."""
+        with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, program if name.endswith("pkl") else content)
+        return file.getvalue()
+
+    program = members["archive/data.pkl"]
+    print(outcome(good)[1], outcome(rewritten(program))[1])  # -> text text
+
+    # By accident.
+    print(outcome(good[:-1]))  # -> BadZipFile: File is not a zip file
+    place = good.index(members["archive/data/0"])
+    print(outcome(good[:place] + b"\1" + good[place + 1 :]))
+    # -> BadZipFile: Bad CRC-32 for file 'archive/data/0'
+
+    # In the pickle: another word for a storage, no end, a value of the memo that was never noted.
+    print(outcome(rewritten(program.replace(b"storage", b"garbage"))))
+    # -> ValueError: it has a persistent id that does not name a storage
+    print(outcome(rewritten(program[:-1])))
+    print(outcome(rewritten(b"\x80\2h\7.")))  # -> KeyError: 7
+
+    # The name of the file is in the error. What the system says stays as it is.
     try:
-        with replacing(path) as file:
-            print(left(file))  # -> ['a file more', 'run.pt']
-            raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        print(os.listdir(folder), os.stat(path).st_size)  # -> ['run.pt'] 20
-
-    # Owner and rights. `same` is the same file, and not a new one of the same name.
-    before = path.stat()
-    path.chmod(0o640)
-    save(arange(10), path)
-    after, same = path.stat(), path.stat().st_ino == before.st_ino
-    print(after.st_uid == before.st_uid, oct(after.st_mode)[-3:], same)  # -> True 640 False
-    user = os.geteuid
-    os.geteuid = lambda: before.st_uid + 1  # as for another user, who may write the file
-    print(replaceable(path))  # -> False
-    inode = path.stat().st_ino
-    save(arange(4), path)
-    print(path.stat().st_ino == inode, load(path))  # -> True tensor([0, 1, 2, 3])
-    os.geteuid = user
-
-    # A long name, and a folder that is not there: the error of the system names our file.
-    save(arange(3), folder / ("n" * 250))
-    print(len(os.listdir(folder)))  # -> 2
+        load(io.BytesIO(b""))
+    except pickle.UnpicklingError as error:
+        print(error)  # -> cannot load the file: File is not a zip file
     try:
-        save(arange(3), folder / "missing" / "run.pt")
+        load("no such file")
     except FileNotFoundError as error:
-        print(Path(error.filename).name)  # -> run.pt
-    scratch.cleanup()
+        print(type(error).__name__)  # -> FileNotFoundError

@@ -1,50 +1,34 @@
-"""Step 81u: Whole objects, and why they are refused
+"""Step 81u: Hostile zip archives
 
-A program of three lines saves a whole network: torch.save(model, "model.pt"). Ours answers "cannot
-save a ...Sequential", and asks for a state_dict(). The same happens to a np.float64, which a loss
-may have become on its way through NumPy.
+Step 81s checks what the pickle says. The archive around it can lie as well:
 
-Python can save any object, because each one says how to make it again. x.__reduce_ex__(2) returns
+    compressed members       A member of 100 KB may be compressed from 100 MB (a "zip bomb").
+    overlapping members      A hundred members may all be the same bytes of the file.
+    a wrong offset           A member may begin before the file.
 
-    a function, its arguments, the state (attributes), items of a list, items of a dict
+PyTorch compresses nothing. So compressed members are refused, and all members together must not be
+longer than the file. These checks read only the list of members. (zipfile compares the checksums by
+itself.)
 
-and a function or a class is saved by its name, and looked up again when the file is loaded. So an
-object becomes a call, like the values in the table of step 81g: ObjectCalls is such a table with an
-answer for every type. The function is `rebuild`, and the arguments are those five, from which
-Python's copy._reconstruct makes the object. A lambda has no name in any module, so it cannot be
-saved.
+A pickle without a zip around it comes from PyTorch before version 1.6. It gets an error of its own,
+which says what to do.
 
-To load such a file is to call what the file names. The demo saves an object that says "make me by
-calling print". It could as well say os.remove. That is why load refuses it, as PyTorch has done
-since version 2.6. weights_only=False hands the pickle to Python's own machine, ObjectUnpickler,
-which imports and calls whatever the file asks for.
+The trap: zipfile looks for the list of members at the end of the file, and accepts anything before
+it. A file may be a picture and an archive at once. What counts is the list.
 
-Two traps. Never load a file from a stranger with weights_only=False. And the file holds the names
-of classes, and not their code. Rename the class, or an attribute that its forward uses, and the
-file is of no use. A state_dict has only the numbers.
-
-(PyTorch cannot load the objects that are saved here: it does not have these classes.)
-
-Changed: Writer, Reader.run, save, load. New: rebuild, ObjectCalls, ObjectUnpickler.
-Try: save Linear(2, 2).forward, a method, load it again, and print its __self__.
+Changed: Reader.__init__.
+Try: take out the check of the sum. What does the demo print for the file with long members?
 """
 
 import contextlib
-import copy
-import functools
 import importlib
-import io
 import os
 import pickle
-import secrets
-import shutil
 import struct
 import sys
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -76,58 +60,19 @@ STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
 storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
 
-def rebuild(module: str, name: str, *parts: Any) -> Any:
-    """What a module has under a dotted name; with `parts`, the object that a call of it makes.
-
-    Args:
-        parts: arguments, state, items and pairs, as `__reduce_ex__` gives them.
-    """
-    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return copy._reconstruct(None, None, found, *parts) if parts else found
-
-
-class ObjectCalls(dict):
-    """A table for Pickler that has all types: any object is written as a call of `rebuild`.
-
-    Raises:
-        TypeError: for what Python cannot pickle, and for functions that are not in a module.
-    """
-
-    def __contains__(self, kind: type) -> bool:
-        return True
-
-    def __missing__(self, kind: type) -> Callable[[Any], tuple]:
-        return self.call_of_object
-
-    def call_of_object(self, value: Any) -> tuple:
-        here = "tinytorch.serialization.rebuild"
-        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
-            if "<" in value.__qualname__:
-                raise TypeError(f"cannot save {value.__qualname__}, which has no name in a module")
-            return here, value.__module__, value.__qualname__
-        reduced = value.__reduce_ex__(2)
-        if isinstance(reduced, str):
-            return here, type(value).__module__, reduced
-        function, args, state, items, pairs = (*reduced, None, None, None)[:5]
-        lists = list(items or ()), [tuple(pair) for pair in pairs or ()]
-        return here, function.__module__, function.__qualname__, args, state, *lists
-
-
 class Writer:
     """Collects the storages of the tensors that a Pickler meets."""
 
     def __init__(self):
         # id of the array that owns the memory -> key in the file, type, bytes, device, that array
         self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
-        self.calls = ObjectCalls(plain_calls)
-        self.calls.update(
-            {
-                Size: lambda value: ("torch.Size", tuple(value)),
-                Device: lambda value: ("torch.device", str(value)),
-                Tensor: self.call_of_tensor,
-                Parameter: self.call_of_parameter,
-            }
-        )
+        self.calls: dict[type, Callable[[Any], tuple]] = {
+            **plain_calls,
+            Size: lambda value: ("torch.Size", tuple(value)),
+            Device: lambda value: ("torch.device", str(value)),
+            Tensor: self.call_of_tensor,
+            Parameter: self.call_of_parameter,
+        }
 
     def call_of_tensor(self, tensor: Tensor) -> tuple:
         """A tensor as a call that makes a view of a storage."""
@@ -196,11 +141,9 @@ class Reader:
             ),
         }
 
-    def run(self, weights_only: bool = True) -> Any:
+    def run(self) -> Any:
         program = self.archive.read(f"{self.folder}/data.pkl")
-        if weights_only:
-            return Unpickler(program, self.names, self.load_storage).run()
-        return ObjectUnpickler(program, self).load()
+        return Unpickler(program, self.names, self.load_storage).run()
 
     def load_storage(self, name: Any) -> UntypedStorage:
         """The storage with this persistent id, in the memory of the host."""
@@ -261,20 +204,6 @@ class Reader:
             tensor.device = storage.device
 
 
-class ObjectUnpickler(pickle.Unpickler):
-    """Python's own stack machine: it imports and calls what the file names, be it harmful."""
-
-    def __init__(self, program: bytes, reader: Reader):
-        super().__init__(io.BytesIO(program))
-        self.names, self.persistent_load = reader.names, reader.load_storage
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = self.names.get(f"{module}.{name}")
-        if known is None:
-            return super().find_class(module, name)
-        return known.function if isinstance(known, Call) else known
-
-
 def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
     """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
     target = location
@@ -301,49 +230,6 @@ DAMAGE = (
 )
 
 
-def replaceable(target: Path) -> bool:
-    """Whether a new file can take the place of `target`, and belong to the owner of the old one."""
-    if not target.exists():
-        return os.access(target.parent, os.W_OK)
-    ours = os.geteuid() in (0, target.stat().st_uid)
-    return target.is_file() and ours and os.access(target.parent, os.W_OK)
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when all of it is on the disk, and only then.
-
-    What cannot be replaced is written to directly: what is not a regular file, such as a FIFO or
-    /dev/null, a file of another owner, and a file in a folder that is not ours to write.
-    """
-    target = Path(path).resolve()  # of a link: what it points to
-    if not replaceable(target):
-        with open(target, "wb") as file:
-            yield file
-        return
-    unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:  # Linux has files without a name. They disappear with a process that is killed.
-        os.stat("/proc/self/fd")  # only from there can they be given a name later
-        number = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-    except (AttributeError, OSError):
-        number = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    try:
-        with open(number, "wb") as file:
-            if target.exists():
-                shutil.copymode(target, number)
-                with contextlib.suppress(PermissionError):  # of a group that we are not in
-                    os.chown(number, target.stat().st_uid, target.stat().st_gid)
-            yield file
-            file.flush()
-            os.fsync(number)
-            if not unfinished.exists():  # with a folder given, link() takes what the path points to
-                os.link(f"/proc/self/fd/{number}", unfinished, src_dir_fd=number)
-        os.replace(unfinished, target)
-    except BaseException:  # of any kind: leave nothing behind, and pass it on
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
 def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
     """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
     info = zipfile.ZipInfo(f"archive/{name}")
@@ -359,18 +245,15 @@ def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview)
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
     """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
     bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-    Whole modules, NumPy's values and other objects can be saved too. They are loaded here only, and
-    with weights_only=False.
 
     Tensors that share memory share it again when they are loaded. The file holds all memory that a
     tensor is a view of: save `x[0].clone()` to save no more than a row.
 
     Args:
-        f: a path, or a file opened for writing in binary mode. A file that is at the path stays as
-            it is until the new one is complete.
+        f: a path, or a file opened for writing in binary mode.
         pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
     Raises:
-        TypeError: for a value that cannot be pickled, such as a lambda or a lock.
+        TypeError: for a value of another type.
         RuntimeError: for tensors that show the same memory as different types.
         ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
     """
@@ -380,8 +263,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         pickler.write(obj, "the value")
     except RecursionError:
         raise ValueError("cannot save a value that is nested so deeply") from None
-    opened = replacing(f) if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f)
-    with opened as file, zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(f, "w") as archive:
         add_member(archive, "data.pkl", pickler.program + pickle.STOP)
         add_member(archive, ".format_version", b"1")
         add_member(archive, ".storage_alignment", b"64")
@@ -392,16 +274,15 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
 
 
 def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
-    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything, unless
-    with weights_only=False.
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
 
     Args:
         f: a path, or a file opened for reading in binary mode.
         map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
             function that gets each storage, on the CPU, and the name of the device where it was,
             and returns a storage, or None. By default each tensor goes where it was.
-        weights_only: False loads objects of any class, such as whole modules, by running the code
-            that the file names. Do so only with a file from a source that you trust.
+        weights_only: True and False do the same here. With False, PyTorch loads objects of any
+            class by running the code that the file names; here they are refused all the same.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
     Raises:
         pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
@@ -412,7 +293,7 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
     with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
         try:
             reader = Reader(file)
-            value = reader.run(weights_only)
+            value = reader.run()
         except DAMAGE as error:
             name = os.fspath(f) if is_path else "the file"
             raise pickle.UnpicklingError(f"cannot load {name}: {error}") from error
@@ -421,63 +302,39 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
 
 
 if __name__ == "__main__":
-    import threading
+    import io
 
-    from tinytorch.core.dtype import float16
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import ones
+    from tinytorch.ops.creation import arange
 
-    importlib.import_module("tinytorch.core.printing")
+    save([arange(100), "text"], file := io.BytesIO())
+    good = file.getvalue()
+    members = {name: Reader(file).archive.read(name) for name in Reader(file).archive.namelist()}
 
-    def round_trip(value, **options):
-        file = io.BytesIO()
-        save(value, file)
-        file.seek(0)
-        return load(file, **options)
-
-    # An object as the five things that make it, or only as a name.
-    print(rebuild("math", "pi"))  # -> 3.141592653589793
-    print(rebuild("builtins", "list", (), None, [1, 2], []))  # -> [1, 2]
-
-    # A whole network, and everything that is in it.
-    model = Sequential(Linear(2, 3), ReLU())
-    model.kind, model.types, model.end = Linear, {float16, "text"}, ...
-    again = round_trip(model, weights_only=False)
-    print(again)
-    # -> Sequential(
-    # ->   (0): Linear(in_features=2, out_features=3, bias=True)
-    # ->   (1): ReLU()
-    # -> )
-    print(again(ones(2)).tolist() == model(ones(2)).tolist(), again[0].weight is again[0].weight)
-    # -> True True
-    print(again.kind is Linear, float16 in again.types, again.end)  # -> True True Ellipsis
-
-    # NumPy's values, and an object with a list and a dict inside.
-    found = round_trip({"loss": np.float64(0.25), "curve": np.arange(3)}, weights_only=False)
-    print(found)  # -> {'loss': np.float64(0.25), 'curve': array([0, 1, 2])}
-
-    # By default, none of them is loaded.
-    for value in (model, np.float64(0.25)):
+    def outcome(content):
         try:
-            round_trip(value)
+            return load(io.BytesIO(content))
         except pickle.UnpicklingError as error:
-            print(str(error).partition(", which")[0])
-    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
-    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
+            return str(error).removeprefix("cannot load the file: ").split(";")[0]
 
-    # Why: what the file names is called.
-    class Evil:
-        def __reduce__(self):
-            return print, ("the file has called print",)
+    def rewritten(compression=zipfile.ZIP_STORED, **changes):
+        """The file with other members, and with correct checksums."""
+        with zipfile.ZipFile(file := io.BytesIO(), "w", compression) as archive:
+            for name, content in members.items():
+                old, new = changes.get(name.split("/")[1].replace(".", "_"), (b"", b""))
+                archive.writestr(name, content.replace(old, new))
+        return file.getvalue()
 
-    round_trip(Evil(), weights_only=False)  # -> the file has called print
+    print(outcome(good)[1], outcome(rewritten())[1])  # -> text text
+    print(outcome(pickle.dumps([1], protocol=2)))
+    # -> it is a bare pickle, as PyTorch wrote before version 1.6
 
-    for value in ([lambda x: x], {"lock": threading.Lock()}):
-        try:
-            save(value, io.BytesIO())
-        except TypeError as error:
-            print(error)
-    # -> cannot save <lambda>, which has no name in a module
-    # -> cannot pickle '_thread.lock' object
+    # On purpose: compressed, longer than the file, before the file.
+    print(outcome(rewritten(zipfile.ZIP_DEFLATED)))
+    # -> it has compressed members, which torch.save() does not write
+    entry = good.index(b"PK\1\2", good.index(b"PK\1\2") + 1)  # of the second member
+    print(outcome(good[: entry + 20] + (b"\xff\xff\xff\x7f" * 2) + good[entry + 28 :]))
+    # -> it has members that are longer than the file, or overlap
+    end = len(good) - 22  # the last record: where the list of members begins
+    start = int.from_bytes(good[end + 16 : end + 20], "little")
+    print(outcome(good[: end + 16] + (start + 99).to_bytes(4, "little") + good[end + 20 :]))
+    # -> it has a member that begins before the file

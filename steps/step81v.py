@@ -1,145 +1,377 @@
-"""Step 81v: safetensors, a second format
+"""Step 81v: Atomic saving: the new file or the old one
 
-Most published weights come in a format other than PyTorch's own. It was made because reading a
-pickle usually meant running it, and it is the simplest of all:
+open(path, "wb") empties the file first. A process that is killed while it writes leaves neither the
+old checkpoint nor the new one. A week of training ends that way when the disk is full: the last
+save destroys what the one before had kept. The demo does it.
 
-    8 bytes      how long the header is
-    the header   JSON: {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
-    the rest     the bytes of all tensors, one after the other, without gaps
+`replacing` writes another file beside the old one, waits until it is on the disk (fsync), and gives
+it the old one's name. os.replace does that in one move, which the file system does fully or not at
+all. Whatever goes wrong before, the old file is whole, and the unfinished one is removed.
 
-The demo writes such a file by hand and takes it apart again. There are names, each with a tensor,
-and nothing else: no numbers, no tuples. A state_dict() is just that.
+Three traps. A link must stay a link: what it points to is replaced. The new file gets the rights
+(chmod) of the old one. And what is not a regular file, such as /dev/null or a pipe to another
+process, must be written and not replaced.
 
-Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
-2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
-`safetensors` checks all that, and is well maintained. We use it: pip install
-'tinytorch[safetensors]'.
+The pickle is made before the file is opened: a value that cannot be saved touches nothing.
 
-The trap: the format has no views. Two tied weights would become two after a load and, without any
-warning, learn different things. So save_file refuses tensors that share memory, and those whose
-elements do not lie one after the other. PyTorch's format of step 81k has no such limits.
+PyTorch writes straight into the file. Programs that need more care do this by hand.
 
-(save and save_file are those of the module safetensors.torch.)
-
-Moved: steps 81k to 81u, to tinytorch/serialization.py. New: save, save_file, overlapping, package.
-Try: save the state_dict() of two layers that share their weight, and read the error.
+New: replacing. Changed: save.
+Try: in the demo, write open(path, "wb") in place of replacing(path). What does load say?
 """
 
+import contextlib
 import importlib
+import os
+import pickle
+import secrets
+import shutil
+import struct
+import sys
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.storage import address_of
-from tinytorch.serialization import replacing
+from tinytorch.core.device import Device, cpu
+from tinytorch.core.dtype import DType, numpy_dtype
+from tinytorch.core.tensor import Size, Tensor, wrap
+from tinytorch.core.version import storage_of
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
+from tinytorch.pickling import (
+    Call,
+    Name,
+    PersistentId,
+    Pickler,
+    Unpickler,
+    plain_calls,
+    plain_names,
+)
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def package() -> ModuleType:
-    """The package safetensors. ImportError where it is not installed."""
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise ImportError(
-            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
-        ) from error
-    return safetensors
+DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
+# PyTorch's class of storages for each element type.
+storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
 
-def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
-    """The names of tensors that share memory, in groups. Those that begin first come first, and of
-    two that begin at one place, the larger one."""
-    areas = []
-    for name, value in tensors.items():
-        if value.array.size:
-            array, start = value.array, address_of(value.array)
-            span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
-            areas.append((str(value.device), start, -(start + span + array.itemsize), name))
-    groups, where, end = [], None, 0
-    for device, start, stop, name in sorted(areas):
-        if device == where and start < end:
-            groups[-1].append(name)
-            end = max(end, -stop)
-        else:
-            groups.append([name])
-            where, end = device, -stop
-    return [group for group in groups if len(group) > 1]
+class Writer:
+    """Collects the storages of the tensors that a Pickler meets."""
+
+    def __init__(self):
+        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
+        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
+        self.calls: dict[type, Callable[[Any], tuple]] = {
+            **plain_calls,
+            Size: lambda value: ("torch.Size", tuple(value)),
+            Device: lambda value: ("torch.device", str(value)),
+            Tensor: self.call_of_tensor,
+            Parameter: self.call_of_parameter,
+        }
+
+    def call_of_tensor(self, tensor: Tensor) -> tuple:
+        """A tensor as a call that makes a view of a storage."""
+        array, xp = tensor.array, tensor.device.xp
+        owner, size = storage_of(array), array.itemsize
+        start = address_of(array) - address_of(owner) if array.size else 0
+        memory = memory_of(owner).view(xp.uint8)
+        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
+            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
+            owner = array = array.copy()
+            start, memory = 0, memory_of(array).view(xp.uint8)
+        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
+        key, dtype, *_ = self.storages.setdefault(id(owner), new)
+        if dtype is not tensor.dtype:
+            raise RuntimeError(
+                f"Cannot save multiple tensors or storages that view the same data as different "
+                f"types: {dtype} and {tensor.dtype}"
+            )
+        count, strides = memory.size // size, wrap(array, tensor.device).stride()
+        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
+        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
+        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
+
+    def call_of_parameter(self, p: Parameter) -> tuple:
+        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
 
 
-def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
-    """A dict of tensors in the form of a safetensors file. `metadata` are texts of your own.
+class Reader:
+    """Reads the members of an archive, and makes the tensors that the pickle asks for.
 
-    Raises:
-        ValueError: for what is not a dict of tensors, and for a tensor that is not contiguous.
-        RuntimeError: for tensors that share memory.
+    What the file says is checked before anything is read or allocated.
     """
-    if not isinstance(tensors, dict):
-        raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
-    for name, value in tensors.items():
-        if not isinstance(value, Tensor):
-            raise ValueError(f"`{name}` is not a Tensor but {type(value)}")
-    if shared := overlapping(tensors):
-        raise RuntimeError(
-            f"Some tensors share memory, and would not any more after a load: {shared}. "
-            "Leave out all names but one, or save copies: clone()"
-        )
-    for name, value in tensors.items():
-        if not value.array.flags.c_contiguous:
-            raise ValueError(f"`{name}` is not contiguous: save {name}.contiguous()")
-    arrays = {name: value.numpy(force=True) for name, value in tensors.items()}
-    return package().numpy.save(arrays, metadata)
+
+    def __init__(self, file: BinaryIO):
+        file.seek(0)
+        if file.read(2) == pickle.PROTO + b"\2":
+            raise ValueError(
+                "it is a bare pickle, as PyTorch wrote before version 1.6; with PyTorch, "
+                "torch.save(torch.load(path), path) turns it into the present format"
+            )
+        self.archive = zipfile.ZipFile(file)
+        members = self.archive.infolist()
+        if any(info.compress_type or info.file_size != info.compress_size for info in members):
+            raise ValueError("it has compressed members, which torch.save() does not write")
+        if sum(info.file_size for info in members) > file.seek(0, os.SEEK_END):
+            raise ValueError("it has members that are longer than the file, or overlap")
+        if any(info.header_offset < 0 for info in members):
+            raise ValueError("it has a member that begins before the file")
+        self.folder = members[0].filename.partition("/")[0]
+        self.order = sys.byteorder
+        if f"{self.folder}/byteorder" in self.archive.namelist():
+            self.order = self.archive.read(f"{self.folder}/byteorder").decode()
+        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
+        self.tensors: list[Tensor] = []
+        self.names = {
+            **plain_names,
+            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
+            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
+            "torch.Size": Call(Size, (tuple,)),
+            "torch.device": Call(Device, (str, int)),
+            "torch._utils._rebuild_tensor_v2": Call(
+                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
+            ),
+            "torch._utils._rebuild_parameter": Call(
+                self.rebuild_parameter, (Tensor, bool, OrderedDict)
+            ),
+        }
+
+    def run(self) -> Any:
+        program = self.archive.read(f"{self.folder}/data.pkl")
+        return Unpickler(program, self.names, self.load_storage).run()
+
+    def load_storage(self, name: Any) -> UntypedStorage:
+        """The storage with this persistent id, in the memory of the host."""
+        match name:
+            case ("storage", DType() as dtype, str() as key, str() as location, int() as count):
+                pass
+            case _:
+                raise ValueError("it has a persistent id that does not name a storage")
+        if key not in self.storages:
+            info = self.archive.getinfo(f"{self.folder}/data/{key}")
+            if info.file_size != count * dtype.itemsize:
+                raise ValueError(
+                    f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
+                )
+            memory = np.empty(count, numpy_dtype(dtype))
+            content, piece = memory.view(np.uint8), 1 << 20
+            with self.archive.open(info) as member:
+                for start in range(0, content.size, piece):  # each is copied on its way
+                    member.readinto(content[start : start + piece])
+            if self.order != sys.byteorder:
+                memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
+            self.storages[key] = UntypedStorage(memory, cpu), location
+        storage = self.storages[key][0]
+        if storage.memory.dtype != numpy_dtype(dtype) or len(storage) != count:
+            raise ValueError(f"it describes storage {key} in two ways")
+        return storage
+
+    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
+        """A view of a storage. The table of names has the types of the arguments."""
+        if any(type(n) is not int or n < 0 for n in (offset, *size, *stride)):
+            raise ValueError("it has a tensor whose size, stride or offset is not a natural number")
+        steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+        end = offset + (0 if 0 in size else sum(steps) + 1)
+        if end > len(storage):
+            raise ValueError("it has a tensor that reaches beyond its storage")
+        memory = storage.memory[offset:]
+        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
+        return self.finish(wrap(array, storage.device), requires_grad)
+
+    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
+        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
+
+    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
+        tensor.requires_grad = requires_grad
+        self.tensors.append(tensor)
+        return tensor
+
+    def place(self, map_location: Any) -> None:
+        """Moves the storages to the devices where they belong, and the tensors with them."""
+        moved = {
+            id(storage.memory): locate(storage, location, map_location)
+            for storage, location in self.storages.values()
+        }
+        for tensor in self.tensors:
+            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
+            memory = storage.memory[offset_of(array) :]
+            tensor.array = strided(memory, array.shape, array.strides)
+            tensor.device = storage.device
 
 
-def save_file(tensors: dict[str, Tensor], filename: Any, metadata: dict | None = None) -> None:
-    """Writes a dict of tensors to a safetensors file, all of it or none. Errors as `save`."""
-    with replacing(filename) as file:
-        file.write(save(tensors, metadata))
+def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
+    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
+    target = location
+    if isinstance(map_location, dict):
+        target = map_location.get(location, location)
+    elif callable(map_location):
+        memory = storage.memory
+        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
+        if moved is not None:
+            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
+    elif map_location is not None:
+        target = map_location
+    try:
+        return storage.to(target)
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
+
+
+# What comes up in a file that is damaged: ValueError from here; the others from zipfile, from the
+# stack machine and from NumPy. (RuntimeError is raised for encryption, and for recursion.)
+DAMAGE = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, struct.error),
+)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` when all of it is on the disk, and only then.
+
+    What is not a regular file, such as a FIFO or /dev/null, is written to directly.
+    """
+    target = Path(path).resolve()  # of a link: what it points to
+    exists = target.exists()
+    if exists and not target.is_file():
+        with open(target, "wb") as file:
+            yield file
+        return
+    unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(unfinished, "xb") as file:
+            if exists:
+                shutil.copymode(target, unfinished)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, target)
+    except BaseException:  # of any kind: leave nothing behind, and pass it on
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
+    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
+    info = zipfile.ZipInfo(f"archive/{name}")
+    info.create_system = 0  # on every system the same bytes
+    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
+    # and their length. zipfile adds a field of 20 bytes where the content is very long.
+    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
+    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
+    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    archive.writestr(info, content)
+
+
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
+    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
+    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
+
+    Tensors that share memory share it again when they are loaded. The file holds all memory that a
+    tensor is a view of: save `x[0].clone()` to save no more than a row.
+
+    Args:
+        f: a path, or a file opened for writing in binary mode. A file that is at the path stays as
+            it is until the new one is complete.
+        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
+    Raises:
+        TypeError: for a value of another type.
+        RuntimeError: for tensors that show the same memory as different types.
+        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
+    """
+    writer = Writer()
+    pickler = Pickler(writer.calls)
+    try:
+        pickler.write(obj, "the value")
+    except RecursionError:
+        raise ValueError("cannot save a value that is nested so deeply") from None
+    opened = replacing(f) if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f)
+    with opened as file, zipfile.ZipFile(file, "w") as archive:
+        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
+        add_member(archive, ".format_version", b"1")
+        add_member(archive, ".storage_alignment", b"64")
+        add_member(archive, "byteorder", sys.byteorder.encode())
+        for key, _, memory, device, _ in writer.storages.values():
+            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
+        add_member(archive, "version", b"3\n")
+
+
+def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
+
+    Args:
+        f: a path, or a file opened for reading in binary mode.
+        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
+            function that gets each storage, on the CPU, and the name of the device where it was,
+            and returns a storage, or None. By default each tensor goes where it was.
+        weights_only: True and False do the same here. With False, PyTorch loads objects of any
+            class by running the code that the file names; here they are refused all the same.
+        pickle_module, mmap: how PyTorch reads. Here they make no difference.
+    Raises:
+        pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
+            one that holds something else than `save` writes.
+        RuntimeError: for a tensor of a device that is not there.
+    """
+    is_path = isinstance(f, (str, os.PathLike))
+    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
+        try:
+            reader = Reader(file)
+            value = reader.run()
+        except DAMAGE as error:
+            name = os.fspath(f) if is_path else "the file"
+            raise pickle.UnpicklingError(f"cannot load {name}: {error}") from error
+    reader.place(map_location)
+    return value
 
 
 if __name__ == "__main__":
-    import json
     import tempfile
 
     from tinytorch.ops.creation import arange
 
-    # A file by hand: the length of the header, the header, the bytes.
-    header = {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
-    text = json.dumps(header).encode()
-    numbers = np.arange(6, dtype="<f4")
-    file = len(text).to_bytes(8, "little") + text + numbers.tobytes()
+    scratch = tempfile.TemporaryDirectory()
+    folder = Path(scratch.name)
+    path = folder / "run.pt"
+    save(arange(10), path)
+    good = path.read_bytes()
 
-    # Taken apart by hand.
-    length = int.from_bytes(file[:8], "little")
-    for name, entry in json.loads(file[8 : 8 + length]).items():
-        first, end = (8 + length + offset for offset in entry["data_offsets"])
-        found = np.frombuffer(file[first:end], "<f4").reshape(entry["shape"])
-        print(name, found.tolist())  # -> weight [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
-
-    # What save refuses, whether the package is there or not.
-    table = arange(6.0).reshape(2, 3)
-    shared = {"table": table, "row": table[1], "other": arange(2.0)}
-    for tensors in (shared, {"turned": table.T}, {"list": [1.0]}, [table]):
-        try:
-            save(tensors)
-        except (RuntimeError, ValueError) as error:
-            print(f"{type(error).__name__}: {str(error).split(': ')[0]}")
-    # -> RuntimeError: Some tensors share memory, and would not any more after a load
-    # -> ValueError: `turned` is not contiguous
-    # -> ValueError: `list` is not a Tensor but <class 'list'>
-    # -> ValueError: Expected a dict of [str, Tensor] but received <class 'list'>
-
-    # The rest needs the package. An error says how to get it where it is not there.
+    # What happens without: the file is emptied before the first byte is written.
     try:
-        print("the same file:", save({"weight": arange(6.0).reshape(2, 3)})[-24:] == file[-24:])
-    except ImportError as error:
-        print(error)
-        raise SystemExit from None
-    with tempfile.TemporaryDirectory() as folder:
-        save_file({"a": table}, Path(folder, "table"))
-        print("and on the disk:", Path(folder, "table").read_bytes() == save({"a": table}))
+        with open(path, "wb") as file:
+            file.write(good[:50])
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        print("left of it:", path.stat().st_size, "bytes")  # -> left of it: 50 bytes
+
+    # With it, the old file stays, and nothing else.
+    save(arange(10), path)
+    try:
+        with replacing(path) as file:
+            file.write(good[:50])
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        print("still there:", load(path).sum().item())  # -> still there: 45
+    print([file.name for file in folder.iterdir()])  # -> ['run.pt']
+    try:
+        save({"net": [1.5, scratch]}, path)
+    except TypeError as error:
+        print(str(error).split(";")[0], load(path).sum().item())
+        # -> cannot save a tempfile.TemporaryDirectory (the value['net'][1]) 45
+
+    # A link stays a link, rights stay as they were, and a device is not replaced.
+    path.chmod(0o640)
+    (folder / "link").symlink_to(path)
+    save(arange(3), folder / "link")
+    print((folder / "link").is_symlink(), load(path), oct(path.stat().st_mode)[-3:])
+    # -> True tensor([0, 1, 2]) 640
+    save(arange(3), os.devnull)
+    print(Path(os.devnull).is_file())  # -> False
+    scratch.cleanup()

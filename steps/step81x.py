@@ -1,124 +1,483 @@
-"""Step 81x: Legacy names: FloatTensor, Variable, type()
+"""Step 81x: Whole objects, and why they are refused
 
-Programs from 2017 use names that PyTorch no longer needs:
+A program of three lines saves a whole network: torch.save(model, "model.pt"). Ours answers "cannot
+save a ...Sequential", and asks for a state_dict(). The same happens to a np.float64, which a loss
+may have become on its way through NumPy.
 
-    x = Variable(torch.FloatTensor([3, 2]), requires_grad=True)
-    y = labels.type(torch.LongTensor)
+Python can save any object, because each one says how to make it again. x.__reduce_ex__(2) returns
 
-In those years one name gave the type and the device of a tensor, and a tensor had to be put into a
-Variable before it could be differentiated, as in our first steps. Such programs still run in
-PyTorch, and many of the best tutorials are among them. So they run here.
+    a function, its arguments, the state (attributes), items of a list, items of a dict
 
-Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways: as a function
-that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type of the elements. But
-it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
-methods `__call__` and `__instancecheck__`.
+and a function or a class is saved by its name, and looked up again when the file is loaded. So an
+object becomes a call, like the values in the table of step 81g: ObjectCalls is such a table with an
+answer for every type. The function is `rebuild`, and the arguments are those five, from which
+Python's copy._reconstruct makes the object. A lambda has no name in any module, so it cannot be
+saved.
 
-x.type(LongTensor) converts the elements; it takes a dtype or the name of such a class, too. Without
-an argument it returns the name of the tensor's own class in those years.
+To load such a file is to call what the file names. The demo saves an object that says "make me by
+calling print". It could as well say os.remove. That is why load refuses it, as PyTorch has done
+since version 2.6. weights_only=False hands the pickle to Python's own machine, ObjectUnpickler,
+which imports and calls whatever the file asks for.
 
-Moved: steps 81v and 81w, to tinytorch/utils/safetensors.py. New: TypedTensor, FloatTensor,
-LongTensor and so on, Tensor.type, variable.
-Try: remove `__instancecheck__`, and read what Python says of isinstance.
+Two traps. Never load a file from a stranger with weights_only=False. And the file holds the names
+of classes, and not their code. Rename the class, or an attribute that its forward uses, and the
+file is of no use. A state_dict has only the numbers.
+
+(PyTorch cannot load the objects that are saved here: it does not have these classes.)
+
+Changed: Writer, Reader.run, save, load. New: rebuild, ObjectCalls, ObjectUnpickler.
+Try: save Linear(2, 2).forward, a method, load it again, and print its __self__.
 """
 
+import contextlib
+import copy
+import functools
 import importlib
-from typing import Any
+import io
+import os
+import pickle
+import secrets
+import shutil
+import struct
+import sys
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, BinaryIO
 
-from tinytorch.core import dtype as types
-from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method
-from tinytorch.ops.conversion import to
-from tinytorch.ops.creation import empty
+import numpy as np
+
+from tinytorch.core.device import Device, cpu
+from tinytorch.core.dtype import DType, numpy_dtype
+from tinytorch.core.tensor import Size, Tensor, wrap
+from tinytorch.core.version import storage_of
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.storage import UntypedStorage, address_of, memory_of, offset_of, strided
+from tinytorch.pickling import (
+    Call,
+    Name,
+    PersistentId,
+    Pickler,
+    Unpickler,
+    plain_calls,
+    plain_names,
+)
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class TypedTensor:
-    """FloatTensor and its kin, which older programs use as if they were classes.
+DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
+# PyTorch's class of storages for each element type.
+storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
-    FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
-    elements, and isinstance(x, FloatTensor) asks for the element type of x.
+
+def rebuild(module: str, name: str, *parts: Any) -> Any:
+    """What a module has under a dotted name; with `parts`, the object that a call of it makes.
+
+    Args:
+        parts: arguments, state, items and pairs, as `__reduce_ex__` gives them.
     """
-
-    def __init__(self, dtype: types.DType):
-        self.dtype = dtype
-
-    def __call__(self, *data: Any) -> Tensor:
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            return tensor(data[0], dtype=self.dtype)
-        return empty(*data or (0,), dtype=self.dtype)
-
-    def __instancecheck__(self, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
+    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+    return copy._reconstruct(None, None, found, *parts) if parts else found
 
 
-FloatTensor = TypedTensor(types.float32)
-LongTensor = TypedTensor(types.int64)
-DoubleTensor = TypedTensor(types.float64)
-IntTensor = TypedTensor(types.int32)
-ByteTensor = TypedTensor(types.uint8)
-BoolTensor = TypedTensor(types.bool_)
-
-
-# The types whose names in those years were not "Bool", "Int" and "Float".
-KINDS = {
-    **{"uint8": "Byte", "int8": "Char", "int16": "Short", "int64": "Long"},
-    **{"float16": "Half", "bfloat16": "BFloat16", "float64": "Double"},
-}
-
-
-def class_name(dtype: types.DType) -> str:
-    """The name of a class of tensors in those years: FloatTensor, LongTensor."""
-    return KINDS.get(dtype.name, dtype.name.rstrip("_0123456789").capitalize()) + "Tensor"
-
-
-@tensor_method("type")
-def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The tensor with another element type, given as a dtype, as FloatTensor or LongTensor, or as
-    the name of such a class; Tensor stands for the default type. Without one, the name of its own
-    class in those years, such as "tinytorch.FloatTensor".
+class ObjectCalls(dict):
+    """A table for Pickler that has all types: any object is written as a call of `rebuild`.
 
     Raises:
-        ValueError: there is no class of that name.
+        TypeError: for what Python cannot pickle, and for functions that are not in a module.
     """
-    if dtype is None:
-        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{class_name(self.dtype)}"
-    if isinstance(dtype, str):
-        package, _, name = dtype.rpartition(".")
-        named = {class_name(each): each for each in types.DType.by_name.values()}
-        if not package or name not in named:
-            raise ValueError(f"invalid type: '{dtype}'")
-        return to(self, "cuda" if package.endswith("cuda") else cpu, named[name])
-    dtype = types.get_default_dtype() if dtype is Tensor else getattr(dtype, "dtype", dtype)
-    return to(self, dtype=dtype, non_blocking=non_blocking)
+
+    def __contains__(self, kind: type) -> bool:
+        return True
+
+    def __missing__(self, kind: type) -> Callable[[Any], tuple]:
+        return self.call_of_object
+
+    def call_of_object(self, value: Any) -> tuple:
+        here = "tinytorch.serialization.rebuild"
+        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            if "<" in value.__qualname__:
+                raise TypeError(f"cannot save {value.__qualname__}, which has no name in a module")
+            return here, value.__module__, value.__qualname__
+        reduced = value.__reduce_ex__(2)
+        if isinstance(reduced, str):
+            return here, type(value).__module__, reduced
+        function, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        lists = list(items or ()), [tuple(pair) for pair in pairs or ()]
+        return here, function.__module__, function.__qualname__, args, state, *lists
 
 
-def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`."""
-    return data.detach().requires_grad_(requires_grad)
+class Writer:
+    """Collects the storages of the tensors that a Pickler meets."""
+
+    def __init__(self):
+        # id of the array that owns the memory -> key in the file, type, bytes, device, that array
+        self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
+        self.calls = ObjectCalls(plain_calls)
+        self.calls.update(
+            {
+                Size: lambda value: ("torch.Size", tuple(value)),
+                Device: lambda value: ("torch.device", str(value)),
+                Tensor: self.call_of_tensor,
+                Parameter: self.call_of_parameter,
+            }
+        )
+
+    def call_of_tensor(self, tensor: Tensor) -> tuple:
+        """A tensor as a call that makes a view of a storage."""
+        array, xp = tensor.array, tensor.device.xp
+        owner, size = storage_of(array), array.itemsize
+        start = address_of(array) - address_of(owner) if array.size else 0
+        memory = memory_of(owner).view(xp.uint8)
+        if any(n < 0 or n % size for n in (start, memory.size, *array.strides)):
+            # PyTorch counts in whole elements. A field of NumPy's records is written as a copy.
+            owner = array = array.copy()
+            start, memory = 0, memory_of(array).view(xp.uint8)
+        new = str(len(self.storages)), tensor.dtype, memory, tensor.device, owner
+        key, dtype, *_ = self.storages.setdefault(id(owner), new)
+        if dtype is not tensor.dtype:
+            raise RuntimeError(
+                f"Cannot save multiple tensors or storages that view the same data as different "
+                f"types: {dtype} and {tensor.dtype}"
+            )
+        count, strides = memory.size // size, wrap(array, tensor.device).stride()
+        storage = "storage", Name(storage_names[dtype.name]), key, str(tensor.device), count
+        view = start // size, tuple(array.shape), strides, tensor.requires_grad, OrderedDict()
+        return "torch._utils._rebuild_tensor_v2", PersistentId(storage), *view
+
+    def call_of_parameter(self, p: Parameter) -> tuple:
+        return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
+
+
+class Reader:
+    """Reads the members of an archive, and makes the tensors that the pickle asks for.
+
+    What the file says is checked before anything is read or allocated.
+    """
+
+    def __init__(self, file: BinaryIO):
+        file.seek(0)
+        if file.read(2) == pickle.PROTO + b"\2":
+            raise ValueError(
+                "it is a bare pickle, as PyTorch wrote before version 1.6; with PyTorch, "
+                "torch.save(torch.load(path), path) turns it into the present format"
+            )
+        self.archive = zipfile.ZipFile(file)
+        members = self.archive.infolist()
+        if any(info.compress_type or info.file_size != info.compress_size for info in members):
+            raise ValueError("it has compressed members, which torch.save() does not write")
+        if sum(info.file_size for info in members) > file.seek(0, os.SEEK_END):
+            raise ValueError("it has members that are longer than the file, or overlap")
+        if any(info.header_offset < 0 for info in members):
+            raise ValueError("it has a member that begins before the file")
+        self.folder = members[0].filename.partition("/")[0]
+        self.order = sys.byteorder
+        if f"{self.folder}/byteorder" in self.archive.namelist():
+            self.order = self.archive.read(f"{self.folder}/byteorder").decode()
+        self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
+        self.tensors: list[Tensor] = []
+        self.names = {
+            **plain_names,
+            **{f"torch.{name}": DType.by_name[name] for name in DTYPES},
+            **{storage_names[name]: DType.by_name[name] for name in DTYPES},
+            "torch.Size": Call(Size, (tuple,)),
+            "torch.device": Call(Device, (str, int)),
+            "torch._utils._rebuild_tensor_v2": Call(
+                self.rebuild_tensor, (UntypedStorage, int, tuple, tuple, bool, OrderedDict)
+            ),
+            "torch._utils._rebuild_parameter": Call(
+                self.rebuild_parameter, (Tensor, bool, OrderedDict)
+            ),
+        }
+
+    def run(self, weights_only: bool = True) -> Any:
+        program = self.archive.read(f"{self.folder}/data.pkl")
+        if weights_only:
+            return Unpickler(program, self.names, self.load_storage).run()
+        return ObjectUnpickler(program, self).load()
+
+    def load_storage(self, name: Any) -> UntypedStorage:
+        """The storage with this persistent id, in the memory of the host."""
+        match name:
+            case ("storage", DType() as dtype, str() as key, str() as location, int() as count):
+                pass
+            case _:
+                raise ValueError("it has a persistent id that does not name a storage")
+        if key not in self.storages:
+            info = self.archive.getinfo(f"{self.folder}/data/{key}")
+            if info.file_size != count * dtype.itemsize:
+                raise ValueError(
+                    f"a storage has {info.file_size} bytes for {count} elements of {dtype}"
+                )
+            memory = np.empty(count, numpy_dtype(dtype))
+            content, piece = memory.view(np.uint8), 1 << 20
+            with self.archive.open(info) as member:
+                for start in range(0, content.size, piece):  # each is copied on its way
+                    member.readinto(content[start : start + piece])
+            if self.order != sys.byteorder:
+                memory.view(f"u{dtype.itemsize}").byteswap(inplace=True)
+            self.storages[key] = UntypedStorage(memory, cpu), location
+        storage = self.storages[key][0]
+        if storage.memory.dtype != numpy_dtype(dtype) or len(storage) != count:
+            raise ValueError(f"it describes storage {key} in two ways")
+        return storage
+
+    def rebuild_tensor(self, storage, offset, size, stride, requires_grad, hooks) -> Tensor:
+        """A view of a storage. The table of names has the types of the arguments."""
+        if any(type(n) is not int or n < 0 for n in (offset, *size, *stride)):
+            raise ValueError("it has a tensor whose size, stride or offset is not a natural number")
+        steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+        end = offset + (0 if 0 in size else sum(steps) + 1)
+        if end > len(storage):
+            raise ValueError("it has a tensor that reaches beyond its storage")
+        memory = storage.memory[offset:]
+        array = strided(memory, size, tuple(step * memory.itemsize for step in stride))
+        return self.finish(wrap(array, storage.device), requires_grad)
+
+    def rebuild_parameter(self, data: Tensor, requires_grad: bool, hooks: OrderedDict) -> Tensor:
+        return self.finish(wrap(data.array, data.device, Parameter), requires_grad)
+
+    def finish(self, tensor: Tensor, requires_grad: bool) -> Tensor:
+        tensor.requires_grad = requires_grad
+        self.tensors.append(tensor)
+        return tensor
+
+    def place(self, map_location: Any) -> None:
+        """Moves the storages to the devices where they belong, and the tensors with them."""
+        moved = {
+            id(storage.memory): locate(storage, location, map_location)
+            for storage, location in self.storages.values()
+        }
+        for tensor in self.tensors:
+            array, storage = tensor.array, moved[id(storage_of(tensor.array))]
+            memory = storage.memory[offset_of(array) :]
+            tensor.array = strided(memory, array.shape, array.strides)
+            tensor.device = storage.device
+
+
+class ObjectUnpickler(pickle.Unpickler):
+    """Python's own stack machine: it imports and calls what the file names, be it harmful."""
+
+    def __init__(self, program: bytes, reader: Reader):
+        super().__init__(io.BytesIO(program))
+        self.names, self.persistent_load = reader.names, reader.load_storage
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = self.names.get(f"{module}.{name}")
+        if known is None:
+            return super().find_class(module, name)
+        return known.function if isinstance(known, Call) else known
+
+
+def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
+    """The storage on its device: `location`, unless map_location (see `load`) says otherwise."""
+    target = location
+    if isinstance(map_location, dict):
+        target = map_location.get(location, location)
+    elif callable(map_location):
+        memory = storage.memory
+        moved = map_location(UntypedStorage(memory.view(np.uint8), cpu), location)
+        if moved is not None:
+            return UntypedStorage(moved.memory.view(memory.dtype), moved.device)
+    elif map_location is not None:
+        target = map_location
+    try:
+        return storage.to(target)
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}. load(..., map_location='cpu') reads it anyway") from error
+
+
+# What comes up in a file that is damaged: ValueError from here; the others from zipfile, from the
+# stack machine and from NumPy. (RuntimeError is raised for encryption, and for recursion.)
+DAMAGE = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, struct.error),
+)
+
+
+def replaceable(target: Path) -> bool:
+    """Whether a new file can take the place of `target`, and belong to the owner of the old one."""
+    if not target.exists():
+        return os.access(target.parent, os.W_OK)
+    ours = os.geteuid() in (0, target.stat().st_uid)
+    return target.is_file() and ours and os.access(target.parent, os.W_OK)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` when all of it is on the disk, and only then.
+
+    What cannot be replaced is written to directly: what is not a regular file, such as a FIFO or
+    /dev/null, a file of another owner, and a file in a folder that is not ours to write.
+    """
+    target = Path(path).resolve()  # of a link: what it points to
+    if not replaceable(target):
+        with open(target, "wb") as file:
+            yield file
+        return
+    unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:  # Linux has files without a name. They disappear with a process that is killed.
+        os.stat("/proc/self/fd")  # only from there can they be given a name later
+        number = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except (AttributeError, OSError):
+        number = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        with open(number, "wb") as file:
+            if target.exists():
+                shutil.copymode(target, number)
+                with contextlib.suppress(PermissionError):  # of a group that we are not in
+                    os.chown(number, target.stat().st_uid, target.stat().st_gid)
+            yield file
+            file.flush()
+            os.fsync(number)
+            if not unfinished.exists():  # with a folder given, link() takes what the path points to
+                os.link(f"/proc/self/fd/{number}", unfinished, src_dir_fd=number)
+        os.replace(unfinished, target)
+    except BaseException:  # of any kind: leave nothing behind, and pass it on
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview) -> None:
+    """Writes a member of the archive so that its content starts at a multiple of 64 bytes."""
+    info = zipfile.ZipInfo(f"archive/{name}")
+    info.create_system = 0  # on every system the same bytes
+    # Before the content: a header of 30 bytes, the name, and extra fields, which begin with a mark
+    # and their length. zipfile adds a field of 20 bytes where the content is very long.
+    long = 20 if len(content) * 1.05 > zipfile.ZIP64_LIMIT else 0
+    padding = -(archive.start_dir + 30 + len(info.filename) + 4 + long) % 64
+    info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    archive.writestr(info, content)
+
+
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
+    """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
+    bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
+    Whole modules, NumPy's values and other objects can be saved too. They are loaded here only, and
+    with weights_only=False.
+
+    Tensors that share memory share it again when they are loaded. The file holds all memory that a
+    tensor is a view of: save `x[0].clone()` to save no more than a row.
+
+    Args:
+        f: a path, or a file opened for writing in binary mode. A file that is at the path stays as
+            it is until the new one is complete.
+        pickle_module, pickle_protocol: how PyTorch writes. Here they make no difference.
+    Raises:
+        TypeError: for a value that cannot be pickled, such as a lambda or a lock.
+        RuntimeError: for tensors that show the same memory as different types.
+        ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
+    """
+    writer = Writer()
+    pickler = Pickler(writer.calls)
+    try:
+        pickler.write(obj, "the value")
+    except RecursionError:
+        raise ValueError("cannot save a value that is nested so deeply") from None
+    opened = replacing(f) if isinstance(f, (str, os.PathLike)) else contextlib.nullcontext(f)
+    with opened as file, zipfile.ZipFile(file, "w") as archive:
+        add_member(archive, "data.pkl", pickler.program + pickle.STOP)
+        add_member(archive, ".format_version", b"1")
+        add_member(archive, ".storage_alignment", b"64")
+        add_member(archive, "byteorder", sys.byteorder.encode())
+        for key, _, memory, device, _ in writer.storages.values():
+            add_member(archive, f"data/{key}", device.backend.to_numpy(memory).data)
+        add_member(archive, "version", b"3\n")
+
+
+def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything, unless
+    with weights_only=False.
+
+    Args:
+        f: a path, or a file opened for reading in binary mode.
+        map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
+            function that gets each storage, on the CPU, and the name of the device where it was,
+            and returns a storage, or None. By default each tensor goes where it was.
+        weights_only: False loads objects of any class, such as whole modules, by running the code
+            that the file names. Do so only with a file from a source that you trust.
+        pickle_module, mmap: how PyTorch reads. Here they make no difference.
+    Raises:
+        pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
+            one that holds something else than `save` writes.
+        RuntimeError: for a tensor of a device that is not there.
+    """
+    is_path = isinstance(f, (str, os.PathLike))
+    with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
+        try:
+            reader = Reader(file)
+            value = reader.run(weights_only)
+        except DAMAGE as error:
+            name = os.fspath(f) if is_path else "the file"
+            raise pickle.UnpicklingError(f"cannot load {name}: {error}") from error
+    reader.place(map_location)
+    return value
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    import threading
 
-    # As it was written in 2017.
-    w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
-    loss = (w * w).sum()
-    loss.backward()
-    print(w.grad.tolist())  # -> [6.0, 4.0]
-    labels = w.detach().type(LongTensor)
-    print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
-    print(labels.type(), w.type())  # -> tinytorch.LongTensor tinytorch.FloatTensor
-    print(labels.type("torch.FloatTensor").dtype, (labels > 2).type(Tensor).tolist())
-    # -> tinytorch.float32 [1.0, 0.0]
-    try:
-        labels.type("FloatTensor")
-    except ValueError as error:
-        print(error)  # -> invalid type: 'FloatTensor'
-    print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
-    # -> False tinytorch.Size([2, 3])
-    print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())
-    # -> tinytorch.uint8 tinytorch.float64 [1]
+    from tinytorch.core.dtype import float16
+    from tinytorch.nn.activation import ReLU
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.ops.creation import ones
+
+    importlib.import_module("tinytorch.core.printing")
+
+    def round_trip(value, **options):
+        file = io.BytesIO()
+        save(value, file)
+        file.seek(0)
+        return load(file, **options)
+
+    # An object as the five things that make it, or only as a name.
+    print(rebuild("math", "pi"))  # -> 3.141592653589793
+    print(rebuild("builtins", "list", (), None, [1, 2], []))  # -> [1, 2]
+
+    # A whole network, and everything that is in it.
+    model = Sequential(Linear(2, 3), ReLU())
+    model.kind, model.types, model.end = Linear, {float16, "text"}, ...
+    again = round_trip(model, weights_only=False)
+    print(again)
+    # -> Sequential(
+    # ->   (0): Linear(in_features=2, out_features=3, bias=True)
+    # ->   (1): ReLU()
+    # -> )
+    print(again(ones(2)).tolist() == model(ones(2)).tolist(), again[0].weight is again[0].weight)
+    # -> True True
+    print(again.kind is Linear, float16 in again.types, again.end)  # -> True True Ellipsis
+
+    # NumPy's values, and an object with a list and a dict inside.
+    found = round_trip({"loss": np.float64(0.25), "curve": np.arange(3)}, weights_only=False)
+    print(found)  # -> {'loss': np.float64(0.25), 'curve': array([0, 1, 2])}
+
+    # By default, none of them is loaded.
+    for value in (model, np.float64(0.25)):
+        try:
+            round_trip(value)
+        except pickle.UnpicklingError as error:
+            print(str(error).partition(", which")[0])
+    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
+    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
+
+    # Why: what the file names is called.
+    class Evil:
+        def __reduce__(self):
+            return print, ("the file has called print",)
+
+    round_trip(Evil(), weights_only=False)  # -> the file has called print
+
+    for value in ([lambda x: x], {"lock": threading.Lock()}):
+        try:
+            save(value, io.BytesIO())
+        except TypeError as error:
+            print(error)
+    # -> cannot save <lambda>, which has no name in a module
+    # -> cannot pickle '_thread.lock' object

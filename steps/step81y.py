@@ -1,234 +1,145 @@
-"""Step 81y: Catalogue: names that programs look up
+"""Step 81y: safetensors, a second format
 
-Skim this one: none of it computes anything new. A program may run for an hour and then stop at a
-name that it only asks about, so the names that common programs ask for are here, with the answer
-that is true of tinytorch:
+Most published weights come in a format other than PyTorch's own. It was made because reading a
+pickle usually meant running it, and it is the simplest of all:
 
-    backends.cudnn.benchmark = True       a switch, which changes nothing here
-    backends.mps                          is_available() is False
-    multiprocessing                       Python's own
-    nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
-    nn.DataParallel(model)                calls the model: there is one device
-    DistributedSampler                    every n-th item, in one order for all processes
-    einops.rearrange(x, "b c -> c b")     works on tensors
+    8 bytes      how long the header is
+    the header   JSON: {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+    the rest     the bytes of all tensors, one after the other, without gaps
 
-Two things are worth a look. `import tinytorch.nn.modules.loss` finds its module in sys.modules,
-where Python looks first: `places` puts one there for each of PyTorch's files. It holds no names.
-A module may have a function `__getattr__`, which Python asks for a name that it does not find.
+The demo writes such a file by hand and takes it apart again. There are names, each with a tensor,
+and nothing else: no numbers, no tuples. A state_dict() is just that.
 
-And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
-process had one more batch than the others, it would wait for them forever.
+Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
+2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
+`safetensors` checks all that, and is well maintained. We use it: pip install
+'tinytorch[safetensors]'.
 
-New: backends/cudnn.py, mps.py, cuda.py; multiprocessing.py, nn/modules.py, utils/einops.py,
-nn/parallel/data_parallel.py, utils/data/distributed.py.
-Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
+The trap: the format has no views. Two tied weights would become two after a load and, without any
+warning, learn different things. So save_file refuses tensors that share memory, and those whose
+elements do not lie one after the other. PyTorch's format of step 81l has no such limits.
+
+(save and save_file are those of the module safetensors.torch.)
+
+Moved: steps 81l to 81x, to tinytorch/serialization.py. New: save, save_file, overlapping, package.
+Try: save the state_dict() of two layers that share their weight, and read the error.
 """
 
 import importlib
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tinytorch.nn.module import Module
-from tinytorch.ops.random import Generator, randperm
-from tinytorch.utils.data.sampler import Sampler
+import numpy as np
 
-try:
-    from einops._backends import TorchBackend
-except ImportError:
-    TorchBackend = None
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.storage import address_of
+from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-enabled = benchmark = deterministic = allow_tf32 = False
+def package() -> ModuleType:
+    """The package safetensors. ImportError where it is not installed."""
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError(
+            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
+        ) from error
+    return safetensors
 
 
-def is_available() -> bool:
-    """False: tinytorch does not use it."""
-    return False
+def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
+    """The names of tensors that share memory, in groups. Those that begin first come first, and of
+    two that begin at one place, the larger one."""
+    areas = []
+    for name, value in tensors.items():
+        if value.array.size:
+            array, start = value.array, address_of(value.array)
+            span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+            areas.append((str(value.device), start, -(start + span + array.itemsize), name))
+    groups, where, end = [], None, 0
+    for device, start, stop, name in sorted(areas):
+        if device == where and start < end:
+            groups[-1].append(name)
+            end = max(end, -stop)
+        else:
+            groups.append([name])
+            where, end = device, -stop
+    return [group for group in groups if len(group) > 1]
 
 
-is_built = is_available
-
-
-class matmul:
-    """NVIDIA's library of matrix products takes its own decisions here, through CuPy."""
-
-    allow_tf32 = False
-
-
-def set_float32_matmul_precision(precision: str) -> None:
-    """Allows PyTorch to compute float32 products less exactly. Here they are always exact.
+def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """A dict of tensors in the form of a safetensors file. `metadata` are texts of your own.
 
     Raises:
-        ValueError: `precision` is not "highest", "high" or "medium".
+        ValueError: for what is not a dict of tensors, and for a tensor that is not contiguous.
+        RuntimeError: for tensors that share memory.
     """
-    if precision not in ("highest", "high", "medium"):
-        raise ValueError(f"{precision} is not one of 'highest', 'high' or 'medium'")
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`{name}` is not a Tensor but {type(value)}")
+    if shared := overlapping(tensors):
+        raise RuntimeError(
+            f"Some tensors share memory, and would not any more after a load: {shared}. "
+            "Leave out all names but one, or save copies: clone()"
+        )
+    for name, value in tensors.items():
+        if not value.array.flags.c_contiguous:
+            raise ValueError(f"`{name}` is not contiguous: save {name}.contiguous()")
+    arrays = {name: value.numpy(force=True) for name, value in tensors.items()}
+    return package().numpy.save(arrays, metadata)
 
 
-class DataParallel(Module):
-    """Calls `module`. PyTorch's class divides each batch among the GPUs; here there is one.
-
-    Its parameters are called "module.weight" and so on, as PyTorch's are.
-    """
-
-    def __init__(self, module: Module, device_ids=None, output_device=None, dim: int = 0):
-        super().__init__()
-        self.module, self.device_ids, self.output_device = module, device_ids, output_device
-        self.dim = dim
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        return self.module(*inputs, **kwargs)
-
-
-NAMES = (
-    "activation batchnorm container conv dropout flatten fold instancenorm linear loss module "
-    "normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils"
-)
-
-
-def repeated(n: int) -> Callable[[Any], tuple]:
-    """The function that makes n of one number, and a tuple of what has several."""
-    return lambda x: tuple(x) if isinstance(x, Iterable) else (x,) * n
-
-
-_single, _pair, _triple = map(repeated, (1, 2, 3))
-
-
-def __getattr__(name: str) -> Any:
-    """A place, or what tinytorch.nn or one of its modules has under this name."""
-    if name in PLACES:
-        return PLACES[name]
-    package = __name__.rpartition(".")[0]
-    for key, module in list(sys.modules.items()):
-        if key.startswith(package) and name in vars(module) and not name.startswith("__"):
-            return vars(module)[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def places(names: str) -> dict[str, ModuleType]:
-    """Modules below this one, which Python finds when a program imports them. Each has the names of
-    all of tinytorch.nn."""
-    made = {name: ModuleType(f"{__name__}.{name}", __doc__) for name in names.split()}
-    for name, module in made.items():
-        module.__getattr__ = __getattr__
-        sys.modules[f"{__name__}.{name}"] = module
-    return made
-
-
-PLACES = places(NAMES)
-
-
-class DistributedSampler(Sampler):
-    """Every num_replicas-th item, from item `rank` on: the share of one of num_replicas processes.
-
-    All processes shuffle in the same way, from seed + epoch: call set_epoch before each epoch. All
-    shares are equally long: some of the first items come twice, or with drop_last the last ones
-    are left out.
-    Raises:
-        RuntimeError: without num_replicas and rank, which process groups do not give yet.
-        ValueError: for a rank outside of 0 to num_replicas - 1.
-    """
-
-    def __init__(
-        self,
-        dataset: Sized,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ):
-        if num_replicas is None or rank is None:
-            raise RuntimeError("Requires distributed package to be available")
-        if not 0 <= rank < num_replicas:
-            raise ValueError(
-                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
-            )
-        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
-        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
-        shares = len(dataset) / num_replicas
-        self.num_samples = math.floor(shares) if drop_last else math.ceil(shares)
-        self.total_size = self.num_samples * num_replicas
-
-    def __iter__(self) -> Iterator[int]:
-        n = len(self.dataset)
-        generator = Generator().manual_seed(self.seed + self.epoch)
-        order = randperm(n, generator=generator).tolist() if self.shuffle else range(n)
-        for place in range(self.rank, self.total_size, self.num_replicas):
-            yield order[place % n]
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-
-class TinytorchBackend(TorchBackend or object):
-    """How einops calls tinytorch: as it calls PyTorch. It finds this class among the subclasses of
-    its own, so that defining it is enough."""
-
-    framework_name = "tinytorch"
-
-    def __init__(self):
-        self.torch = sys.modules["tinytorch"]
+def save_file(tensors: dict[str, Tensor], filename: Any, metadata: dict | None = None) -> None:
+    """Writes a dict of tensors to a safetensors file, all of it or none. Errors as `save`."""
+    with replacing(filename) as file:
+        file.write(save(tensors, metadata))
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import ones
+    import json
+    import tempfile
 
-    importlib.import_module("tinytorch.core.printing")
+    from tinytorch.ops.creation import arange
 
-    print(is_available(), is_built(), enabled, benchmark, matmul.allow_tf32)
-    # -> False False False False False
+    # A file by hand: the length of the header, the header, the bytes.
+    header = {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+    text = json.dumps(header).encode()
+    numbers = np.arange(6, dtype="<f4")
+    file = len(text).to_bytes(8, "little") + text + numbers.tobytes()
 
-    # Names in the places where PyTorch has them.
-    place = importlib.import_module("tinytorch.nn.modules.linear")
-    print(place.Linear is Linear, __getattr__("linear"))  # -> True <module '__main__.linear'>
-    print(_pair(3), _triple((1, 2, 3)), _single(0), sorted(PLACES)[:3])
-    # -> (3, 3) (1, 2, 3) (0,) ['activation', 'batchnorm', 'container']
-    try:
-        __getattr__("Nothing")
-    except AttributeError as error:
-        print(error)  # -> module '__main__' has no attribute 'Nothing'
+    # Taken apart by hand.
+    length = int.from_bytes(file[:8], "little")
+    for name, entry in json.loads(file[8 : 8 + length]).items():
+        first, end = (8 + length + offset for offset in entry["data_offsets"])
+        found = np.frombuffer(file[first:end], "<f4").reshape(entry["shape"])
+        print(name, found.tolist())  # -> weight [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
-    # A wrapper adds a word to the names of a state_dict.
-    model = DataParallel(Linear(3, 2))
-    print(list(model.state_dict()), model(ones(4, 3)).shape)
-    # -> ['module.weight', 'module.bias'] tinytorch.Size([4, 2])
-
-    # Three processes share ten items: each sees four, and two items come twice.
-    samplers = [DistributedSampler(range(10), 3, rank, seed=7) for rank in range(3)]
-    shares = [list(sampler) for sampler in samplers]
-    seen = sum(shares, [])
-    print(len(seen), len(set(seen)))  # -> 12 10
-    for sampler in samplers:
-        sampler.set_epoch(1)
-    print([list(sampler) for sampler in samplers] == shares)  # -> False
-    plain = DistributedSampler(range(10), 3, 1, shuffle=False, drop_last=True)
-    print(list(plain), len(plain))  # -> [1, 4, 7] 3
-    set_float32_matmul_precision("high")
-    mistakes = (
-        lambda: set_float32_matmul_precision("low"),
-        lambda: DistributedSampler(range(10), 3, 3),
-        lambda: DistributedSampler(range(10)),
-    )
-    for mistake in mistakes:
+    # What save refuses, whether the package is there or not.
+    table = arange(6.0).reshape(2, 3)
+    shared = {"table": table, "row": table[1], "other": arange(2.0)}
+    for tensors in (shared, {"turned": table.T}, {"list": [1.0]}, [table]):
         try:
-            mistake()
-        except (ValueError, RuntimeError) as error:
-            print(error)
-    # -> low is not one of 'highest', 'high' or 'medium'
-    # -> Invalid rank 3, rank should be in the interval [0, 2]
-    # -> Requires distributed package to be available
+            save(tensors)
+        except (RuntimeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error).split(': ')[0]}")
+    # -> RuntimeError: Some tensors share memory, and would not any more after a load
+    # -> ValueError: `turned` is not contiguous
+    # -> ValueError: `list` is not a Tensor but <class 'list'>
+    # -> ValueError: Expected a dict of [str, Tensor] but received <class 'list'>
 
-    # einops asks each backend whether a tensor is its own. This one says how to call tinytorch.
-    print(TinytorchBackend().framework_name)  # -> tinytorch
+    # The rest needs the package. An error says how to get it where it is not there.
+    try:
+        print("the same file:", save({"weight": arange(6.0).reshape(2, 3)})[-24:] == file[-24:])
+    except ImportError as error:
+        print(error)
+        raise SystemExit from None
+    with tempfile.TemporaryDirectory() as folder:
+        save_file({"a": table}, Path(folder, "table"))
+        print("and on the disk:", Path(folder, "table").read_bytes() == save({"a": table}))

@@ -6,7 +6,7 @@ torchvision makes.
 
     root/train-images-idx3-ubyte        or ...ubyte.gz, or all of them in root/MNIST/raw/
 
-`find` tries these four places and takes the first. The class is a Labelled data set (step 79w), so
+`find` tries these four places and takes the first. The class is a Labelled data set (step 79y), so
 transforms, batches and workers come with it. The images stay bytes: 60,000 * 28 * 28 are 47 MB, and
 as float32 four times as much. A transform makes floats of each image when it is asked for.
 

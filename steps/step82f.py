@@ -1,204 +1,177 @@
-"""Step 82f: Random transforms: data augmentation
+"""Step 82f: FashionMNIST, a subclass
 
-A network learns only what its data shows. Move the test images by one pixel, and it fails: of nine
-digits that were right, five are left, though nothing has changed for us. More data would help, and
-we can make it.
+MNIST is easy: a linear layer reads nine of ten digits. FashionMNIST was made in 2017 to take its
+place. It has images of ten kinds of clothes, in files of the same form, numbers and names. So its
+class is MNIST with other mirrors, checksums and classes, and a program changes from one to the
+other by a word.
 
-RandomCrop puts zeros around an image, and takes a part of the old size from a random place. The
-same image is another one in each epoch, and its label stays:
+Since the four files have the same names, each data set looks in a folder of its own below the root,
+MNIST/raw or FashionMNIST/raw: `find` takes the name from type(self).
 
-    . . . . . .        8 by 8 in a frame of zeros, 10 by 10:
-    . a b c d .        one of 9 places, which is to say moved by -1, 0 or 1 in both directions
-    . e f g h .
+The trap: files that lie in the root itself are taken by both. The demo reads a 5 as a sandal.
 
-The place is drawn from tinytorch's generator, so that manual_seed makes the run the same again.
-
-It depends on the data which changes leave the label as it is. RandomHorizontalFlip is right for
-cats, but a mirrored 2 is not a digit.
-
-The trap: a random transform belongs to the training set alone. The test set must be the same each
-time, or two networks are compared on two tests. (To make more data in this way is called
-augmentation.)
-
-Which digits are held out decides what is measured, too. Step 65q held out 360 at random, so the
-network had seen digits by the same people. Here it is the last 360 of the file. The digits of its
-13 writers seem to follow one another, so these are by people whom the network has hardly seen: more
-of them are read wrong, and this is closer to a digit that you will write.
-
-New: Lambda, RandomHorizontalFlip, RandomCrop.
-Try: padding=2 in `moving`.
+New: FashionMNIST.
+Try: put the demo's files into FashionMNIST/raw below the folder. Which of the two finds them?
 """
 
+import gzip
+import hashlib
 import importlib
-from collections.abc import Callable, Sequence
-from functools import cache
+import urllib.request
+import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.device import Device
-from tinytorch.core.dtype import DType, uint8
-from tinytorch.core.tensor import Tensor, from_numpy, tensor
-from tinytorch.ops.joining import constant_pad
-from tinytorch.ops.parts import flip
-from tinytorch.ops.random import rand, randint
+from tinytorch.core.tensor import Tensor, from_numpy
+from tinytorch.datasets.labelled import Labelled
+from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Transform:
-    """A function with settings, which it shows."""
-
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({settings})"
+NAMES = [
+    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+]
 
 
-class Compose(Transform):
-    """One transform after the other."""
+def read_idx(path: Path) -> Tensor:
+    """The tensor in an IDX file, also in a compressed one (.gz).
 
-    def __init__(self, transforms: Sequence[Callable]):
-        self.transforms = list(transforms)
-
-    def __call__(self, image: Any) -> Any:
-        for transform in self.transforms:
-            image = transform(image)
-        return image
-
-
-class Lambda(Transform):
-    """A function of your own. (DataLoader's workers can be sent named functions only.)"""
-
-    def __init__(self, lambd: Callable):
-        self.lambd = lambd
-
-    def __call__(self, image: Any) -> Any:
-        return self.lambd(image)
-
-
-class ToTensor(Transform):
-    """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
-    [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
+    Such a file begins with two zeros, a number for the type, and the number of dimensions. Their
+    lengths follow, 4 bytes each, the highest first, and then the numbers themselves.
 
     Raises:
-        ValueError: for another number of dimensions.
+        ValueError: for a file that is damaged, or not an IDX file.
     """
-
-    def __call__(self, image: Any) -> Tensor:
-        image = from_numpy(image) if isinstance(image, np.ndarray) else image
-        if image.array.ndim not in (2, 3):
-            raise ValueError(f"an image has 2 or 3 dimensions, not {image.array.ndim}")
-        image = image.unsqueeze(0) if image.array.ndim == 2 else image.permute(2, 0, 1)
-        return image / 255 if image.dtype is uint8 else image
-
-
-@cache
-def column(values: tuple[float, ...], dtype: DType, device: Device) -> Tensor:
-    """One number for each channel, in the shape [channels, 1, 1]. Made once, and not per image."""
-    return tensor(values, dtype=dtype, device=device)[:, None, None]
-
-
-class Normalize(Transform):
-    """(image - mean) / std for each channel. ValueError for a std of 0, TypeError for an image of
-    integers."""
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float]):
-        if any(value == 0 for value in std):
-            raise ValueError(f"std must not be 0, got {std}")
-        self.mean, self.std = mean, std
-
-    def __call__(self, image: Tensor) -> Tensor:
-        if not image.is_floating_point():
-            raise TypeError(f"an image of floats is to be normalized, not {image.dtype}")
-        like = image.dtype, image.device
-        return (image - column(tuple(self.mean), *like)) / column(tuple(self.std), *like)
+    types = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            head = file.read(4)
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in types:
+                raise ValueError("it is not an IDX file")
+            dtype = np.dtype(types[head[2]])
+            shape = np.frombuffer(file.read(4 * head[3]), ">u4", head[3]).tolist()
+            size = np.prod(shape, dtype=object) * dtype.itemsize
+            # gzip makes 1000 bytes of one; images do not come near that. Look before reading.
+            if size > 2**20 + 100 * path.stat().st_size:
+                raise ValueError(f"it is far too short for the shape {shape}")
+            array = np.frombuffer(file.read(size + 1), dtype).reshape(shape)
+        return from_numpy(array.astype(dtype.newbyteorder("=")))
+    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
 
 
-class RandomHorizontalFlip(Transform):
-    """Left and right changed, with probability p. Not for digits: a 2 has only one way round."""
+class MNIST(Labelled):
+    """Handwritten digits: images [28, 28], uint8, 60,000 to learn from and 10,000 to be tested.
 
-    def __init__(self, p: float = 0.5):
-        self.p = p
-
-    def __call__(self, image: Tensor) -> Tensor:
-        return flip(image, -1) if rand(1).item() < self.p else image
-
-
-class RandomCrop(Transform):
-    """A part of (height, width) = `size` from a random place, after `padding` zeros around.
-
+    Args:
+        root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
+        download: fetch the files that are missing. Nothing is fetched unless you ask for it.
     Raises:
-        ValueError: where the image is smaller than that.
+        FileNotFoundError: for missing files.
+        RuntimeError: where a download fails.
+        ValueError: for a file that is damaged, and for other numbers of images and labels.
     """
 
-    def __init__(self, size: int | Sequence[int], padding: int = 0):
-        self.size = (size, size) if isinstance(size, int) else tuple(size)
-        self.padding = padding
+    mirrors = [
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ]
+    # SHA-256 of the files, unpacked: images and labels to learn from, images and labels to test.
+    checksums = [
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ]
+    classes = [str(digit) for digit in range(10)]
 
-    def __call__(self, image: Tensor) -> Tensor:
-        image = constant_pad(image, (self.padding,) * 4) if self.padding else image
-        place = []
-        for n, length in zip(image.array.shape[-2:], self.size, strict=True):
-            if n < length:
-                raise ValueError(f"a crop of {self.size} from {tuple(image.array.shape[-2:])}")
-            start = randint(n - length + 1, (1,)).item()
-            place.append(slice(start, start + length))
-        return image[(..., *place)]
+    def __init__(
+        self,
+        root: Any,
+        train: bool = True,
+        transform: Any = None,
+        target_transform: Any = None,
+        download: bool = False,
+    ):
+        self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
+        named = zip(NAMES[part], self.checksums[part], strict=True)
+        images, labels = (read_idx(self.find(*each, download)) for each in named)
+        if images.shape[:1] != labels.shape or images.ndim < 2:
+            raise ValueError(f"{root} has images {images.shape} and labels {labels.shape}")
+        super().__init__(images, labels.long(), transform, target_transform)
+
+    def find(self, name: str, checksum: str, download: bool) -> Path:
+        """Where the file lies, after it was fetched if it has to be."""
+        raw = self.root / type(self).__name__ / "raw"
+        for path in (folder / f"{name}{end}" for folder in (self.root, raw) for end in ("", ".gz")):
+            if path.is_file():
+                return path
+        if not download:
+            raise FileNotFoundError(f"{name} is not in {self.root}; download=True would fetch it")
+        raw.mkdir(parents=True, exist_ok=True)
+        with replacing(raw / name) as file:
+            file.write(self.fetched(name, checksum))
+        return raw / name
+
+    def fetched(self, name: str, checksum: str) -> bytes:
+        """What is in the file, from the first mirror that has the right one."""
+        problems = []
+        for mirror in self.mirrors:
+            try:
+                with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=30) as answer:
+                    content = gzip.decompress(answer.read())
+            except (OSError, EOFError, zlib.error) as error:  # no network, no such file, not gzip
+                problems.append(f"{mirror}: {error}")
+                continue
+            if hashlib.sha256(content).hexdigest() == checksum:
+                return content
+            problems.append(f"{mirror}: the checksum is wrong")
+        raise RuntimeError(f"could not download {name}: {'; '.join(problems)}")
+
+
+class FashionMNIST(MNIST):
+    """Pieces of clothing, in the form of MNIST: a harder task for the same program."""
+
+    mirrors = ["https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"]
+    checksums = [
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ]
+    classes = ["T-shirt/top", *"Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag".split()]
+    classes += ["Ankle boot"]
 
 
 if __name__ == "__main__":
-    from tinytorch.datasets.labelled import Digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.adam import Adam
-    from tinytorch.utils.data.dataloader import DataLoader
+    import tempfile
 
-    pixels = tensor([[0, 51, 255], [255, 102, 0]], dtype=uint8)
-    manual_seed(0)
-    crops = {str(RandomCrop((1, 2))(pixels).tolist()) for _ in range(50)}
-    print(sorted(crops))  # -> ['[[0, 51]]', '[[102, 0]]', '[[255, 102]]', '[[51, 255]]']
-    print(RandomCrop(2, padding=1)(ToTensor()(pixels)).shape)  # -> tinytorch.Size([1, 2, 2])
-    print([RandomHorizontalFlip(p)(pixels).tolist()[0] for p in (0.0, 1.0)])
-    # -> [[0, 51, 255], [255, 51, 0]]
-    twice = Compose([ToTensor(), Lambda(lambda image: image * 2)])
-    print(round(twice(pixels)[0, 0, 1].item(), 1))  # -> 0.4
-    try:
-        RandomCrop(8)(pixels)
-    except ValueError as error:
-        print(error)  # -> a crop of (8, 8) from (2, 3)
+    def idx(kind, shape, numbers):
+        lengths = b"".join(length.to_bytes(4, "big") for length in shape)
+        return bytes([0, 0, kind, len(shape)]) + lengths + bytes(numbers)
 
-    # Trained with and without it, tested on the last 360 digits, and on the same moved by a pixel.
-    scale = [ToTensor(), Normalize([0.3], [0.37])]
-    moving = Compose([RandomCrop(8, padding=1), *scale])
-    move = Lambda(lambda image: constant_pad(image, (1, -1)))
-    tests = [Digits(False, Compose(parts)) for parts in (scale, [move, *scale])]
-    tests = [next(iter(DataLoader(test, 360))) for test in tests]
+    print(FashionMNIST.classes[0], len(FashionMNIST.classes))  # -> T-shirt/top 10
+    print(len(FashionMNIST.checksums), set(FashionMNIST.checksums) & set(MNIST.checksums))
+    # -> 4 set()
 
-    def right(transform, epochs=3):
-        manual_seed(0)
-        net = Sequential(Flatten(), Linear(64, 128), ReLU(), Linear(128, 10))
-        optimizer = Adam(net.parameters(), lr=5e-3)
-        for _ in range(epochs):
-            for images, labels in DataLoader(Digits(transform=transform), 64, shuffle=True):
-                loss = cross_entropy(net(images), labels)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        shares = [(net(images).argmax(1) == labels).float().mean() for images, labels in tests]
-        return [share.item() for share in shares]
+    with tempfile.TemporaryDirectory() as folder:
+        contents = idx(8, (2, 2, 2), range(8)), idx(8, (2,), [5, 0])
+        raw = Path(folder, "MNIST", "raw")
+        raw.mkdir(parents=True)
+        for name, content in zip(NAMES, contents, strict=False):
+            (raw / name).write_bytes(content)
+        print("a digit:", MNIST(folder).classes[MNIST(folder)[0][1]])  # -> a digit: 5
+        try:
+            FashionMNIST(folder)
+        except FileNotFoundError as error:
+            print(str(error).split(" is not")[0])  # -> train-images-idx3-ubyte
 
-    still, moved = right(Compose(scale))
-    print(f"the last 360 digits {still:.1%}, moved by a pixel {moved:.1%}")  # -> ...
-    print("a pixel, and a third is lost:", moved < still * 2 / 3)
-    # -> a pixel, and a third is lost: True
-    still, moved = right(moving)
-    print(f"trained on moved digits {still:.1%}, {moved:.1%}")  # -> ...
-    print(
-        "almost nothing is lost now:", moved > still - 0.15
-    )  # -> almost nothing is lost now: True
+        # The same files in the root itself.
+        clothes = FashionMNIST(raw)
+        print("a digit as", clothes.classes[clothes[0][1]])  # -> a digit as Sandal

@@ -1,134 +1,117 @@
-"""Step 82g: A training run, stopped and resumed
+"""Step 82g: Transforms: from images to tensors of floats
 
-All the parts are there: data, transforms, loader, network, loss, optimizer, schedule, file. This
-step adds none, and puts them together.
+An image is bytes [height, width, colours]; a network wants floats [colours, height, width]. With
+bytes from 0 to 255, the first layer gets inputs a hundred times larger than it was made for (step
+75a), and the demo's network learns nothing at the rate that suits it.
 
-A long run is stopped: by a power cut, by the end of a night on a shared machine. It should go on as
-if nothing had happened, bit for bit. If it does, a run can be divided, moved, and repeated from the
-place where something went wrong. For this a checkpoint needs everything that a step of the training
-changes:
+Each program could convert its data itself, at once and for good. But then they need four times the
+memory, and what is random (step 82i) would be drawn only once. A data set instead calls a transform
+for each item when it is asked for, and Compose makes one transform of several:
 
-    net         the weights                                       step 71s
-    optimizer   Adam's running means, and its count of steps      step 76l
-    scheduler   the place in the schedule                         step 78e
-    random      the state of the numbers that shuffle and crop    step 65e
+    Compose([ToTensor(), ...])          first x / 255, [colours, height, width]; then the others
 
-What does not change is not saved: the program makes it anew. The file is written by `save`, and
-replaces the old one only when it is complete (step 81s).
+A transform is an object with __call__, so that it can be shown: its settings are its attributes,
+and one __repr__ does for all. And it can be sent to a worker (step 80b), which a lambda cannot.
 
-The demo saves a training on moving digits (step 82f) before its last epoch, and goes on twice: at
-once, and from the file with another network and another seed.
+The trap: ToTensor divides only bytes. A float image keeps its numbers, which may be in 0 to 1
+already; if they are in 0 to 255, they stay there. (torchvision.transforms has the same names.)
 
-The trap: leave one of the four out, and the run goes on, but it is a different one. No error says
-so. Only a comparison of the ends shows it: so compare once, before you rely on it.
-
-Moved: what step 82f wrote, to transforms.py.
-Try: leave set_rng_state out of `resume`. Is the end the same? Or --mnist FOLDER, to train on MNIST.
+New: Transform, Compose, ToTensor. Moved: MNIST, to tinytorch/datasets/mnist.py.
+Try: ToTensor on an image of int64 numbers. What is its type afterwards?
 """
 
 import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.dtype import uint8
+from tinytorch.core.tensor import Tensor, from_numpy, tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-if __name__ == "__main__":
-    import argparse
-    import io
-    import time
+class Transform:
+    """A function with settings, which it shows."""
 
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.datasets.labelled import Digits, Spiral
-    from tinytorch.datasets.mnist import MNIST
-    from tinytorch.datasets.transforms import Compose, Lambda, Normalize, RandomCrop, ToTensor
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
+
+
+class Compose(Transform):
+    """One transform after the other."""
+
+    def __init__(self, transforms: Sequence[Callable]):
+        self.transforms = list(transforms)
+
+    def __call__(self, image: Any) -> Any:
+        for transform in self.transforms:
+            image = transform(image)
+        return image
+
+
+class ToTensor(Transform):
+    """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
+    [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
+
+    Raises:
+        ValueError: for another number of dimensions.
+    """
+
+    def __call__(self, image: Any) -> Tensor:
+        image = from_numpy(image) if isinstance(image, np.ndarray) else image
+        if image.array.ndim not in (2, 3):
+            raise ValueError(f"an image has 2 or 3 dimensions, not {image.array.ndim}")
+        image = image.unsqueeze(0) if image.array.ndim == 2 else image.permute(2, 0, 1)
+        return image / 255 if image.dtype is uint8 else image
+
+
+if __name__ == "__main__":
+    from tinytorch.datasets.labelled import Digits
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Flatten, Linear
     from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.adam import Adam
-    from tinytorch.optim.lr_scheduler.warmup import CosineAnnealingLR
-    from tinytorch.random import get_rng_state, set_rng_state
-    from tinytorch.serialization import load, save
+    from tinytorch.optim.sgd import SGD
     from tinytorch.utils.data.dataloader import DataLoader
 
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--mnist", metavar="FOLDER", help="train on MNIST's files, too")
-    mnist = flags.parse_args().mnist
+    importlib.import_module("tinytorch.core.printing")
+    pixels = tensor([[0, 51, 255], [255, 102, 0]], dtype=uint8)
+    image = ToTensor()(pixels)
+    print(image.shape, image.dtype)  # -> tinytorch.Size([1, 2, 3]) tinytorch.float32
+    print(ToTensor()(np.zeros((4, 5, 3), np.uint8)).shape)  # -> tinytorch.Size([3, 4, 5])
+    print(ToTensor()(image[0]).max().item())  # -> 1.0
+    negative = Compose([ToTensor(), lambda image: 1 - image])
+    print([round(x, 1) for x in negative(pixels).flatten().tolist()])
+    # -> [1.0, 0.8, 0.0, 0.0, 0.6, 1.0]
+    print(Compose([ToTensor()]))  # -> Compose(transforms=[ToTensor()])
+    try:
+        ToTensor()(tensor([1, 2]))
+    except ValueError as error:
+        print(error)  # -> an image has 2 or 3 dimensions, not 1
 
-    # The run. What it needs to go on is in one dictionary: state().
-    class Run:
-        parts = "net", "optimizer", "scheduler"
+    # The same network on bytes, and on 0 to 1: its error after 100 steps.
+    def loss_with(transform):
+        manual_seed(0)
+        digits = Digits()
+        digits.data = (digits.data * 255).to(uint8)
+        digits.transform = transform
+        net = Sequential(Flatten(), Linear(64, 32), ReLU(), Linear(32, 10))
+        images, labels = next(iter(DataLoader(digits, 500)))
+        optimizer = SGD(net.parameters(), lr=0.1)
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss = cross_entropy(net(images), labels)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
 
-        def __init__(self, dataset, inputs=64, hidden=128, epochs=4, lr=5e-3):
-            outputs = dataset.targets.max().item() + 1
-            layers = Flatten(), Linear(inputs, hidden), ReLU(), Linear(hidden, outputs)
-            self.net = Sequential(*layers)
-            self.loader = DataLoader(dataset, batch_size=64, shuffle=True)
-            self.optimizer = Adam(self.net.parameters(), lr=lr)
-            self.scheduler = CosineAnnealingLR(self.optimizer, T_max=epochs)
-
-        def train(self, until):
-            while self.scheduler.last_epoch < until:
-                for images, labels in self.loader:
-                    loss = cross_entropy(self.net(images), labels)
-                    self.optimizer.zero_grad()
-                    loss.backward()
-                    self.optimizer.step()
-                self.scheduler.step()
-            return self
-
-        def right(self, images, labels):
-            with no_grad():
-                return (self.net(images).argmax(1) == labels).float().mean().item()
-
-        def state(self):
-            state = {name: getattr(self, name).state_dict() for name in self.parts}
-            return state | {"random": get_rng_state()}
-
-        def resume(self, state):
-            for name in self.parts:
-                getattr(self, name).load_state_dict(state[name])
-            set_rng_state(state["random"])
-            return self
-
-    start = time.perf_counter()
-    scale = [ToTensor(), Normalize([0.3], [0.37])]
-    moving = Compose([RandomCrop(8, padding=1), *scale])
-    images, labels = next(iter(DataLoader(Digits(False, Compose(scale)), 360)))
-
-    manual_seed(0)
-    run = Run(Digits(transform=moving)).train(3)
-    save(run.state(), file := io.BytesIO())
-    run.train(4)
-    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
-    share = run.right(images, labels)
-    print(f"of the last 360 digits {share:.1%} are read right")  # -> ...
-    print("at least 80 %:", share > 0.8)  # -> at least 80 %: True
-
-    # The run again, from its middle: another network, another seed, the same end.
-    file.seek(0)
-    manual_seed(99)
-    again = Run(Digits(transform=moving)).resume(load(file)).train(4)
-    pairs = zip(run.net.parameters(), again.net.parameters(), strict=True)
-    print("bit for bit:", all((one == other).all().item() for one, other in pairs))
-    # -> bit for bit: True
-
-    # No straight line separates the arms of a spiral; a network does.
-    manual_seed(0)
-    spiral, test = Spiral(), Spiral(train=False)
-    bent = Run(spiral, inputs=2, epochs=60, lr=0.03).train(60)
-    print("arms of the spiral told apart:", bent.right(test.data, test.targets) > 0.95)
-    # -> arms of the spiral told apart: True
-
-    if mnist:
-        start = time.perf_counter()
-        scale = Lambda(lambda images: images / 255)
-        train, test = MNIST(mnist), MNIST(mnist, train=False)
-        train.data, test.data = scale(train.data), scale(test.data)
-        run = Run(train, inputs=784, hidden=256, epochs=10, lr=2e-3).train(10)
-        right = run.right(test.data, test.targets)
-        print(f"MNIST: {right:.2%} in {time.perf_counter() - start:.0f} s")
+    losses = [loss_with(lambda image: image.float().unsqueeze(0)), loss_with(ToTensor())]
+    print([round(loss, 2) for loss in losses])  # -> ...
+    print("bytes are worse:", not losses[0] <= losses[1])  # -> bytes are worse: True

@@ -12,7 +12,7 @@ Now a network that knows which pixels are neighbours can read the digits. A numb
 layer depends on 3 x 3 pixels, after the second on 5 x 5, after the third on 7 x 7: its receptive
 field. At the end the largest number of each channel is taken over all places: whether something
 was found, wherever it is. Moved by one pixel, the linear classifier of step 84a fell from 89 % to
-29 %; this network falls from 93 % to 89 %.
+29 %; this network falls from 95 % to 92 %.
 
 The trap: Conv2d(8, 8, 3) on pictures that were read as [N, H, W]. PyTorch takes that for one
 picture with N channels. Batches of grey pictures need a dimension of size 1: unsqueeze(1).
@@ -280,7 +280,7 @@ if __name__ == "__main__":
         return last(features(x).amax((2, 3)))
 
     optimizer = Adam([*features.parameters(), *last.parameters()], lr=0.003)
-    for first in [*range(0, 900, 50)] * 10:
+    for first in [*range(0, 900, 50)] * 6:
         batch, targets = images[first : first + 50], labels[first : first + 50]
         optimizer.zero_grad()
         cross_entropy(network(batch), targets).backward()
@@ -293,4 +293,4 @@ if __name__ == "__main__":
     print("weights:", sum(p.numel() for p in optimizer.param_groups[0]["params"]))
     # -> weights: 23946
     print(f"read: {accuracy(0):.0%}, moved by 1: {accuracy(1):.0%}, by 2: {accuracy(2):.0%}")
-    # -> read: 93%, moved by 1: 89%, by 2: 80%
+    # -> read: 95%, moved by 1: 92%, by 2: 80%

@@ -116,7 +116,7 @@ if __name__ == "__main__":
     print(round(grid_sample(image, place).item(), 3))  # -> 6.5
 
     rng = np.random.default_rng(0)
-    image = tensor(rng.normal(size=(2, 2, 3, 4)), requires_grad=True)
-    grid = tensor(rng.uniform(-1.2, 1.2, (2, 2, 3, 2)), requires_grad=True)
+    image = tensor(rng.normal(size=(1, 2, 3, 3)), requires_grad=True)
+    grid = tensor(rng.uniform(-1.2, 1.2, (1, 2, 2, 2)), requires_grad=True)
     print(gradcheck(grid_sample, (image, grid)), gradgradcheck(grid_sample, (image, grid)))
     # -> True True

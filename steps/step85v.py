@@ -140,8 +140,8 @@ if __name__ == "__main__":
     print(x.grad.tolist()[0][0])  # -> [[0.0, 0.0], [0.0, 0.0]]
 
     rng = np.random.default_rng(0)
-    image = tensor(rng.normal(size=(2, 2, 3, 4)), requires_grad=True)
-    grid = tensor(rng.uniform(-1.9, 1.9, (2, 2, 3, 2)), requires_grad=True)
+    image = tensor(rng.normal(size=(1, 2, 3, 3)), requires_grad=True)
+    grid = tensor(rng.uniform(-1.9, 1.9, (1, 2, 2, 2)), requires_grad=True)
     for options in itertools.product(["bilinear"], ["border", "reflection"], [False, True]):
         print(*options[1:], gradcheck(lambda i, g, o=options: grid_sample(i, g, *o), (image, grid)))
     # -> border False True

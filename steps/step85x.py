@@ -146,8 +146,8 @@ if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck
 
     rng = np.random.default_rng(0)
-    image = tensor(rng.normal(size=(1, 1, 3, 4)), requires_grad=True)
-    grid = tensor(rng.uniform(-1.2, 1.2, (1, 2, 3, 2)), requires_grad=True)
+    image = tensor(rng.normal(size=(1, 1, 3, 3)), requires_grad=True)
+    grid = tensor(rng.uniform(-1.2, 1.2, (1, 2, 2, 2)), requires_grad=True)
     weights = [weight.item() for _, weight in neighbours(tensor([2.5]), "bicubic")]
     print(weights, sum(weights))  # -> [-0.09375, 0.59375, 0.59375, -0.09375] 1.0
     for padding_mode in ("zeros", "border", "reflection"):

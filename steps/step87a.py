@@ -93,7 +93,7 @@ if __name__ == "__main__":
     def train(model):
         optimizer = SGD(model.parameters(), lr=0.1)
         losses = []
-        for _ in range(60):
+        for _ in range(40):
             loss = loss_of(model)
             optimizer.zero_grad()
             loss.backward()

@@ -99,7 +99,7 @@ if __name__ == "__main__":
     manual_seed(0)
     model = network()
     optimizer = Adam(model.parameters(), lr=0.005)
-    for _ in range(90):
+    for _ in range(60):
         rows = randint(0, 1437, (64,))
         loss = cross_entropy(model(images[rows]), labels[rows])
         optimizer.zero_grad()

@@ -88,7 +88,7 @@ def saliency(model: Module, image: Tensor, label: int) -> Tensor:
     return x.grad[0]
 
 
-def maximise(score: Callable, image: Tensor, steps: int = 40, lr: float = 0.08) -> Tensor:
+def maximise(score: Callable, image: Tensor, steps: int = 25, lr: float = 0.12) -> Tensor:
     """The image after steps in which the score grows: gradient ascent, within 0 and 1.
 
     Args:
@@ -116,7 +116,7 @@ if __name__ == "__main__":
     manual_seed(0)
     model = network()
     optimizer = Adam(model.parameters(), lr=0.005)
-    for _ in range(90):
+    for _ in range(60):
         rows = randint(0, 1437, (64,))
         loss = cross_entropy(model(images[rows]), labels[rows])
         optimizer.zero_grad()

@@ -1,28 +1,19 @@
-"""Step 90e: Embedding: pretrained tables and max_norm
+"""Step 90e: max_norm: rows that stay short
 
-A table does not have to be learned from nothing. Tables for hundreds of thousands of words, learned
-from all of Wikipedia, can be downloaded (word2vec, GloVe). Two things are missing for them.
+The length of a row often says only how frequent its word is: each use moves the row a little
+further. Such a word then drowns the others in every sum. In the demo one word is in every text and
+the other in one of ten, and the row of the first becomes twice as long.
 
-A table that comes from outside: `Embedding.from_pretrained(table)` takes it as its weight, frozen
-unless you say freeze=False. It shares the memory of your tensor, as Parameter does. (_weight and
-_freeze are PyTorch's names for what the constructor gets.) EmbeddingBag, in the next step, needs
-the same, so it moves into a base class, Table. There the options are attributes, and `shown` lists
-them with the values that repr leaves out.
-
-Rows that stay short: the length of a row often says only how frequent the word is, and one rare
-word with a long row drowns the others. max_norm shortens the rows that are used, before they are
-used.
+max_norm shortens the rows that are used, just before they are used:
 
     W[i] <- W[i] * max_norm / |W[i]|      where |W[i]| > max_norm
 
+A row that is not used stays as it is, however long. norm_type says which norm: 2 by default.
+
 The trap: this writes into the weight itself during forward, without a gradient. A value computed
-from the weight before the call, and still waiting for its backward, is refused by step 49b's
-check.
+from the weight before the call, and still waiting for its backward, is refused by step 49b's check.
 
-PyTorch has one option more, sparse=True: gradients that list only the rows used. There are no
-sparse tensors here, so it is refused, and not ignored.
-
-New: shorten_rows, Table. Changed: embedding, Embedding.
+New: shorten_rows. Changed: embedding, Embedding.
 Try: leave out no_grad() at shorten_rows, and use max_norm with a weight that learns.
 """
 
@@ -96,7 +87,6 @@ def embedding(
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
-    sparse: bool = False,
 ) -> Tensor:
     """The rows of `weight` [n, d] at the indices `input` [...]: [..., d].
 
@@ -109,10 +99,7 @@ def embedding(
         RuntimeError: `weight` does not have two dimensions, `input` does not hold integers.
         IndexError: there is no such row.
         AssertionError: padding_idx is not a row.
-        NotImplementedError: sparse=True.
     """
-    if sparse:
-        raise NotImplementedError("sparse gradients are not supported: use sparse=False")
     if weight.array.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D, it has {weight.array.ndim} dimensions")
     check_index("embedding", input, len(weight), IndexError)
@@ -181,56 +168,8 @@ def embedding_bag(
     return bags.sum(1) if mode == "sum" else bags.sum(1) / sizes.clamp(min=1).to(weight.dtype)
 
 
-class Table(Module):
-    """What Embedding and EmbeddingBag have in common: `weight` [num_embeddings, embedding_dim]."""
-
-    shown: dict[str, Any]  # the options of the function, and the values that repr leaves out
-
-    def _make(
-        self, shape: tuple[int, int], weight: Tensor | None, device, dtype, **options
-    ) -> None:
-        """Takes the options as attributes, and `weight` as the table, or draws one."""
-        self.num_embeddings, self.embedding_dim = shape
-        options["padding_idx"] = padding_row(options["padding_idx"], shape[0])
-        self.__dict__.update(options)
-        given = weight is not None
-        self.weight = Parameter(weight if given else empty(shape, device=device, dtype=dtype))
-        if self.weight.shape != shape:
-            raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
-        if not given:
-            self.reset_parameters()
-
-    @no_grad()
-    def reset_parameters(self) -> None:
-        """Draws normal numbers; the row of the padding is 0."""
-        self.weight.normal_()
-        if self.padding_idx is not None:
-            self.weight[self.padding_idx].fill_(0)
-
-    @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, *args, **options) -> "Table":
-        """A module with the table `embeddings` [n, d], which learns only with freeze=False. Further
-        arguments are those of the module, after its sizes."""
-        if embeddings.array.ndim != 2:
-            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
-        module = cls(*embeddings.shape, *args, _weight=embeddings, **options)
-        module.weight.requires_grad_(not freeze)
-        return module
-
-    def _options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.shown}
-
-    def extra_repr(self) -> str:
-        shown = [f", {k}={v!r}" for k, v in self._options().items() if v != self.shown[k]]
-        return f"{self.num_embeddings}, {self.embedding_dim}" + "".join(shown)
-
-
-class Embedding(Table):
+class Embedding(Module):
     """embedding as a module: the indices [...] of words become [..., embedding_dim]."""
-
-    shown = dict(
-        padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False
-    )
 
     def __init__(
         self,
@@ -240,64 +179,75 @@ class Embedding(Table):
         max_norm: float | None = None,
         norm_type: float = 2.0,
         scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-        _weight: Tensor | None = None,
-        _freeze: bool = False,
         device=None,
         dtype=None,
     ):
         super().__init__()
-        options = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
-        named = dict(zip(self.shown, options, strict=True))
-        self._make((num_embeddings, embedding_dim), _weight, device, dtype, **named)
-        self.weight.requires_grad_(not _freeze)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = padding_row(padding_idx, num_embeddings)
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        shape = (num_embeddings, embedding_dim)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    @no_grad()
+    def reset_parameters(self) -> None:
+        """Draws normal numbers; the row of the padding is 0."""
+        self.weight.normal_()
+        if self.padding_idx is not None:
+            self.weight[self.padding_idx].fill_(0)
 
     def forward(self, input: Tensor) -> Tensor:
-        return embedding(input, self.weight, **self._options())
+        options = self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
+        return embedding(input, self.weight, *options)
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
 
 
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed
+    from tinytorch.optim.sgd import SGD
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
-    table = tensor([[3.0, 4.0], [0.6, 0.8], [0.0, 0.1], [30.0, 40.0]])
+    def lengths(**options):
+        """Of both rows, after training: word 0 is in each text, word 1 in one of ten."""
+        manual_seed(0)
+        table = Embedding(2, 3, **options)
+        optimizer, wanted = SGD(table.parameters(), lr=0.05), tensor([6.0, 0.0, 0.0])
+        for step in range(100):
+            loss = (table(tensor([0, 0 if step % 10 else 1])).mean(0) - wanted).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return [round(length, 1) for length in table.weight.norm(dim=1).tolist()]
 
-    # A frozen table, and one that goes on learning.
-    frozen, free = Embedding.from_pretrained(table), Embedding.from_pretrained(table.clone(), False)
-    print(frozen, frozen.weight.requires_grad, free.weight.requires_grad)
-    # -> Embedding(4, 2) False True
-    table[2] = 7.0
-    print(frozen(tensor([2])).tolist(), free(tensor([2])).tolist()[0][0])
-    # -> [[7.0, 7.0]] 0.0
+    print(lengths())  # -> [6.0, 3.2]
+    # Shortened before each use; the last step of the training has made them a little longer.
+    print(lengths(max_norm=1.0))  # -> [1.5, 1.2]
 
     # Long rows become short, if they are used: 0 and 1, but not 3.
-    short = Embedding(4, 2, max_norm=1.0, norm_type=2.0, _weight=free.weight.data.clone())
-    print(short, [[round(x, 3) for x in row] for row in short(tensor([0, 1])).tolist()])
-    # -> Embedding(4, 2, max_norm=1.0) [[0.6, 0.8], [0.6, 0.8]]
+    table = tensor([[3.0, 4.0], [0.6, 0.8], [0.0, 0.1], [30.0, 40.0]])
+    short = Embedding(4, 2, max_norm=1.0)
+    short.weight.data.copy_(table)
+    print([[round(x, 3) for x in row] for row in short(tensor([0, 1])).tolist()])
+    # -> [[0.6, 0.8], [0.6, 0.8]]
     print(short.weight.norm(dim=1).tolist()[3])  # -> 50.0
 
-    # The row of the padding is 0 as before, and options that differ from the usual are shown.
-    fresh = Embedding(4, 2, padding_idx=1, scale_grad_by_freq=True, norm_type=1.0)
-    print(fresh, fresh.weight[1].tolist())
-    # -> Embedding(4, 2, padding_idx=1, norm_type=1.0, scale_grad_by_freq=True) [0.0, 0.0]
-    both = embedding(tensor([1, 0, 0, 3]), fresh.weight, 1, scale_grad_by_freq=True)
-    print([round(x, 3) for x in grad(both.sum(), fresh.weight)[0][:, 0].tolist()])
-    # -> [1.0, 0.0, 0.0, 1.0]
-    print(embedding_bag(tensor([[2, 2]]), frozen.weight, mode="sum").tolist())  # -> [[14.0, 14.0]]
+    # Another norm: the sum of the sizes.
+    print([round(x, 3) for x in embedding(tensor([0]), table, None, 1.0, 1.0)[0].tolist()])
+    # -> [0.429, 0.571]
 
-    mistakes = {
-        "shape": lambda: Embedding(4, 3, _weight=table),
-        "dimensions": lambda: Embedding.from_pretrained(table[0]),
-        "sparse": lambda: embedding(tensor([0]), table, sparse=True),
-    }
-    for name, mistake in mistakes.items():
-        try:
-            mistake()
-        except (AssertionError, NotImplementedError) as error:
-            print(f"{name}: {error}")
-    # -> shape: Shape of weight does not match num_embeddings and embedding_dim
-    # -> dimensions: Embeddings parameter is expected to be 2-dimensional
-    # -> sparse: sparse gradients are not supported: use sparse=False
+    # The weight is written during forward. What was computed from it before is refused.
+    before = (short.weight * short.weight).sum()
+    short(tensor([3]))
+    try:
+        grad(before, short.weight)
+    except RuntimeError as error:
+        print(error)  # -> one of the variables needed for gradient computation ...

@@ -1,21 +1,21 @@
-"""Step 90f: EmbeddingBag
+"""Step 90f: Embedding.from_pretrained
 
-The bags of step 90d as a module, with what a program wants beside the words.
+A table does not have to be learned from nothing. Tables for hundreds of thousands of words, learned
+from all of Wikipedia, can be downloaded (word2vec, GloVe). But so far each module draws its own.
 
-A weight for each word: words that are in every text say little, so they should count less. With
-per_sample_weights w the bag is sum_k w_k W[i_k], and w can have a gradient, too. A weighted mean
-or maximum could mean several things. PyTorch refuses them, and so does this module.
+`Embedding.from_pretrained(table)` takes a table as its weight, frozen unless you say freeze=False.
+(_weight and _freeze are PyTorch's names for what the constructor gets.) EmbeddingBag, in the next
+step, needs the same, so it moves into a base class, Table. There the options of the function are
+attributes, and `shown` lists them with the values that repr leaves out.
 
-A padding: the words with index padding_idx neither count in a mean nor get a gradient. This takes
-one line, because there is a place that changes nothing already: they are sent there.
+The trap: the module shares the memory of your tensor, as Parameter does. What is written into one
+of them changes the other. With freeze=False, a training writes.
 
-Does a bag understand anything? The demo reads the docstrings of the first steps of this repository
-and decides by the words alone whether a paragraph comes from a step about gradients (1 to 30) or
-from one about tensors and operations (41 to 59): 40 numbers for each word, a mean, and one linear
-layer.
+PyTorch has one option more, sparse=True: gradients that list only the rows used. There are no
+sparse tensors here, so it is refused, and not ignored.
 
-New: EmbeddingBag. Changed: embedding_bag.
-Try: leave out the line with masked_fill. The padding then counts in both means.
+New: Table. Changed: embedding (sparse), Embedding.
+Try: weight.clone() in place of weight in _make. Which line of the demo notices?
 """
 
 import importlib
@@ -149,44 +149,22 @@ def embedding_bag(
     input: Tensor,
     weight: Tensor,
     offsets: Tensor | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2,
-    scale_grad_by_freq: bool = False,
     mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
-    padding_idx: int | None = None,
 ) -> Tensor:
     """The sum, mean or largest of the rows of `weight` [n, d] in each bag: [bags, d].
 
     Args:
         input: [bags, size], or [all] with `offsets` [bags], where each bag starts; with
             include_last_offset the end of the last bag follows.
-        per_sample_weights: factors for the rows, in the shape of `input`; with mode "sum" only.
-        padding_idx: this index does not count. An empty bag gives zeros.
-        max_norm, norm_type: as in `embedding`.
     Raises:
         ValueError: shapes, mode or options do not fit together.
-        NotImplementedError: weights with a mean or a maximum; scale_grad_by_freq; sparse=True.
-        RuntimeError, IndexError, AssertionError: as `embedding`.
+        RuntimeError, IndexError: as `embedding`.
     """
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
-    if scale_grad_by_freq:
-        error = ValueError if mode == "max" else NotImplementedError
-        raise error(f"mode {mode} does not support scaling the gradient by the frequency")
-    if per_sample_weights is not None and per_sample_weights.shape != input.shape:
-        raise ValueError("per_sample_weights must have the same shape as the input")
     places, flat, n = bags_of(input, offsets, include_last_offset), input.flatten(), input.numel()
-    if per_sample_weights is not None and mode != "sum":
-        raise NotImplementedError("per_sample_weights are only supported for mode='sum'")
-    rows = embedding(flat, weight, padding_idx, max_norm, norm_type, sparse=sparse)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.reshape(-1, 1)
-    if padding_idx is not None:
-        padding = pad(flat == padding_row(padding_idx, len(weight)), (0, 1))
-        places = places.masked_fill(padding[places], n)
+    rows = embedding(flat, weight)
     # Place n is a row that changes nothing.
     bags = pad(rows, (0, 0, 0, 1), value=float("-inf") if mode == "max" else 0.0)[places]
     sizes = (places < n).sum(1, keepdim=True)
@@ -270,120 +248,43 @@ class Embedding(Table):
         return embedding(input, self.weight, **self._options())
 
 
-class EmbeddingBag(Table):
-    """embedding_bag as a module."""
-
-    shown = dict(
-        max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode=None, padding_idx=None
-    )
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        _weight: Tensor | None = None,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-        device=None,
-        dtype=None,
-    ):
-        super().__init__()
-        self.sparse, self.include_last_offset = sparse, include_last_offset
-        options = max_norm, norm_type, scale_grad_by_freq, mode, padding_idx
-        named = dict(zip(self.shown, options, strict=True))
-        self._make((num_embeddings, embedding_dim), _weight, device, dtype, **named)
-
-    def forward(self, input: Tensor, offsets=None, per_sample_weights=None) -> Tensor:
-        others = {"sparse": self.sparse, "include_last_offset": self.include_last_offset}
-        options = {"per_sample_weights": per_sample_weights, **others, **self._options()}
-        return embedding_bag(input, self.weight, offsets, **options)
-
-
 if __name__ == "__main__":
-    import pathlib
-    import re
-    from itertools import accumulate
-
+    from tinytorch.autograd.engine import grad
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.random import manual_seed, randperm
-    from tinytorch.optim.adam import Adam
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
-    manual_seed(0)
-    table = tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]])
-    words, offsets = tensor([0, 3, 3, 2]), tensor([0, 2])
+    table = tensor([[3.0, 4.0], [0.6, 0.8], [0.0, 0.1], [30.0, 40.0]])
 
-    summed = EmbeddingBag.from_pretrained(table, mode="sum")
-    factors = tensor([1.0, 0.5, -1.0, 1.0], requires_grad=True)
-    print(summed, summed(words, offsets, factors).tolist())
-    # -> EmbeddingBag(4, 2, mode='sum') [[3.0, 30.0], [-1.0, -10.0]]
-    summed(words, offsets, factors).sum().backward()
-    print(factors.grad.tolist())  # -> [11.0, 44.0, 44.0, 33.0]
+    # A frozen table, and one that goes on learning.
+    frozen, free = Embedding.from_pretrained(table), Embedding.from_pretrained(table.clone(), False)
+    print(frozen, frozen.weight.requires_grad, free.weight.requires_grad)
+    # -> Embedding(4, 2) False True
+    table[2] = 7.0
+    print(frozen(tensor([2])).tolist(), free(tensor([2])).tolist()[0][0])
+    # -> [[7.0, 7.0]] 0.0
 
-    mean = EmbeddingBag.from_pretrained(table, padding_idx=3, max_norm=None)
-    print(mean, mean(words, offsets).tolist())
-    # -> EmbeddingBag(4, 2, mode='mean', padding_idx=3) [[1.0, 10.0], [3.0, 30.0]]
+    # The row of the padding is 0 as before, and options that differ from the usual are shown.
+    print(Embedding(4, 2, max_norm=1.0))  # -> Embedding(4, 2, max_norm=1.0)
+    fresh = Embedding(4, 2, padding_idx=1, scale_grad_by_freq=True, norm_type=1.0)
+    print(fresh, fresh.weight[1].tolist())
+    # -> Embedding(4, 2, padding_idx=1, norm_type=1.0, scale_grad_by_freq=True) [0.0, 0.0]
+    both = embedding(tensor([1, 0, 0, 3]), fresh.weight, 1, scale_grad_by_freq=True)
+    print([round(x, 3) for x in grad(both.sum(), fresh.weight)[0][:, 0].tolist()])
+    # -> [1.0, 0.0, 0.0, 1.0]
+    print(embedding_bag(tensor([[2, 2]]), frozen.weight, mode="sum").tolist())  # -> [[14.0, 14.0]]
 
     mistakes = {
-        "weights": lambda: mean(words, offsets, factors),
-        "shape": lambda: summed(words, offsets, factors[:2]),
-        "frequency": lambda: embedding_bag(words, table, offsets, scale_grad_by_freq=True),
-        "frequency, max": lambda: embedding_bag(
-            words, table, offsets, mode="max", scale_grad_by_freq=True
-        ),
+        "shape": lambda: Embedding(4, 3, _weight=table),
+        "dimensions": lambda: Embedding.from_pretrained(table[0]),
+        "sparse": lambda: embedding(tensor([0]), table, sparse=True),
     }
     for name, mistake in mistakes.items():
         try:
             mistake()
-        except (NotImplementedError, ValueError) as error:
-            print(f"{name}: {type(error).__name__}")
-    # -> weights: NotImplementedError
-    # -> shape: ValueError
-    # -> frequency: NotImplementedError
-    # -> frequency, max: ValueError
-
-    # Paragraphs of this repository's own steps.
-    texts, labels = [], []
-    for path in sorted(pathlib.Path(__file__).parent.glob("step[0-5]*.py")):
-        number = int(re.search(r"step(\d+)", path.name)[1])
-        if number <= 30 or number >= 41:
-            for paragraph in path.read_text(encoding="utf-8").split('"""')[1].split("\n\n")[1:]:
-                texts.append(re.findall("[a-z_]+", paragraph.lower()))
-                labels.append(int(number >= 41))
-    vocabulary = {word: i for i, word in enumerate(sorted({w for text in texts for w in text}))}
-    order = randperm(len(texts)).tolist()
-    train, test = order[: len(order) * 3 // 4], order[len(order) * 3 // 4 :]
-
-    def batch(chosen):
-        """The words of the chosen texts in one row, where each text starts, and the labels."""
-        rows = [[vocabulary[word] for word in texts[i]] for i in chosen]
-        starts = [0, *accumulate(map(len, rows))][:-1]
-        return tensor(sum(rows, [])), tensor(starts), tensor([labels[i] for i in chosen])
-
-    bag, head = EmbeddingBag(len(vocabulary), 40), Linear(40, 2)
-    optimizer = Adam([*bag.parameters(), *head.parameters()], lr=0.02)
-
-    def right(chosen):
-        """The share of the chosen texts that is classified correctly."""
-        *given, target = batch(chosen)
-        return (head(bag(*given)).argmax(1) == target).float().mean().item()
-
-    print(f"{len(texts)} paragraphs, {len(vocabulary)} words")  # -> ...
-    for _ in range(30):
-        *given, target = batch(train)
-        optimizer.zero_grad()
-        cross_entropy(head(bag(*given)), target).backward()
-        optimizer.step()
-    share = sum(labels[i] for i in test) / len(test)
-    print(f"correct: {right(train):.0%} of those learned, {right(test):.0%} of new ones")  # -> ...
-    print("better than the more frequent answer:", right(test) > max(share, 1 - share))
-    # -> better than the more frequent answer: True
+        except (AssertionError, NotImplementedError) as error:
+            print(f"{name}: {error}")
+    # -> shape: Shape of weight does not match num_embeddings and embedding_dim
+    # -> dimensions: Embeddings parameter is expected to be 2-dimensional
+    # -> sparse: sparse gradients are not supported: use sparse=False

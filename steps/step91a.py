@@ -68,6 +68,8 @@ class RNNCell(Module):
 
 
 if __name__ == "__main__":
+    import copy
+
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.embedding import Embedding
     from tinytorch.nn.linear import Linear
@@ -118,15 +120,28 @@ if __name__ == "__main__":
     print(f"with a memory: more than 95 %: {train(recurrent) > 0.95}")
     # -> with a memory: more than 95 %: True
 
-    # The weights are used at each step, and their gradients are sums over the steps.
-    cell, x, h = layers["cell"], randn(3, 1, 8), zeros(1, 16)
-    steps = []
-    for row in x:
-        h = cell(row, h)
-        steps.append(h.grad_fn)
-        print(h.shape, h.abs().max().item() < 1)  # -> tinytorch.Size([1, 16]) True
-    # -> tinytorch.Size([1, 16]) True
-    # -> tinytorch.Size([1, 16]) True
+    # One cell is used at each step. With a copy of it for each step, the gradients come apart:
+    # that of the one cell is their sum.
+    x = randn(3, 1, 8)
+    cell = RNNCell(8, 16)
+    copies = [copy.deepcopy(cell) for _ in x]
+
+    def last_state(cells):
+        h = zeros(1, 16)
+        for cell, row in zip(cells, x, strict=True):
+            h = cell(row, h)
+        return h
+
+    last_state([cell] * 3).sum().backward()
+    last_state(copies).sum().backward()
+    parts = [each.weight_ih.grad for each in copies]
+    print("lengths:", [round(part.norm().item(), 2) for part in parts])  # -> ...
+    same = (cell.weight_ih.grad - sum(parts)).abs().max().item() < 1e-6
+    print("their sum:", same)  # -> their sum: True
+    print(
+        "between -1 and 1:", last_state(copies).abs().max().item() < 1
+    )  # -> between -1 and 1: True
+
     bound = max(p.abs().max().item() for p in RNNCell(8, 16).parameters())
     print(f"weights start within 1 / sqrt(16): {0.24 < bound < 0.25}")
     # -> weights start within 1 / sqrt(16): True

@@ -106,7 +106,7 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, 4)
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Tensor]:
-        """[batch, input_size] or [input_size], and (h, c), to the next (h, c)."""
+        """[batch, input_size], and (h, c), to the next (h, c)."""
         return self._step(lstm_step, input, *((None, None) if hx is None else hx))
 
 

@@ -1,41 +1,34 @@
-"""Step 91f: A recurrent layer as one node
+"""Step 91f: The inputs of all time steps in one product
 
-`unroll` is the simple form of a recurrent layer, and the reference: this step and the next four
-only make it faster. Unrolled, there are three nodes for each time step: a product, a sum, a tanh.
-Sixty-four steps are 195 nodes, and more small arrays, for a formula of one line. The backward of
-that formula can be written by hand, and it is a loop, too: from the last step to the first, with
-the gradient dh of the state as its memory.
+A cell computes W_ih x_t and W_hh h_(t-1) at each step. The second has to wait for the step before.
+The first does not: all x_t are known. Sixty-four products of 32 rows each are one product of 2,048
+rows, and a large product is faster than many small ones: each number of W_ih that is read from
+memory is used for more rows. This step changes only how fast it is, not what is computed.
 
-    dh += gradient of the output at t        it arrives from outside, and from step t + 1
-    d_t = (1 - h_t^2) dh                     through tanh
-    dh  = d_t W_hh                           to step t - 1
+    x = linear(all rows, W_ih, b_ih)                     once
+    for each t:  h = step(x[rows of t], linear(h, W_hh, b_hh), h)
 
-The d_t are kept side by side. Then the gradients of the weights, which are sums over time, are one
-large product each: dL/dW_hh = d^T [h_0 ... h_(T-1)]. That is why `states_before` builds this
-matrix.
+So the input of a whole layer is a matrix [time * batch, size], and `rows` says which rows belong
+to which time step. (The product is cut by one split: a slice for each step would be right, too,
+but the gradient of each slice is a matrix of zeros with a few rows in it, all of which have to be
+added.) That list is the order of the loop, too: reversed, the layer reads backwards, and the
+outputs still stand at their own places.
 
-The trap is the second derivative. This backward computes in place, on arrays, so its gradients have
-no graph. With create_graph=True, or a mode that is watching, the engine calls the method
-`gradients`, with Tensors: it runs `unroll` and differentiates that, which is slower, and rarely
-needed. The inputs are copied first: if W_hh were computed from W_ih, the gradient of W_hh would be
-counted twice.
+The trap in measuring: sixty-four small operations have their own overhead. Here it is part of the
+gain; on a GPU, where each operation is a launch, it is most of it.
 
-New: states_before, TanhLoop.
-Try: leave out the copies (x.clone()), and find the line of the demo that notices.
+PyTorch does the same in its own loop, and cuDNN in its kernels.
+
+New: unroll.
+Try: give the rows in a random order. Nothing fails. It is another network.
 """
 
 import importlib
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any
 
-from tinytorch.autograd.engine import grad
-from tinytorch.autograd.modes import enable_grad
-from tinytorch.autograd.node import Function
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -70,69 +63,12 @@ def unroll(
     return (cat([pieces[part.start] for part in order]), *states)
 
 
-def states_before(values: Any, first: Any, rows: Sequence[slice], xp: Any) -> Any:
-    """The state before each time step, from those after it: row for row, [all, hidden]."""
-    before, now = xp.empty_like(values), first.copy()
-    for part in rows:
-        before[part] = now
-        now[...] = values[part]
-    return before
-
-
-class TanhLoop(Function):
-    """h' = tanh(x + W h) over all time steps, as one node, with the arguments of `unroll`."""
-
-    step = staticmethod(tanh_step)
-
-    def forward(ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, h: Any) -> tuple:
-        ctx.rows = rows
-        x = input @ w_ih.T
-        x += b_ih + b_hh
-        out, last = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype), h.copy()
-        for part in rows:
-            xt = x[part]
-            xt += last @ w_hh.T
-            last[...] = ctx.xp.tanh(xt, out=out[part])
-        ctx.save_for_backward(input, w_ih, w_hh, b_ih, b_hh, h, out)
-        return out, last
-
-    def backward(ctx, g: Any, g_last: Any) -> tuple:
-        input, w_ih, w_hh, _, _, h, out = ctx.saved
-        d, dh = 1 - out * out, g_last.copy()
-        for part in reversed(ctx.rows):
-            dt = d[part]
-            dh += g[part]
-            dt *= dh
-            dh[...] = dt @ w_hh
-        db = d.sum(axis=0)
-        before = states_before(out, h, ctx.rows, ctx.xp)
-        return d @ w_ih, d.T @ input, d.T @ before, db, db, None, dh
-
-    def gradients(ctx, grads: list) -> tuple:
-        """On Tensors: the derivative of `unroll`, which can be differentiated again."""
-        n = 5 + len(grads) - 1  # input, weights, biases; and a state for each result but `out`
-        inputs = [ctx.saved_tensor(number) for number in range(n)]
-        # Argument 5, `rows`, is not a tensor.
-        needed = [edge is not None for edge in (*ctx.edges[:5], *ctx.edges[6:])]
-        create_graph = state.grad_enabled
-        with enable_grad():
-            # Copies, so that no input is computed from another one on the way.
-            inputs = [x.clone() if need else x for x, need in zip(inputs, needed, strict=True)]
-            outputs = unroll(type(ctx).step, *inputs[:5], ctx.rows, *inputs[5:])
-        wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
-        found = iter(grad(outputs, wanted, grads, create_graph=create_graph, allow_unused=True))
-        results = [next(found) if need else None for need in needed]
-        return (*results[:5], None, *results[5:])
-
-
 if __name__ == "__main__":
     import math
     import timeit
 
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.autograd.node import AccumulateGrad
-    from tinytorch.core.dtype import float64
-    from tinytorch.nn.rnn_cells import RNNCell
+    from tinytorch.autograd.engine import grad
+    from tinytorch.nn.rnn_cells import LSTMCell, lstm_step
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
@@ -140,51 +76,39 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    time, batch, size = 64, 32, 128
-    x, cell = randn(time * batch, size), RNNCell(size, size)
+    time, batch, size, hidden = 64, 32, 128, 128
+    x, cell = randn(time, batch, size), LSTMCell(size, hidden)
     rows = [slice(batch * t, batch * (t + 1)) for t in range(time)]
-    start = zeros(batch, size)
+    start = zeros(batch, hidden)
 
-    def unrolled():
-        return unroll(tanh_step, x, *cell.parameters(), rows, start)[0]
+    def one_by_one():
+        states, outputs = (start, start), []
+        for row in x:
+            states = cell(row, states)
+            outputs.append(states[0])
+        return cat(outputs)
 
-    def fused():
-        return TanhLoop.apply(x, *cell.parameters(), rows, start)[0]
+    def all_at_once(rows=rows):
+        return unroll(lstm_step, x.flatten(0, 1), *cell.parameters(), rows, start, start)[0]
 
-    def gradients(program):
-        return grad(program().square().sum(), list(cell.parameters()))
+    same = (one_by_one() - all_at_once()).abs().max().item() < 1e-6
+    print("the same:", same, all_at_once().shape)  # -> the same: True tinytorch.Size([2048, 128])
 
-    def nodes(end):
-        """How many nodes there are behind this one."""
-        seen, waiting = set(), [end]
-        while waiting:
-            node = waiting.pop()
-            if node is not None and node not in seen:
-                seen.add(node)
-                waiting += [next_node for next_node, _ in node.next_functions]
-        return len([node for node in seen if not isinstance(node, AccumulateGrad)])
+    def times(*programs):
+        """The seconds of each program, forwards and backwards: the best of three, in turn."""
+        best = [math.inf] * len(programs)
+        for _ in range(3):
+            for i, program in enumerate(programs):
+                best[i] = min(
+                    best[i], timeit.timeit(lambda p=program: p().sum().backward(), number=1)
+                )
+        return best
 
-    print(nodes(unrolled().grad_fn), "nodes, or", nodes(fused().grad_fn))  # -> 195 nodes, or 1
-    close = [
-        bool(((a - b).abs() < 1e-4 * (1 + a.abs())).all())
-        for a, b in zip(gradients(unrolled), gradients(fused), strict=True)
-    ]
-    print("the same gradients:", close)  # -> the same gradients: [True, True, True, True]
+    alone, together = times(one_by_one, all_at_once)
+    print(f"together it takes {together / alone:.2f} of the time")  # -> ...
 
-    best = [math.inf] * 2
-    for _ in range(3):
-        for i, program in enumerate((unrolled, fused)):
-            best[i] = min(best[i], timeit.timeit(lambda p=program: gradients(p), number=1))
-    print(f"one node takes {best[1] / best[0]:.2f} of the time")  # -> ...
-
-    # The second derivative, and one matrix in two roles.
-    x, rows = randn(6, 3, dtype=float64), [slice(0, 2), slice(2, 4), slice(4, 6)]
-    w, b, h = randn(3, 3, dtype=float64), randn(3, dtype=float64), randn(2, 3, dtype=float64)
-
-    def tied(x, w, h):
-        return TanhLoop.apply(x, w, w.T * 2, b, b, rows, h)
-
-    inputs = [value.requires_grad_() for value in (x, w, h)]
-    print(gradcheck(tied, inputs), gradgradcheck(tied, inputs))  # -> True True
-    fast, slow = (grad(tied(x, w, h)[0].sum(), w, create_graph=again)[0] for again in (False, True))
-    print("both ways agree:", (fast - slow).abs().max().item() < 1e-12)  # -> both ways agree: True
+    # Read backwards: the output at the first place has seen everything.
+    backwards = all_at_once(rows[::-1])
+    (g,) = grad(backwards[rows[0]].sum(), cell.weight_ih)
+    print("another reading:", bool((backwards != all_at_once()).any()), g.shape)
+    # -> another reading: True tinytorch.Size([512, 128])

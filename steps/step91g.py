@@ -1,23 +1,27 @@
-"""Step 91g: A base class for the loops
+"""Step 91g: A recurrent layer as one node
 
-LSTM and GRU need their own loops, but most of TanhLoop is not about tanh: the product of all
-inputs, the gradients of weights and biases, the derivative on Tensors. Three copies would be three
-places for a mistake. So this part becomes a base class, and a subclass writes two methods:
+`unroll` is the simple form of a recurrent layer, and the reference: this step and the next six
+only make it faster. Unrolled, there are three nodes for each time step: a product, a sum, a tanh.
+Sixty-four steps are 195 nodes, and more small arrays, for a formula of one line. The backward of
+that formula can be written by hand, and it is a loop, too: from the last step to the first, with
+the gradient dh of the state as its memory.
 
-    run         the loop forwards: fills the outputs, changes the states in place
-    run_back    the loop backwards: the gradients of the products, and of the states
+    dh += gradient of the output at t        it arrives from outside, and from step t + 1
+    d_t = (1 - h_t^2) dh                     through tanh
+    dh  = d_t W_hh                           to step t - 1
 
-and names the formula on Tensors, `step`, of which it is the fast form. The number of states is
-open: an LSTM has two. `run` returns what `run_back` needs of it.
+The d_t are kept side by side. Then the gradients of the weights, which are sums over time, are one
+large product each: dL/dW_hh = d^T [h_0 ... h_(T-1)]. That is why `states_before` builds this
+matrix.
 
-x and y are the two products at each step, y the one with h. Their gradients are usually the same
-array, as only x + y counts; the GRU (step 91i) is the exception.
+The trap is `g_last.copy()`: the gradient of the last state belongs to the engine, and the loop
+changes dh in place.
 
-A layer may have no biases, an input no gradient, weights may be frozen: what is not needed is not
-computed.
+This backward is written for arrays: it writes in place. For a second derivative the engine calls it
+with Tensors (step 33), and that is refused here. The next step mends it.
 
-New: Loop, ReluLoop. Changed: TanhLoop.
-Try: let run_back of TanhLoop return dh in place of d, and read the error.
+New: states_before, TanhLoop.
+Try: leave out `dh += g[part]`. Then only the last state has a gradient, and all four are wrong.
 """
 
 import importlib
@@ -26,12 +30,10 @@ from operator import attrgetter
 from typing import Any
 
 from tinytorch.autograd.engine import grad
-from tinytorch.autograd.modes import enable_grad
 from tinytorch.autograd.node import Function
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import relu_step, tanh_step
+from tinytorch.nn.rnn_cells import tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -75,154 +77,90 @@ def states_before(values: Any, first: Any, rows: Sequence[slice], xp: Any) -> An
     return before
 
 
-class Loop(Function):
-    """One direction of one layer as one node, with the arguments and results of `unroll`.
-
-    The products of the inputs of all time steps are one matrix product, and so are the gradients of
-    the weights: dL/dW is a sum over time of products, and a product of two long matrices. A
-    subclass writes the loops over time, forwards and backwards, on arrays, in place:
-
-        run(x, w_hh, b_hh, out, *states)
-            fills `out`, changes the states into the last ones, returns what run_back needs
-        run_back(g, w_hh, before, kept, states, *g_states)
-            returns the gradients of the two products x and y, changes g_states into the gradients
-            of the first states; `before` is the h before each step, `kept` are `out` and what run
-            returned
-
-    The gradient of the gradient takes the slow way, through `unroll`.
-    """
-
-    step: Callable  # the formula on Tensors, of which the subclass is the fast form
-
-    def forward(
-        ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, *states
-    ) -> tuple:
-        ctx.rows = rows
-        x = input @ w_ih.T
-        if b_ih is not None:
-            x += b_ih + b_hh
-        out = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype)
-        last = [s.copy() for s in states]
-        kept = ctx.run(x, w_hh, b_hh, out, *last)
-        ctx.save_for_backward(input, w_ih, w_hh, b_ih, b_hh, *states, out, *kept)
-        return (out, *last)
-
-    def backward(ctx, g: Any, *g_states: Any) -> tuple:
-        input, w_ih, w_hh, _, _, *rest = ctx.saved
-        n = len(g_states)
-        need = ctx.needs_input_grad
-        states, kept = rest[:n], rest[n:]
-        before = states_before(kept[0], states[0], ctx.rows, ctx.xp)
-        g_states = [s.copy() for s in g_states]
-        dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
-        db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
-        return (
-            dx @ w_ih if need[0] else None,
-            dx.T @ input if need[1] else None,
-            dy.T @ before if need[2] else None,
-            db_ih,
-            db_hh,
-            None,
-            *g_states,
-        )
-
-    def gradients(ctx, grads: list) -> tuple:
-        """On Tensors: the derivative of `unroll`, which can be differentiated again."""
-        n = 5 + len(grads) - 1  # input, weights, biases; and a state for each result but `out`
-        inputs = [ctx.saved_tensor(number) for number in range(n)]
-        # Argument 5, `rows`, is not a tensor.
-        needed = [edge is not None for edge in (*ctx.edges[:5], *ctx.edges[6:])]
-        create_graph = state.grad_enabled
-        with enable_grad():
-            # Copies, so that no input is computed from another one on the way.
-            inputs = [x.clone() if need else x for x, need in zip(inputs, needed, strict=True)]
-            outputs = unroll(type(ctx).step, *inputs[:5], ctx.rows, *inputs[5:])
-        wanted = [x for x, need in zip(inputs, needed, strict=True) if need]
-        found = iter(grad(outputs, wanted, grads, create_graph=create_graph, allow_unused=True))
-        results = [next(found) if need else None for need in needed]
-        return (*results[:5], None, *results[5:])
-
-
-class TanhLoop(Loop):
-    """h' = tanh(x + W h)."""
+class TanhLoop(Function):
+    """h' = tanh(x + W h) over all time steps, as one node, with the arguments of `unroll`."""
 
     step = staticmethod(tanh_step)
 
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        for part in ctx.rows:
+    def forward(ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, h: Any) -> tuple:
+        ctx.rows = rows
+        x = input @ w_ih.T
+        x += b_ih + b_hh
+        out, last = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype), h.copy()
+        for part in rows:
             xt = x[part]
-            xt += h @ w_hh.T
-            h[...] = ctx.bend(xt, out[part])
-        return ()
+            xt += last @ w_hh.T
+            last[...] = ctx.xp.tanh(xt, out=out[part])
+        ctx.save_for_backward(input, w_ih, w_hh, b_ih, b_hh, h, out)
+        return out, last
 
-    def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
-        d = ctx.slope(kept[0])
+    def backward(ctx, g: Any, g_last: Any) -> tuple:
+        if ctx.xp is Tensor:
+            raise NotImplementedError("TanhLoop cannot be differentiated twice")
+        input, w_ih, w_hh, _, _, h, out = ctx.saved
+        d, dh = 1 - out * out, g_last.copy()
         for part in reversed(ctx.rows):
             dt = d[part]
             dh += g[part]
             dt *= dh
             dh[...] = dt @ w_hh
-        return d, d
-
-    def bend(ctx, x: Any, out: Any) -> Any:
-        return ctx.xp.tanh(x, out=out)
-
-    def slope(ctx, y: Any) -> Any:
-        return 1 - y * y
-
-
-class ReluLoop(TanhLoop):
-    """h' = relu(x + W h)."""
-
-    step = staticmethod(relu_step)
-
-    def bend(ctx, x: Any, out: Any) -> Any:
-        return ctx.xp.maximum(x, 0, out=out)
-
-    def slope(ctx, y: Any) -> Any:
-        return (y > 0).astype(y.dtype)
+        db = d.sum(axis=0)
+        before = states_before(out, h, ctx.rows, ctx.xp)
+        return d @ w_ih, d.T @ input, d.T @ before, db, db, None, dh
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradgradcheck
-    from tinytorch.core.dtype import float64
+    import math
+    import timeit
+
+    from tinytorch.autograd.node import AccumulateGrad
+    from tinytorch.nn.rnn_cells import RNNCell
+    from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    rows = [slice(2 * t, 2 * t + 2) for t in range(5)]
-    x = randn(10, 3, dtype=float64, requires_grad=True)
-    h = randn(2, 4, dtype=float64, requires_grad=True)
-    shapes = ((4, 3), (4, 4), (4,), (4,))
-    weights = [randn(*shape, dtype=float64, requires_grad=True) for shape in shapes]
+    time, batch, size = 64, 32, 128
+    x, cell = randn(time * batch, size), RNNCell(size, size)
+    rows = [slice(batch * t, batch * (t + 1)) for t in range(time)]
+    start = zeros(batch, size)
 
-    def difference(loop, weights, inputs):
-        """The largest difference between the gradients of the loop and of `unroll`."""
-        found = []
-        for run in (loop.apply, lambda *args: unroll(loop.step, *args)):
-            out, last = run(x, *weights, rows, h)
-            found.append(grad((out.square().sum() + last.sum()), inputs))
-        return max((a - b).abs().max().item() for a, b in zip(*found, strict=True))
+    def unrolled():
+        return unroll(tanh_step, x, *cell.parameters(), rows, start)[0]
 
-    for loop in (TanhLoop, ReluLoop):
-        print(loop.__name__, difference(loop, weights, [x, *weights, h]) < 1e-12)
-    # -> TanhLoop True
-    # -> ReluLoop True
+    def fused():
+        return TanhLoop.apply(x, *cell.parameters(), rows, start)[0]
 
-    # No biases; a frozen matrix; an input that is data.
-    bare = [*weights[:2], None, None]
-    print(difference(ReluLoop, bare, [x, *weights[:2], h]) < 1e-12)  # -> True
-    out, _ = TanhLoop.apply(
-        x.detach(), weights[0], weights[1].detach(), None, None, rows, h.detach()
-    )
-    print(out.grad_fn.needs_input_grad)
-    # -> (False, True, False, False, False, False, False)
-    (g,) = grad(out.sum(), weights[0])
-    print(g.shape)  # -> tinytorch.Size([4, 3])
+    def gradients(program):
+        return grad(program().square().sum(), list(cell.parameters()))
 
-    def both(x, h, *weights):
-        return TanhLoop.apply(x, *weights, rows, h)
+    def nodes(end):
+        """How many nodes there are behind this one."""
+        seen, waiting = set(), [end]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                waiting += [next_node for next_node, _ in node.next_functions]
+        return len([node for node in seen if not isinstance(node, AccumulateGrad)])
 
-    print(gradgradcheck(both, (x, h, *weights)))  # -> True
+    print(nodes(unrolled().grad_fn), "nodes, or", nodes(fused().grad_fn))  # -> 195 nodes, or 1
+    close = [
+        bool(((a - b).abs() < 1e-4 * (1 + a.abs())).all())
+        for a, b in zip(gradients(unrolled), gradients(fused), strict=True)
+    ]
+    print("the same gradients:", close)  # -> the same gradients: [True, True, True, True]
+
+    best = [math.inf] * 2
+    for _ in range(3):
+        for i, program in enumerate((unrolled, fused)):
+            best[i] = min(best[i], timeit.timeit(lambda p=program: gradients(p), number=1))
+    print(f"one node takes {best[1] / best[0]:.2f} of the time")  # -> ...
+
+    # With create_graph, backward is called with Tensors.
+    try:
+        grad(fused().square().sum(), cell.weight_hh, create_graph=True)
+    except NotImplementedError as error:
+        print(error)  # -> TanhLoop cannot be differentiated twice

@@ -1,27 +1,23 @@
-"""Step 91h: The loop of the LSTM
+"""Step 91h: The second derivative of a fused loop
 
-The same with four gates and a second state; it computes what unroll(lstm_step, ...) computes, only
-faster. Backward needs the gates of each step, the state c after it and tanh(c), so these are kept:
-six numbers for each unit and step. Then
+With create_graph=True, or with a mode that is watching, the engine needs the gradients of a node as
+Tensors with a graph. It calls the node's method `gradients`, which by default calls backward with
+Tensors in place of arrays. TanhLoop.backward cannot be called so: it writes in place, into arrays
+that it has made itself, and step 91g refused it.
 
-    dh += output's gradient      do = dh tanh(c) o (1 - o)         dc += dh o (1 - tanh(c)^2)
-    di = dc g i (1 - i)          df = dc c_(t-1) f (1 - f)         dg = dc i (1 - g^2)
-    dc *= f  (to step t - 1)     dh = [di df dg do] W_hh
+But the same layer is there in operations on Tensors: `unroll`. So TanhLoop.gradients runs `unroll`
+once more on the inputs, and differentiates that:
 
-o (1 - tanh(c)^2) is o - h tanh(c), and h = o tanh(c) is there already. dz, the four gradients,
-begins as the four slopes, and is multiplied by what arrives.
+    gradients(g) = grad(unroll(inputs), inputs, g)
 
-Two details are for speed, and were measured. For each gate the weights are a matrix of their own,
-copied once, so that its rows are in order: OpenBLAS then takes half as long for products with few
-rows. `gates` keeps the numbers of a time step gate by gate, [4, batch, hidden], so that each
-operation on a gate runs over one row of memory. Side by side, as PyTorch's weights give them, they
-are pieces of 128 numbers with gaps, and take twice as long. by_gate is the view that leads from one
-order to the other.
+This is slower, and rarely needed, and no second formula has to be found by hand.
 
-The trap is the order of writing: dc must not be multiplied by f before di, df and dg have used it.
+The trap is an input that is computed from another one, as W_hh = 2 W_ih^T in the demo. Then `grad`
+follows this link, too: it returns for W_ih also what arrives through W_hh, and the engine, which
+knows the link, adds that a second time. So `gradients` takes copies, which are not linked.
 
-New: by_gate, sigmoid_in_place, LstmLoop.
-Try: move `dc *= f` in front of the line with dz[:3], and look at the comparison.
+Changed: TanhLoop.
+Try: leave out the copies (x.clone()), and find the line of the demo that notices.
 """
 
 import importlib
@@ -35,7 +31,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import lstm_step, relu_step, tanh_step
+from tinytorch.nn.rnn_cells import tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -79,70 +75,34 @@ def states_before(values: Any, first: Any, rows: Sequence[slice], xp: Any) -> An
     return before
 
 
-def by_gate(array: Any, n: int) -> Any:
-    """A view of [rows, n * hidden] as [n, rows, hidden]."""
-    rows, width = array.shape
-    return array.reshape(rows, n, width // n).swapaxes(0, 1)
+class TanhLoop(Function):
+    """h' = tanh(x + W h) over all time steps, as one node, with the arguments of `unroll`."""
 
+    step = staticmethod(tanh_step)
 
-def sigmoid_in_place(x: Any, xp: Any) -> None:
-    """x = 1 / (1 + exp(-x))."""
-    xp.negative(x, out=x)
-    xp.exp(x, out=x)
-    x += 1
-    xp.reciprocal(x, out=x)
-
-
-class Loop(Function):
-    """One direction of one layer as one node, with the arguments and results of `unroll`.
-
-    The products of the inputs of all time steps are one matrix product, and so are the gradients of
-    the weights: dL/dW is a sum over time of products, and a product of two long matrices. A
-    subclass writes the loops over time, forwards and backwards, on arrays, in place:
-
-        run(x, w_hh, b_hh, out, *states)
-            fills `out`, changes the states into the last ones, returns what run_back needs
-        run_back(g, w_hh, before, kept, states, *g_states)
-            returns the gradients of the two products x and y, changes g_states into the gradients
-            of the first states; `before` is the h before each step, `kept` are `out` and what run
-            returned
-
-    The gradient of the gradient takes the slow way, through `unroll`.
-    """
-
-    step: Callable  # the formula on Tensors, of which the subclass is the fast form
-
-    def forward(
-        ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, *states
-    ) -> tuple:
+    def forward(ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, h: Any) -> tuple:
         ctx.rows = rows
         x = input @ w_ih.T
-        if b_ih is not None:
-            x += b_ih + b_hh
-        out = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype)
-        last = [s.copy() for s in states]
-        kept = ctx.run(x, w_hh, b_hh, out, *last)
-        ctx.save_for_backward(input, w_ih, w_hh, b_ih, b_hh, *states, out, *kept)
-        return (out, *last)
+        x += b_ih + b_hh
+        out, last = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype), h.copy()
+        for part in rows:
+            xt = x[part]
+            xt += last @ w_hh.T
+            last[...] = ctx.xp.tanh(xt, out=out[part])
+        ctx.save_for_backward(input, w_ih, w_hh, b_ih, b_hh, h, out)
+        return out, last
 
-    def backward(ctx, g: Any, *g_states: Any) -> tuple:
-        input, w_ih, w_hh, _, _, *rest = ctx.saved
-        n = len(g_states)
-        need = ctx.needs_input_grad
-        states, kept = rest[:n], rest[n:]
-        before = states_before(kept[0], states[0], ctx.rows, ctx.xp)
-        g_states = [s.copy() for s in g_states]
-        dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
-        db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
-        return (
-            dx @ w_ih if need[0] else None,
-            dx.T @ input if need[1] else None,
-            dy.T @ before if need[2] else None,
-            db_ih,
-            db_hh,
-            None,
-            *g_states,
-        )
+    def backward(ctx, g: Any, g_last: Any) -> tuple:
+        input, w_ih, w_hh, _, _, h, out = ctx.saved
+        d, dh = 1 - out * out, g_last.copy()
+        for part in reversed(ctx.rows):
+            dt = d[part]
+            dh += g[part]
+            dt *= dh
+            dh[...] = dt @ w_hh
+        db = d.sum(axis=0)
+        before = states_before(out, h, ctx.rows, ctx.xp)
+        return d @ w_ih, d.T @ input, d.T @ before, db, db, None, dh
 
     def gradients(ctx, grads: list) -> tuple:
         """On Tensors: the derivative of `unroll`, which can be differentiated again."""
@@ -161,150 +121,23 @@ class Loop(Function):
         return (*results[:5], None, *results[5:])
 
 
-class TanhLoop(Loop):
-    """h' = tanh(x + W h)."""
-
-    step = staticmethod(tanh_step)
-
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        for part in ctx.rows:
-            xt = x[part]
-            xt += h @ w_hh.T
-            h[...] = ctx.bend(xt, out[part])
-        return ()
-
-    def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
-        d = ctx.slope(kept[0])
-        for part in reversed(ctx.rows):
-            dt = d[part]
-            dh += g[part]
-            dt *= dh
-            dh[...] = dt @ w_hh
-        return d, d
-
-    def bend(ctx, x: Any, out: Any) -> Any:
-        return ctx.xp.tanh(x, out=out)
-
-    def slope(ctx, y: Any) -> Any:
-        return 1 - y * y
-
-
-class ReluLoop(TanhLoop):
-    """h' = relu(x + W h)."""
-
-    step = staticmethod(relu_step)
-
-    def bend(ctx, x: Any, out: Any) -> Any:
-        return ctx.xp.maximum(x, 0, out=out)
-
-    def slope(ctx, y: Any) -> Any:
-        return (y > 0).astype(y.dtype)
-
-
-class LstmLoop(Loop):
-    """c' = f c + i g, h' = o tanh(c')."""
-
-    step = staticmethod(lstm_step)
-
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any, c: Any) -> tuple:
-        xp, cells, bent = ctx.xp, ctx.xp.empty_like(out), ctx.xp.empty_like(out)
-        gates = xp.empty(x.shape, x.dtype)  # of each time step, one gate after the other
-        w = xp.ascontiguousarray(by_gate(w_hh.T, 4))  # small products take half the time so
-        for part in ctx.rows:
-            z = gates[part].reshape(4, *h.shape)
-            xp.matmul(h, w, out=z)
-            z += by_gate(x[part], 4)
-            i, f, g, o = z
-            sigmoid_in_place(z[:2], xp)
-            sigmoid_in_place(o, xp)
-            xp.tanh(g, out=g)
-            c *= f
-            c += i * g
-            cells[part] = c
-            xp.multiply(o, xp.tanh(c, out=bent[part]), out=out[part])
-            h[...] = out[part]
-        return gates, cells, bent
-
-    def run_back(
-        ctx, grad: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any, dc: Any
-    ) -> tuple:
-        xp, (out, gates, cells, bent) = ctx.xp, kept
-        c_before, d = states_before(cells, states[1], ctx.rows, xp), xp.empty_like(gates)
-        for part in reversed(ctx.rows):
-            z, k = gates[part].reshape(4, *dh.shape), bent[part]
-            dz = xp.empty_like(z)
-            (i, f, g, o), (di, df, dg, do) = z, dz
-            xp.subtract(z, xp.multiply(z, z, out=dz), out=dz)  # the slope of a sigmoid
-            xp.subtract(1, xp.multiply(g, g, out=dg), out=dg)  # and of tanh
-            dh += grad[part]
-            do *= k
-            do *= dh
-            dc += (o - out[part] * k) * dh
-            di *= g
-            df *= c_before[part]
-            dg *= i
-            dz[:3] *= dc  # i, f and g act on c; o is done
-            dc *= f
-            by_gate(d[part], 4)[...] = dz
-            dh[...] = d[part] @ w_hh
-        return d, d
-
-
 if __name__ == "__main__":
-    import math
-    import timeit
-
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
-    from tinytorch.nn.rnn_cells import LSTMCell
-    from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    time, batch, size = 64, 32, 128
-    cell, x, start = LSTMCell(size, size), randn(time * batch, size), zeros(batch, size)
-    rows = [slice(batch * t, batch * (t + 1)) for t in range(time)]
+    # One matrix in two roles.
+    x, rows = randn(6, 3, dtype=float64), [slice(0, 2), slice(2, 4), slice(4, 6)]
+    w, b, h = randn(3, 3, dtype=float64), randn(3, dtype=float64), randn(2, 3, dtype=float64)
 
-    def unrolled():
-        return unroll(lstm_step, x, *cell.parameters(), rows, start, start)
+    def tied(x, w, h):
+        return TanhLoop.apply(x, w, w.T * 2, b, b, rows, h)
 
-    def fused():
-        return LstmLoop.apply(x, *cell.parameters(), rows, start, start)
-
-    def gradients(program):
-        out, h, c = program()
-        return grad(out.square().sum() + (h * c).sum(), list(cell.parameters()))
-
-    close = [
-        bool(((a - b).abs() < 1e-4 * (1 + a.abs())).all())
-        for a, b in zip(gradients(unrolled), gradients(fused), strict=True)
-    ]
-    print("the same gradients:", close)  # -> the same gradients: [True, True, True, True]
-    best = [math.inf] * 2
-    for _ in range(3):
-        for i, program in enumerate((unrolled, fused)):
-            best[i] = min(best[i], timeit.timeit(lambda p=program: gradients(p), number=1))
-    print(f"one node takes {best[1] / best[0]:.2f} of the time")  # -> ...
-
-    # The other loops are as they were.
-    small = [slice(2 * t, 2 * t + 2) for t in range(3)]
-    x3, h3 = randn(6, 3, dtype=float64), randn(2, 3, dtype=float64)
-    weights = [randn(*s, dtype=float64) for s in ((3, 3), (3, 3), (3,), (3,))]
-    for loop in (TanhLoop, ReluLoop):
-        fast = loop.apply(x3, *weights, small, h3)[0]
-        print((fast - unroll(loop.step, x3, *weights, small, h3)[0]).abs().max().item() < 1e-12)
-    # -> True
-    # -> True
-    inputs = [
-        randn(*s, dtype=float64) for s in ((6, 3), (8, 3), (8, 2), (8,), (8,), (2, 2), (2, 2))
-    ]
-
-    def all_of_it(*inputs):
-        return LstmLoop.apply(*inputs[:5], small, *inputs[5:])
-
-    for value in inputs:
-        value.requires_grad_()
-    print(gradcheck(all_of_it, inputs), gradgradcheck(all_of_it, inputs))  # -> True True
+    inputs = [value.requires_grad_() for value in (x, w, h)]
+    print(gradcheck(tied, inputs), gradgradcheck(tied, inputs))  # -> True True
+    fast, slow = (grad(tied(x, w, h)[0].sum(), w, create_graph=again)[0] for again in (False, True))
+    print("both ways agree:", (fast - slow).abs().max().item() < 1e-12)  # -> both ways agree: True

@@ -1,24 +1,23 @@
-"""Step 91i: The loop of the GRU
+"""Step 91i: A base class for the loops
 
-In a GRU the two products do not simply add up: n = tanh(x_n + r y_n). So y_n has to be kept, its
-bias b_hh belongs to it alone and cannot be added to all x at once, and the gradients of x and y
-differ in one place:
+LSTM and GRU need their own loops, but most of TanhLoop is not about tanh: the product of all
+inputs, the gradients of weights and biases, the derivative on Tensors. Three copies would be three
+places for a mistake. So this part becomes a base class, and a subclass writes two methods:
 
-    dn  = dh (1 - z) (1 - n^2)                 gradient of x_n
-          dn r                                 gradient of y_n
-    dr  = dn y_n r (1 - r)                     of both x_r and y_r
-    dz  = dh (h_(t-1) - n) z (1 - z)           of both x_z and y_z
-    dh  = dh z + [dr dz dn*r] W_hh             what was kept, and the way through the gates
+    run         the loop forwards: fills the outputs, changes the states in place
+    run_back    the loop backwards: the gradients of the products, and of the states
 
-This is the exception for which step 91g left room: run_back returns two arrays.
+and names the formula on Tensors, `step`, of which it is the fast form. The number of states is
+open: an LSTM has two. `run` returns what `run_back` needs of it.
 
-The trap is h_(t-1), which dz needs: in forward the state is overwritten in place, and what is left
-of it are the outputs. states_before finds it there, and dz uses the same rows as dL/dW_hh.
+x and y are the two products at each step, y the one with h. Their gradients are usually the same
+array, as only x + y counts; the GRU (step 91l) is the exception.
 
-W_hh^T is copied once, as in step 91h. So it is in TanhLoop from now on.
+A layer may have no biases, an input no gradient, weights may be frozen: what is not needed is not
+computed.
 
-Changed: Loop, with bias_inside; TanhLoop.run. New: GruLoop.
-Try: return dx for both in run_back, and see which of the gradients is wrong.
+New: Loop, ReluLoop. Changed: TanhLoop.
+Try: let run_back of TanhLoop return dh in place of d, and read the error.
 """
 
 import importlib
@@ -32,7 +31,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import gru_step, lstm_step, relu_step, tanh_step
+from tinytorch.nn.rnn_cells import relu_step, tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -76,26 +75,6 @@ def states_before(values: Any, first: Any, rows: Sequence[slice], xp: Any) -> An
     return before
 
 
-def parts_of(array: Any, n: int) -> list:
-    """Views of the n equal parts of the last dimension."""
-    size = array.shape[-1] // n
-    return [array[..., k * size : (k + 1) * size] for k in range(n)]
-
-
-def by_gate(array: Any, n: int) -> Any:
-    """A view of [rows, n * hidden] as [n, rows, hidden]."""
-    rows, width = array.shape
-    return array.reshape(rows, n, width // n).swapaxes(0, 1)
-
-
-def sigmoid_in_place(x: Any, xp: Any) -> None:
-    """x = 1 / (1 + exp(-x))."""
-    xp.negative(x, out=x)
-    xp.exp(x, out=x)
-    x += 1
-    xp.reciprocal(x, out=x)
-
-
 class Loop(Function):
     """One direction of one layer as one node, with the arguments and results of `unroll`.
 
@@ -114,7 +93,6 @@ class Loop(Function):
     """
 
     step: Callable  # the formula on Tensors, of which the subclass is the fast form
-    bias_inside = False  # b_hh belongs to y alone; else it is added to all x at once
 
     def forward(
         ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, *states
@@ -122,7 +100,7 @@ class Loop(Function):
         ctx.rows = rows
         x = input @ w_ih.T
         if b_ih is not None:
-            x += b_ih if ctx.bias_inside else b_ih + b_hh
+            x += b_ih + b_hh
         out = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype)
         last = [s.copy() for s in states]
         kept = ctx.run(x, w_hh, b_hh, out, *last)
@@ -138,8 +116,6 @@ class Loop(Function):
         g_states = [s.copy() for s in g_states]
         dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
         db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
-        if dx is not dy and need[4]:
-            db_hh = dy.sum(axis=0)
         return (
             dx @ w_ih if need[0] else None,
             dx.T @ input if need[1] else None,
@@ -173,10 +149,9 @@ class TanhLoop(Loop):
     step = staticmethod(tanh_step)
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        w = ctx.xp.ascontiguousarray(w_hh.T)  # a third faster in small products
         for part in ctx.rows:
             xt = x[part]
-            xt += h @ w
+            xt += h @ w_hh.T
             h[...] = ctx.bend(xt, out[part])
         return ()
 
@@ -208,101 +183,8 @@ class ReluLoop(TanhLoop):
         return (y > 0).astype(y.dtype)
 
 
-class LstmLoop(Loop):
-    """c' = f c + i g, h' = o tanh(c')."""
-
-    step = staticmethod(lstm_step)
-
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any, c: Any) -> tuple:
-        xp, cells, bent = ctx.xp, ctx.xp.empty_like(out), ctx.xp.empty_like(out)
-        gates = xp.empty(x.shape, x.dtype)  # of each time step, one gate after the other
-        w = xp.ascontiguousarray(by_gate(w_hh.T, 4))  # small products take half the time so
-        for part in ctx.rows:
-            z = gates[part].reshape(4, *h.shape)
-            xp.matmul(h, w, out=z)
-            z += by_gate(x[part], 4)
-            i, f, g, o = z
-            sigmoid_in_place(z[:2], xp)
-            sigmoid_in_place(o, xp)
-            xp.tanh(g, out=g)
-            c *= f
-            c += i * g
-            cells[part] = c
-            xp.multiply(o, xp.tanh(c, out=bent[part]), out=out[part])
-            h[...] = out[part]
-        return gates, cells, bent
-
-    def run_back(
-        ctx, grad: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any, dc: Any
-    ) -> tuple:
-        xp, (out, gates, cells, bent) = ctx.xp, kept
-        c_before, d = states_before(cells, states[1], ctx.rows, xp), xp.empty_like(gates)
-        for part in reversed(ctx.rows):
-            z, k = gates[part].reshape(4, *dh.shape), bent[part]
-            dz = xp.empty_like(z)
-            (i, f, g, o), (di, df, dg, do) = z, dz
-            xp.subtract(z, xp.multiply(z, z, out=dz), out=dz)  # the slope of a sigmoid
-            xp.subtract(1, xp.multiply(g, g, out=dg), out=dg)  # and of tanh
-            dh += grad[part]
-            do *= k
-            do *= dh
-            dc += (o - out[part] * k) * dh
-            di *= g
-            df *= c_before[part]
-            dg *= i
-            dz[:3] *= dc  # i, f and g act on c; o is done
-            dc *= f
-            by_gate(d[part], 4)[...] = dz
-            dh[...] = d[part] @ w_hh
-        return d, d
-
-
-class GruLoop(Loop):
-    """h' = (1 - z) n + z h."""
-
-    step, bias_inside = staticmethod(gru_step), True
-
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        xp, y_new = ctx.xp, ctx.xp.empty_like(out)
-        w = xp.ascontiguousarray(w_hh.T)  # a third faster in small products
-        for part in ctx.rows:
-            xt = x[part]
-            yt = h @ w
-            if b_hh is not None:
-                yt += b_hh
-            y_new[part] = parts_of(yt, 3)[2]
-            r, z, new = parts_of(xt, 3)
-            x_new = new.copy()
-            xt += yt
-            sigmoid_in_place(xt, xp)  # of the third part too, which is overwritten next
-            xp.multiply(r, y_new[part], out=new)
-            new += x_new
-            xp.tanh(new, out=new)
-            h -= new
-            h *= z
-            h += new
-            out[part] = h
-        return x, y_new
-
-    def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
-        xp, (_, gates, y_new) = ctx.xp, kept
-        dx, dy = xp.empty_like(gates), xp.empty_like(gates)
-        for part in reversed(ctx.rows):
-            (r, z, new), (dr, dz, dn) = parts_of(gates[part], 3), parts_of(dx[part], 3)
-            dh += g[part]
-            rest = 1 - z
-            xp.multiply(dh * rest, 1 - new * new, out=dn)
-            xp.multiply(dh * (before[part] - new), z * rest, out=dz)
-            xp.multiply(dn * y_new[part], r - r * r, out=dr)
-            dy[part] = dx[part]
-            parts_of(dy[part], 3)[2][...] *= r
-            dh *= z
-            dh += dy[part] @ w_hh
-        return dx, dy
-
-
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.autograd.gradcheck import gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
@@ -310,37 +192,37 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    rows = [slice(2 * t, 2 * t + 2) for t in range(4)]
-    sizes = {TanhLoop: 3, ReluLoop: 3, LstmLoop: 12, GruLoop: 9}
-    names = "input w_ih w_hh b_ih b_hh h c".split()
+    rows = [slice(2 * t, 2 * t + 2) for t in range(5)]
+    x = randn(10, 3, dtype=float64, requires_grad=True)
+    h = randn(2, 4, dtype=float64, requires_grad=True)
+    shapes = ((4, 3), (4, 4), (4,), (4,))
+    weights = [randn(*shape, dtype=float64, requires_grad=True) for shape in shapes]
 
-    def draw(gates, states):
-        shapes = [(8, 2), (gates, 2), (gates, 3), (gates,), (gates,), *[(2, 3)] * states]
-        return [randn(*shape, dtype=float64, requires_grad=True) for shape in shapes]
-
-    # Each gradient of each loop, against that of `unroll`.
-    for loop, gates in sizes.items():
-        inputs = draw(gates, 1 + (loop is LstmLoop))
+    def difference(loop, weights, inputs):
+        """The largest difference between the gradients of the loop and of `unroll`."""
         found = []
-        for run in (loop.apply, lambda *args, loop=loop: unroll(loop.step, *args)):
-            outputs = run(*inputs[:5], rows, *inputs[5:])
-            found.append(grad(sum(out.square().sum() for out in outputs), inputs))
-        pairs = zip(names, *found, strict=False)
-        wrong = [name for name, a, b in pairs if (a - b).abs().max().item() > 1e-12]
-        print(loop.__name__, "wrong:", wrong)
-    # -> TanhLoop wrong: []
-    # -> ReluLoop wrong: []
-    # -> LstmLoop wrong: []
-    # -> GruLoop wrong: []
+        for run in (loop.apply, lambda *args: unroll(loop.step, *args)):
+            out, last = run(x, *weights, rows, h)
+            found.append(grad((out.square().sum() + last.sum()), inputs))
+        return max((a - b).abs().max().item() for a, b in zip(*found, strict=True))
 
-    inputs = draw(9, 1)
-    without = GruLoop.apply(*inputs[:3], None, None, rows, inputs[5])[0]
-    print("without biases:", without.shape)  # -> without biases: tinytorch.Size([8, 3])
-    frozen = [*inputs[:4], inputs[4].detach()]
-    (g,) = grad(GruLoop.apply(*frozen, rows, inputs[5])[0].sum(), inputs[3])
-    print("one of them frozen:", g.shape)  # -> one of them frozen: tinytorch.Size([9])
+    for loop in (TanhLoop, ReluLoop):
+        print(loop.__name__, difference(loop, weights, [x, *weights, h]) < 1e-12)
+    # -> TanhLoop True
+    # -> ReluLoop True
 
-    def all_of_it(*inputs):
-        return GruLoop.apply(*inputs[:5], rows, *inputs[5:])
+    # No biases; a frozen matrix; an input that is data.
+    bare = [*weights[:2], None, None]
+    print(difference(ReluLoop, bare, [x, *weights[:2], h]) < 1e-12)  # -> True
+    out, _ = TanhLoop.apply(
+        x.detach(), weights[0], weights[1].detach(), None, None, rows, h.detach()
+    )
+    print(out.grad_fn.needs_input_grad)
+    # -> (False, True, False, False, False, False, False)
+    (g,) = grad(out.sum(), weights[0])
+    print(g.shape)  # -> tinytorch.Size([4, 3])
 
-    print(gradcheck(all_of_it, inputs), gradgradcheck(all_of_it, inputs))  # -> True True
+    def both(x, h, *weights):
+        return TanhLoop.apply(x, *weights, rows, h)
+
+    print(gradgradcheck(both, (x, h, *weights)))  # -> True

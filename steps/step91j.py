@@ -1,26 +1,23 @@
-"""Step 91j: Sequences of different length in one loop
+"""Step 91j: The loop of the LSTM
 
-So far all texts of a batch had the same length. Real ones do not, and a loop that goes on after the
-end of a text changes its state by words that are not there. (Step 91n shows what that does to a
-layer.) But not every text has to take part in every step. Put the longest first. Then those that
-still have a word at step t are the first n of the batch, and
+The same with four gates and a second state; it computes what unroll(lstm_step, ...) computes, only
+faster. Backward needs the gates of each step, the state c after it and tanh(c), so these are kept:
+six numbers for each unit and step. Then
 
-    h[:n] = step(x[rows of t], h[:n])           rows of t: n rows, fewer from step to step
+    dh += output's gradient      do = dh tanh(c) o (1 - o)         dc += dh o (1 - tanh(c)^2)
+    di = dc g i (1 - i)          df = dc c_(t-1) f (1 - f)         dg = dc i (1 - g^2)
+    dc *= f  (to step t - 1)     dh = [di df dg do] W_hh
 
-           t = 0    1    2    3                 a text that has ended is not touched any more:
-    long     a -- b -- c -- d                   its row of h keeps the state after its last word
-    middle   e -- f
-    short    g
+o (1 - tanh(c)^2) is o - h tanh(c), and h = o tanh(c) is there already.
 
-A layer that reads backwards has the same steps in the other order: n grows, and a text joins at its
-last word, with h_0 in its row. The gradients go through the same slices.
+The gates need no memory of their own: they take the place of x, the product from which they are
+computed, and parts_of gives views of the four. Likewise the four gradients are views of the rows
+of d.
 
-So all that changes is [:n], for each state, in each loop. Read it in `unroll` and TanhLoop; the
-other two have the same change. The trap is `dh`, which is sliced as well: the gradient of a last
-state waits in its row until the loop, on its way back, arrives at that text's last word.
+The trap is the order of writing: dc must not be multiplied by f before di, df and dg have used it.
 
-Changed: unroll, states_before, and all loops.
-Try: let run_back of TanhLoop use dh instead of dh[: len(dt)], and read the error.
+New: parts_of, sigmoid_in_place, LstmLoop.
+Try: move `dc *= f` in front of the line of di, and look at the comparison.
 """
 
 import importlib
@@ -34,7 +31,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import gru_step, lstm_step, relu_step, tanh_step
+from tinytorch.nn.rnn_cells import lstm_step, relu_step, tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -57,19 +54,15 @@ def unroll(
     Args:
         step: the formula of a time step, as in rnn_cells.
         input: [all, size], the rows of all time steps.
-        rows: for each time step, in the order of the loop, which rows are its own. They may become
-            fewer, or more: the first sequences of the batch are those that take part.
+        rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
     order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
-        n = part.stop - part.start
-        now = [s[:n] for s in states]
-        new = step(pieces[part.start], linear(now[0], w_hh, b_hh), *now)
-        states = [cat([a, s[n:]]) if n < len(s) else a for a, s in zip(new, states, strict=True)]
-        pieces[part.start] = new[0]  # the output takes the place of the input
+        states = step(pieces[part.start], linear(states[0], w_hh, b_hh), *states)
+        pieces[part.start] = states[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 
@@ -77,9 +70,8 @@ def states_before(values: Any, first: Any, rows: Sequence[slice], xp: Any) -> An
     """The state before each time step, from those after it: row for row, [all, hidden]."""
     before, now = xp.empty_like(values), first.copy()
     for part in rows:
-        n = part.stop - part.start
-        before[part] = now[:n]
-        now[:n] = values[part]
+        before[part] = now
+        now[...] = values[part]
     return before
 
 
@@ -87,12 +79,6 @@ def parts_of(array: Any, n: int) -> list:
     """Views of the n equal parts of the last dimension."""
     size = array.shape[-1] // n
     return [array[..., k * size : (k + 1) * size] for k in range(n)]
-
-
-def by_gate(array: Any, n: int) -> Any:
-    """A view of [rows, n * hidden] as [n, rows, hidden]."""
-    rows, width = array.shape
-    return array.reshape(rows, n, width // n).swapaxes(0, 1)
 
 
 def sigmoid_in_place(x: Any, xp: Any) -> None:
@@ -121,7 +107,6 @@ class Loop(Function):
     """
 
     step: Callable  # the formula on Tensors, of which the subclass is the fast form
-    bias_inside = False  # b_hh belongs to y alone; else it is added to all x at once
 
     def forward(
         ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, *states
@@ -129,7 +114,7 @@ class Loop(Function):
         ctx.rows = rows
         x = input @ w_ih.T
         if b_ih is not None:
-            x += b_ih if ctx.bias_inside else b_ih + b_hh
+            x += b_ih + b_hh
         out = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype)
         last = [s.copy() for s in states]
         kept = ctx.run(x, w_hh, b_hh, out, *last)
@@ -145,8 +130,6 @@ class Loop(Function):
         g_states = [s.copy() for s in g_states]
         dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
         db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
-        if dx is not dy and need[4]:
-            db_hh = dy.sum(axis=0)
         return (
             dx @ w_ih if need[0] else None,
             dx.T @ input if need[1] else None,
@@ -180,20 +163,19 @@ class TanhLoop(Loop):
     step = staticmethod(tanh_step)
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        w = ctx.xp.ascontiguousarray(w_hh.T)  # a third faster in small products
         for part in ctx.rows:
             xt = x[part]
-            xt += h[: len(xt)] @ w
-            h[: len(xt)] = ctx.bend(xt, out[part])
+            xt += h @ w_hh.T
+            h[...] = ctx.bend(xt, out[part])
         return ()
 
     def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
         d = ctx.slope(kept[0])
         for part in reversed(ctx.rows):
             dt = d[part]
-            dh[: len(dt)] += g[part]
-            dt *= dh[: len(dt)]
-            dh[: len(dt)] = dt @ w_hh
+            dh += g[part]
+            dt *= dh
+            dh[...] = dt @ w_hh
         return d, d
 
     def bend(ctx, x: Any, out: Any) -> Any:
@@ -222,24 +204,19 @@ class LstmLoop(Loop):
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any, c: Any) -> tuple:
         xp, cells, bent = ctx.xp, ctx.xp.empty_like(out), ctx.xp.empty_like(out)
-        gates = xp.empty(x.shape, x.dtype)  # of each time step, one gate after the other
-        w = xp.ascontiguousarray(by_gate(w_hh.T, 4))  # small products take half the time so
         for part in ctx.rows:
-            n = part.stop - part.start
-            z = gates[part].reshape(4, n, out.shape[1])
-            xp.matmul(h[:n], w, out=z)
-            z += by_gate(x[part], 4)
-            i, f, g, o = z
-            sigmoid_in_place(z[:2], xp)
-            sigmoid_in_place(o, xp)
+            z = x[part]
+            z += h @ w_hh.T
+            i, f, g, o = parts_of(z, 4)
+            for gate in (i, f, o):
+                sigmoid_in_place(gate, xp)
             xp.tanh(g, out=g)
-            ct = c[:n]
-            ct *= f
-            ct += i * g
-            cells[part] = ct
-            xp.multiply(o, xp.tanh(ct, out=bent[part]), out=out[part])
-            h[:n] = out[part]
-        return gates, cells, bent
+            c *= f
+            c += i * g
+            cells[part] = c
+            xp.multiply(o, xp.tanh(c, out=bent[part]), out=out[part])
+            h[...] = out[part]
+        return x, cells, bent  # x holds the gates now
 
     def run_back(
         ctx, grad: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any, dc: Any
@@ -247,136 +224,74 @@ class LstmLoop(Loop):
         xp, (out, gates, cells, bent) = ctx.xp, kept
         c_before, d = states_before(cells, states[1], ctx.rows, xp), xp.empty_like(gates)
         for part in reversed(ctx.rows):
-            n = part.stop - part.start
-            z, k = gates[part].reshape(4, n, out.shape[1]), bent[part]
-            dz = xp.empty_like(z)
-            (i, f, g, o), (di, df, dg, do) = z, dz
-            dht, dct = dh[:n], dc[:n]
-            xp.subtract(z, xp.multiply(z, z, out=dz), out=dz)  # the slope of a sigmoid
-            xp.subtract(1, xp.multiply(g, g, out=dg), out=dg)  # and of tanh
-            dht += grad[part]
-            do *= k
-            do *= dht
-            dct += (o - out[part] * k) * dht
-            di *= g
-            df *= c_before[part]
-            dg *= i
-            dz[:3] *= dct  # i, f and g act on c; o is done
-            dct *= f
-            by_gate(d[part], 4)[...] = dz
-            dht[...] = d[part] @ w_hh
+            (i, f, g, o), (di, df, dg, do) = parts_of(gates[part], 4), parts_of(d[part], 4)
+            k = bent[part]
+            dh += grad[part]
+            xp.multiply(dh * k, o - o * o, out=do)
+            dc += (o - out[part] * k) * dh
+            xp.multiply(dc * g, i - i * i, out=di)
+            xp.multiply(dc * c_before[part], f - f * f, out=df)
+            xp.multiply(dc * i, 1 - g * g, out=dg)
+            dc *= f
+            dh[...] = d[part] @ w_hh
         return d, d
 
 
-class GruLoop(Loop):
-    """h' = (1 - z) n + z h."""
-
-    step, bias_inside = staticmethod(gru_step), True
-
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        xp, y_new = ctx.xp, ctx.xp.empty_like(out)
-        w = xp.ascontiguousarray(w_hh.T)  # a third faster in small products
-        for part in ctx.rows:
-            xt = x[part]
-            n = len(xt)
-            yt, ht = h[:n] @ w, h[:n]
-            if b_hh is not None:
-                yt += b_hh
-            y_new[part] = parts_of(yt, 3)[2]
-            r, z, new = parts_of(xt, 3)
-            x_new = new.copy()
-            xt += yt
-            sigmoid_in_place(xt, xp)  # of the third part too, which is overwritten next
-            xp.multiply(r, y_new[part], out=new)
-            new += x_new
-            xp.tanh(new, out=new)
-            ht -= new
-            ht *= z
-            ht += new
-            out[part] = ht
-        return x, y_new
-
-    def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
-        xp, (_, gates, y_new) = ctx.xp, kept
-        dx, dy = xp.empty_like(gates), xp.empty_like(gates)
-        for part in reversed(ctx.rows):
-            (r, z, new), (dr, dz, dn) = parts_of(gates[part], 3), parts_of(dx[part], 3)
-            dht = dh[: len(r)]
-            dht += g[part]
-            rest = 1 - z
-            xp.multiply(dht * rest, 1 - new * new, out=dn)
-            xp.multiply(dht * (before[part] - new), z * rest, out=dz)
-            xp.multiply(dn * y_new[part], r - r * r, out=dr)
-            dy[part] = dx[part]
-            parts_of(dy[part], 3)[2][...] *= r
-            dht *= z
-            dht += dy[part] @ w_hh
-        return dx, dy
-
-
 if __name__ == "__main__":
-    import functools
+    import math
+    import timeit
 
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
+    from tinytorch.nn.rnn_cells import LSTMCell
+    from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    sizes = {TanhLoop: 2, ReluLoop: 2, LstmLoop: 8, GruLoop: 6}
-    # Texts of 3, 2 and 1 words: the rows of each step, and of each text.
-    rows = [slice(0, 3), slice(3, 5), slice(5, 6)]
-    texts = [[0, 3, 5], [1, 4], [2]]
+    time, batch, size = 64, 32, 128
+    cell, x, start = LSTMCell(size, size), randn(time * batch, size), zeros(batch, size)
+    rows = [slice(batch * t, batch * (t + 1)) for t in range(time)]
 
-    def draw(loop):
-        states = [(3, 2)] * (1 + (loop is LstmLoop))
-        shapes = [
-            (6, 3),
-            (sizes[loop], 3),
-            (sizes[loop], 2),
-            (sizes[loop],),
-            (sizes[loop],),
-            *states,
-        ]
-        return [randn(*shape, dtype=float64, requires_grad=True) for shape in shapes]
+    def unrolled():
+        return unroll(lstm_step, x, *cell.parameters(), rows, start, start)
 
-    def one_text(run, inputs, places, text, order):
-        """Its outputs and its last states, when it is alone."""
-        single = [slice(i, i + 1) for i in range(len(places))][::order]
-        states = [s[text : text + 1] for s in inputs[5:]]
-        return run(inputs[0][places], *inputs[1:5], single, *states)
+    def fused():
+        return LstmLoop.apply(x, *cell.parameters(), rows, start, start)
 
-    for loop in sizes:
-        inputs, worst = draw(loop), 0.0
-        slow = functools.partial(unroll, loop.step)
-        for run in (loop.apply, slow):
-            for order in (1, -1):
-                out, *last = run(*inputs[:5], rows[::order], *inputs[5:])
-                for text, places in enumerate(texts):
-                    alone, *own = one_text(loop.apply, inputs, places, text, order)
-                    pairs = [(out[places], alone)]
-                    pairs += [(a[text], b[0]) for a, b in zip(last, own, strict=True)]
-                    worst = max([worst, *((a - b).abs().max().item() for a, b in pairs)])
-        print(loop.__name__, worst < 1e-12)
-    # -> TanhLoop True
-    # -> ReluLoop True
-    # -> LstmLoop True
-    # -> GruLoop True
+    def gradients(program):
+        out, h, c = program()
+        return grad(out.square().sum() + (h * c).sum(), list(cell.parameters()))
 
-    # Both derivatives, the second with the loop backwards in time.
-    for loop in sizes:
-        inputs = draw(loop)
+    close = [
+        bool(((a - b).abs() < 1e-4 * (1 + a.abs())).all())
+        for a, b in zip(gradients(unrolled), gradients(fused), strict=True)
+    ]
+    print("the same gradients:", close)  # -> the same gradients: [True, True, True, True]
+    best = [math.inf] * 2
+    for _ in range(3):
+        for i, program in enumerate((unrolled, fused)):
+            best[i] = min(best[i], timeit.timeit(lambda p=program: gradients(p), number=1))
+    print(f"one node takes {best[1] / best[0]:.2f} of the time")  # -> ...
 
-        def run(*inputs, loop=loop, order=rows):
-            return loop.apply(*inputs[:5], order, *inputs[5:])
+    # The other loops are as they were.
+    small = [slice(2 * t, 2 * t + 2) for t in range(3)]
+    x3, h3 = randn(6, 3, dtype=float64), randn(2, 3, dtype=float64)
+    weights = [randn(*s, dtype=float64) for s in ((3, 3), (3, 3), (3,), (3,))]
+    for loop in (TanhLoop, ReluLoop):
+        fast = loop.apply(x3, *weights, small, h3)[0]
+        print((fast - unroll(loop.step, x3, *weights, small, h3)[0]).abs().max().item() < 1e-12)
+    # -> True
+    # -> True
+    inputs = [
+        randn(*s, dtype=float64) for s in ((6, 3), (8, 3), (8, 2), (8,), (8,), (2, 2), (2, 2))
+    ]
 
-        def backwards(*inputs, run=run, order=rows[::-1]):
-            return run(*inputs, order=order)
+    def all_of_it(*inputs):
+        return LstmLoop.apply(*inputs[:5], small, *inputs[5:])
 
-        print(loop.__name__, gradcheck(run, inputs), gradgradcheck(backwards, inputs))
-    # -> TanhLoop True True
-    # -> ReluLoop True True
-    # -> LstmLoop True True
-    # -> GruLoop True True
+    for value in inputs:
+        value.requires_grad_()
+    print(gradcheck(all_of_it, inputs), gradgradcheck(all_of_it, inputs))  # -> True True

@@ -1,17 +1,18 @@
-"""Step 91q: Packed sequences through the layers
+"""Step 91q: Catalogue: what RNN, LSTM and GRU take
 
-The loops can handle different lengths since step 91j, and a packed sequence has what they need:
-`data` is their matrix [all, size], and batch_sizes says which rows belong to which step. What is
-left for the layer is to take it, and to give one back: packed as the input was, so that the next
-layer, or pad_packed_sequence, can go on with it. `last` is for each text the state after its own
-last word, in both directions, which padding could not give (step 91n).
+The rest that a PyTorch program may expect of these layers; no new idea, skim it.
 
-The trap is where the states come from. h_0 is given in the order of the texts, and the loop has the
-longest first: so the states are sorted by sorted_indices before, and put back after. Otherwise each
-text would begin with another one's state, and nothing would fail.
+    batch_first          [batch, time, size], as people like to write it. Only input and output
+                         turn; the states do not.
+    [time, size]         a single text without a batch
+    float16, bfloat16    computed as float32 and rounded once, at the end (step 41e)
+    flatten_parameters   does nothing; in PyTorch it puts the weights in a row for cuDNN
+    refusals             wrong types of arguments, sizes, shapes, states, with PyTorch's types of
+                         errors; proj_size (an LSTM whose h is made smaller by a matrix) is refused
+    a warning            dropout with one layer does nothing
 
-Changed: RNNBase.
-Try: leave the states as they are given (without the two index_select), and see what the demo says.
+New: run_loop. Changed: RNNBase.
+Try: give an input of float64 to a layer of float32, and read the message.
 """
 
 import importlib
@@ -27,9 +28,7 @@ from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.rnn_cells import add_weights, draw_uniform
 from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
-from tinytorch.nn.utils.rnn import PackedSequence
 from tinytorch.ops.creation import zeros
-from tinytorch.ops.gather import index_select
 from tinytorch.ops.joining import cat, stack
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -147,7 +146,7 @@ class RNNBase(Module):
 
         Args:
             input: [time, batch, input_size]; [batch, time, input_size] with batch_first;
-                [time, input_size]; or a PackedSequence.
+                or [time, input_size].
             hx: [layers * directions, batch, hidden_size], without batch if the input has none; of
                 an LSTM a pair (h, c). The last state has the same form.
 
@@ -156,25 +155,19 @@ class RNNBase(Module):
             RuntimeError, ValueError: shapes or types do not fit.
         """
         states = None if hx is None else list(hx) if self.mode == "LSTM" else [hx]
-        data, order, back, ndim = input, None, None, 2
-        if isinstance(input, PackedSequence):
-            data, sizes, order, back = input
-            sizes = sizes.tolist()
-        else:
-            ndim = data.array.ndim
-            if ndim not in (2, 3):
-                raise ValueError(
-                    f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D"
-                )
-            if states is not None and any(s.array.ndim != ndim for s in states):
-                raise RuntimeError(f"For {ndim}-D input, hx should also be {ndim}-D")
-            if ndim == 2:
-                data = data.unsqueeze(1)
-                states = None if states is None else [s.unsqueeze(1) for s in states]
-            elif self.batch_first:
-                data = data.transpose(0, 1)
-            sizes = [data.array.shape[1]] * data.array.shape[0]
-            data = data.flatten(0, 1)
+        data = input
+        ndim = data.array.ndim
+        if ndim not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D")
+        if states is not None and any(s.array.ndim != ndim for s in states):
+            raise RuntimeError(f"For {ndim}-D input, hx should also be {ndim}-D")
+        if ndim == 2:
+            data = data.unsqueeze(1)
+            states = None if states is None else [s.unsqueeze(1) for s in states]
+        elif self.batch_first:
+            data = data.transpose(0, 1)
+        sizes = [data.array.shape[1]] * data.array.shape[0]
+        data = data.flatten(0, 1)
         self._check_input(data)
         if not sizes:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
@@ -185,16 +178,11 @@ class RNNBase(Module):
         elif any(s.shape != shape or s.dtype is not data.dtype for s in states):
             found = [f"{list(s.shape)} of {s.dtype}" for s in states]
             raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
-        if order is not None:
-            states = [index_select(s, 1, order) for s in states]
         # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)
-        if isinstance(input, PackedSequence):
-            out = PackedSequence(out, *input[1:])
-            last = last if back is None else [index_select(s, 1, back) for s in last]
-        elif ndim == 2:
+        if ndim == 2:
             last = [s.squeeze(1) for s in last]
         else:
             out = out.reshape(len(sizes), sizes[0], out.array.shape[1])
@@ -251,48 +239,60 @@ class GRU(RNNBase):
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.utils.rnn import pack_sequence, unpack_sequence
+    from tinytorch.core.dtype import float16, float64
     from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    texts = [randn(length, 3) for length in (2, 4, 1)]
+    x, net = randn(5, 2, 4), GRU(4, 3, batch_first=True)
+    turned, last = net(x.transpose(0, 1))
+    net.batch_first = False
+    print(turned.shape, last.shape, bool((turned.transpose(0, 1) == net(x)[0]).all()))
+    # -> tinytorch.Size([2, 5, 3]) tinytorch.Size([1, 2, 3]) True
+    net.batch_first = True
+    print(net, net.flatten_parameters(), [len(weights) for weights in net.all_weights])
+    # -> GRU(4, 3, batch_first=True) None [4]
 
-    def differences(net, *states):
-        """How far the outputs and last states of each text are from what it gives alone."""
-        several = len(states) == 2
-        output, last = net(pack_sequence(texts, False), states if several else states[0])
-        found, worst = unpack_sequence(output), 0.0
-        for i, text in enumerate(texts):
-            own = [s[:, i] for s in states]
-            alone, own_last = net(text, tuple(own) if several else own[0])
-            pairs = [(found[i], alone)]
-            if several:
-                pairs += [(a[:, i], b) for a, b in zip(last, own_last, strict=True)]
-            else:
-                pairs.append((last[:, i], own_last))
-            worst = max([worst, *((a - b).abs().max().item() for a, b in pairs)])
-        return worst
+    # One text alone, with a state.
+    single = LSTM(4, 3, num_layers=2, bidirectional=True, dropout=0.5)
+    output, (h, c) = single(x[:, 0], (zeros(4, 3), zeros(4, 3)))
+    print(output.shape, h.shape, c.shape)
+    # -> tinytorch.Size([5, 6]) tinytorch.Size([4, 3]) tinytorch.Size([4, 3])
 
-    for kind, options in ((RNN, {}), (RNN, {"nonlinearity": "relu"}), (LSTM, {}), (GRU, {})):
-        net = kind(3, 2, num_layers=2, bidirectional=True, **options)
-        states = [randn(4, 3, 2) for _ in range(1 + (kind is LSTM))]
-        print(kind.__name__, differences(net, *states) < 1e-6)
-    # -> RNN True
-    # -> RNN True
-    # -> LSTM True
-    # -> GRU True
+    halves = RNN(4, 3, dtype=float16)(x.half())[0]
+    print(halves.dtype)  # -> tinytorch.float16
 
-    # Sorted texts need no turning; a rectangle, turned or alone, goes as before.
-    output, last = GRU(3, 2)(pack_sequence([texts[1], texts[0], texts[2]]))
-    print(output.batch_sizes.tolist(), last.shape)  # -> [3, 2, 1, 1] tinytorch.Size([1, 3, 2])
-    print(GRU(3, 2, batch_first=True)(randn(5, 4, 3))[0].shape)  # -> tinytorch.Size([5, 4, 2])
-    for wrong, state in ((randn(3), None), (randn(4, 3), randn(1, 1, 2))):
+    mistakes = {
+        "dropout": lambda: LSTM(4, 3, 2, dropout=2.0),
+        "kind": lambda: LSTM(4, 3.0),
+        "size": lambda: LSTM(0, 3),
+        "proj_size": lambda: LSTM(4, 3, proj_size=2),
+        "dimensions": lambda: net(zeros(1, 2, 3, 4)),
+        "input": lambda: net(zeros(2, 5, 7)),
+        "type": lambda: net(zeros(2, 5, 4, dtype=float64)),
+        "no time": lambda: net(zeros(2, 0, 4)),
+        "state": lambda: net(zeros(2, 5, 4), zeros(1, 3, 3)),
+        "state without batch": lambda: net(zeros(2, 5, 4), zeros(1, 3)),
+    }
+    for name, mistake in mistakes.items():
         try:
-            GRU(3, 2)(wrong, state)
-        except (ValueError, RuntimeError) as error:
-            print(error)
-    # -> GRU: Expected input to be 2D or 3D, got 1D
-    # -> For 2-D input, hx should also be 2-D
+            mistake()
+        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+            print(f"{name}: {type(error).__name__} {str(error)[:60]}")
+    # -> dropout: ValueError dropout should be a number in range [0, 1]
+    # -> kind: TypeError bias and batch_first are bools, sizes are ints, not (True, F
+    # -> size: ValueError input_size, hidden_size and num_layers must be positive: (0,
+    # -> proj_size: NotImplementedError proj_size is not supported: put a Linear behind the layer
+    # -> dimensions: ValueError GRU: Expected input to be 2D or 3D, got 4D
+    # -> input: RuntimeError input.size(-1) must be equal to input_size. Expected 4, got
+    # -> type: ValueError RNN input dtype (tinytorch.float64) does not match weight (t
+    # -> no time: RuntimeError Expected sequence length to be larger than 0 in RNN
+    # -> state: RuntimeError Expected hidden size (1, 2, 3) of tinytorch.float32, got ['[
+    # -> state without batch: RuntimeError For 3-D input, hx should also be 3-D
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        GRU(4, 3, dropout=0.5)
+    print(caught[0].message)
+    # -> dropout is between layers: it does nothing with num_layers=1

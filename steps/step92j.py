@@ -269,8 +269,8 @@ if __name__ == "__main__":
         manual_seed(0)
         shapes = (36, 12), (36,), (12, 12), (12,)
         params = [(randn(shape) * 0.3).requires_grad_() for shape in shapes]
-        optimizer = Adam(params, lr=0.02)
-        for _ in range(600):
+        optimizer = Adam(params, lr=0.05)
+        for _ in range(250):
             x, wanted = batch()
             loss = (multi_head_attention_forward(x, x, x, heads, *params) - wanted).square().mean()
             optimizer.zero_grad()

@@ -76,8 +76,8 @@ if __name__ == "__main__":
             *answer.parameters(),
             *places.parameters(),
         ]
-        optimizer = Adam(params, lr=0.01)
-        for _ in range(300):
+        optimizer = Adam(params, lr=0.02)
+        for _ in range(150):
             orders = rand(64, 5).argsort(-1)
             x = read(codes[orders.T])
             if kind != "none":

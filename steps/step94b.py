@@ -3,7 +3,7 @@
 A window of 32 characters is half a line of code. A model that sees no more than that cannot know
 which class it is in, and hardly which statement. A longer window is expensive: attention compares
 each token with each other one. The better way is fewer tokens for the same text. "self", "return"
-and "\n " (a new line with its indent) occur a thousand times: let each of them be one token.
+and a new line with its indent occur a thousand times: let each of them be one token.
 
 `split` cuts a text into words, indents and signs. The most frequent pieces get a number of their
 own. Rare pieces are spelled character by character, so that every text over these characters can

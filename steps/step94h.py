@@ -204,8 +204,9 @@ def generate(
     caches, size = None, model.config.block_size
     for _ in range(count):
         if caches is None or len(caches[0]) == size:
-            # All positions are in use. Go on from half of the tokens, at the first positions.
-            caches, new = [Cache() for _ in model.blocks], tokens[:, -(size // 2) :]
+            # All positions are in use: go on from half of the tokens, at the first positions.
+            fits = size if caches is None else size // 2
+            caches, new = [Cache() for _ in model.blocks], tokens[:, -fits:]
         logits = model(new, caches)[:, -1]  # only the last place counts
         logits = logits / temperature
         if top_k is not None:
@@ -251,7 +252,7 @@ if __name__ == "__main__":
     text = read_steps()
     tokenizer = Tokenizer(text, 500)
     manual_seed(0)
-    config = Config(len(tokenizer), block_size=256, num_layers=2)
+    config = Config(len(tokenizer), block_size=128, num_layers=2)
     model = GPT(config)
 
     # The same answers: 20 tokens at once, or 12 and then one after the other.
@@ -275,15 +276,15 @@ if __name__ == "__main__":
     times = []
     for write in (without_cache, lambda tokens, count: generate(model, tokens, count, top_k=1)):
         began = time.perf_counter()
-        written = write(start, 150)
+        written = write(start, 100)
         times.append(time.perf_counter() - began)
-        print(f"{150 / times[-1]:,.0f} tokens per second")  # -> ...
+        print(f"{100 / times[-1]:,.0f} tokens per second")  # -> ...
     print("faster with the cache:", times[1] < times[0])  # -> faster with the cache: True
 
     # Beyond the last position: the cache is filled anew.
-    print(tuple(generate(model, x, 280).shape))  # -> (1, 300)
+    print(tuple(generate(model, x, 130).shape))  # -> (1, 150)
 
     model = GPT(Config(len(tokenizer)))
     train(model, tokenizer.encode(text), 120)
     title = tokenizer.encode('"""Step 31: ').reshape(1, -1)
-    print(tokenizer.decode(generate(model, title, 150, 0.7, 20)[0]))  # -> ...
+    print(tokenizer.decode(generate(model, title, 120, 0.7, 20)[0]))  # -> ...

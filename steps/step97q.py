@@ -16,7 +16,7 @@ A refusal is better than a wrong result.
 The first three are found after the trace: `check_sources` compares each source with what Source has
 kept of it. The others are found when `lift` meets the tensor. restore gives all of it back.
 
-The program that asked for a graph then runs in eager, as a whole; step 102j tells how.
+The program that asked for a graph then runs in eager, as a whole; step 102i tells how.
 
 (PyTorch's torch.compile breaks the graph there: it runs the piece in eager, and makes two graphs.
 Its word for this is "graph break", too.)

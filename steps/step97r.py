@@ -13,18 +13,18 @@ stays true. `rebuilt` walks through the pattern, both to make it and to fill it.
     roots      the numbers of the outputs that require a gradient: each has an input in the backward
 
 Numbers and texts stay as they were in the trace. That is right as long as the function does the
-same each time; step 102g watches what could make it do something else.
+same each time; step 102f watches what could make it do something else.
 
 Anything else is a Break. An object of an unknown class may contain a tensor. A view of a source
 would show memory that the graph does not write. A new Parameter would have to be a new object in
 every run.
 
-The trap: a program may keep a tracer after the trace is over. `record` has no trace to write to
-then, and raises Untraceable.
+The trap: two results may be one tensor, as (y, y) is. With an output for each, the caller would get
+two tensors, and a write into one of them would not change the other.
 
 (PyTorch: torch.utils._pytree does this for dicts, lists and what is registered.)
 
-New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish, record.
+New: PLAIN, Output, Given, rebuilt. Changed: Captured, capture, finish.
 Try: return a set of tensors.
 """
 
@@ -282,12 +282,8 @@ def line_of_the_program() -> str:
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    trace = tracing.trace
-    if trace is None:
-        raise Untraceable("a tracer of a trace that is over")
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
-    trace.nodes.append(node)
+    node = Node(op, args, kwargs, value.shape, value.dtype, tracing.made_by, tracing.trace.line)
+    tracing.trace.nodes.append(node)
     return node
 
 
@@ -1074,12 +1070,3 @@ if __name__ == "__main__":
     # -> the function returns a list_iterator
     # -> the function returns a view of a tensor that was made outside
     # -> the function returns a new Parameter
-
-    # Nothing can be recorded after a trace.
-    with Trace(cpu) as trace:
-        trace.lift(x)
-        kept = x.array
-    try:
-        kept[0]
-    except Untraceable as error:
-        print(error)  # -> a tracer of a trace that is over

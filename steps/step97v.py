@@ -320,12 +320,9 @@ def line_of_the_program() -> str:
 
 def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
     """A new node of the graph, with the shape and type of `value`."""
-    trace = tracing.trace
-    if trace is None:
-        raise Untraceable("a tracer of a trace that is over")
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, trace.line)
-    trace.nodes.append(node)
+    node = Node(op, args, kwargs, shape, dtype, tracing.made_by, tracing.trace.line)
+    tracing.trace.nodes.append(node)
     return node
 
 

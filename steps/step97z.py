@@ -13,12 +13,16 @@ weak reference does not keep an object alive. A tracer that is alive nevertheles
 object, and the garbage collector can list the objects that refer to it. If that object is a tensor,
 it gets its real array back, and capture raises Break.
 
+The formulas of the package keep tracers, too: some have a cache for an array that they make once.
+In a later trace, `as_node` takes such a tracer as a constant. Where no trace is open, `record` has
+no list for a node, and raises Untraceable.
+
 The trap is a cycle: objects that refer to each other stay in memory until the garbage collector
 finds them, also if the program has forgotten them. So gc.collect() comes first.
 
 (PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
 
-New: release. Changed: Tracer, Trace, capture.
+New: release. Changed: Tracer, Trace, capture, as_node, record.
 Try: take gc.collect() out of release. Which tensors count as kept now?
 """
 
@@ -106,7 +110,9 @@ def record(op: str, args: tuple, kwargs: dict, value: Any) -> Node:
 def as_node(value: Any) -> Any:
     """`value` with nodes in place of tracers and arrays, also inside tuples and slices."""
     if isinstance(value, Tracer):
-        return value.node
+        if value.trace is tracing.trace:
+            return value.node
+        value = value.value  # kept by a cache since an earlier trace
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in "biu" else value
     if isinstance(value, (tuple, list)):
@@ -1056,3 +1062,21 @@ if __name__ == "__main__":
         return x + 1.0
 
     print(len(capture(cycle, (x,), {}, [x]).graph.nodes))  # -> 1
+
+    # A formula that makes an array once, and keeps it.
+    cache = {}
+
+    class Scaled(Function):
+        def forward(ctx, x):
+            if "scale" not in cache:
+                cache["scale"] = ctx.xp.asarray([2.0])
+            return x * cache["scale"]
+
+    for _ in range(2):
+        print([node.op for node in capture(Scaled.apply, (x,), {}, [x]).graph.nodes])
+    # -> ['constant', 'multiply']
+    # -> ['constant', 'multiply']
+    try:
+        cache["scale"][0]
+    except Untraceable as error:
+        print(error)  # -> a tracer of a trace that is over

@@ -1,33 +1,24 @@
-"""Step 98a: Decompositions: formulas for a compiler
+"""Step 98a: One node for erf, and Functions that are left whole
 
 The graph of gelu has 19 nodes (step 97h): NumPy has no error function, so eager computes a
 polynomial, made of operations that NumPy has. A compiler writes its own loops, in C, and C has an
 erf. So the best formula for eager is not the best one for a compiler.
 
-And a diagonal is a Break (step 97t): eager takes a view that steps one row and one column at a
-time, and a graph has no such view. It can pick the elements by their indices.
+`erf_of` is a `singledispatch` (step 56p): its body depends on the type of the array. So tracers get
+a body of their own, which records one node, "erf".
 
-To write an operation with others, which are simpler or suit the reader better, is called its
-decomposition. The best one for a compiler differs from eager's, so TraceMode looks into a table
-before it calls a Function:
+With other Functions it is the other way round. gather and embedding would give many nodes, and a
+compiler could not do better: their forward picks elements at indices, and their backward adds at
+indices or reads values. WHOLE lists the Functions that a trace takes as one node, like those with
+whole = True (step 97s).
 
-    formulas[Diagonal] = PlainDiagonal         what a trace calls instead
+The trap: an entry of WHOLE holds for its subclasses too, so TraceMode looks at the __mro__ of a
+Function, which lists a class and its bases.
 
-An entry is a Function like all others, with forward and backward; the decorator @in_place_of puts
-it into the table. erf_of is a `singledispatch` (step 56o), so it gets a body for tracers.
+(PyTorch's Inductor has such a list of operators that it does not decompose: fallbacks.)
 
-Some Functions are better left whole. WHOLE lists them: their backward adds at indices or reads
-values.
-
-The trap: a picked part is not a view. Its path is recorded, so that a read follows the writes to
-its root, but a write to it is refused. Another trap: a Function may cache an array that it made in
-an earlier trace. `as_node` takes such a tracer as a constant.
-
-(PyTorch has such a table, from operators to functions in simpler ones: torch._decomp.)
-
-New: formulas, WHOLE, in_place_of, erf_of_tracer, PlainDiagonal, Tracer.pick. Changed: TraceMode,
-Tracer.__setitem__, as_node.
-Try: enter a formula for a Function of yours.
+New: erf_of_tracer, WHOLE. Changed: TraceMode.
+Try: take TakeAlong out of WHOLE. What does gather become then?
 """
 
 import dataclasses
@@ -45,7 +36,7 @@ import numpy as np
 
 from tinytorch.amp.autocast_mode import settings
 from tinytorch.autograd.engine import backward_pass
-from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.graph import EFFECTS, Graph, Node, like, perform, without_dead_code
 from tinytorch.core.device import Backend, Device, cpu, default, register_backend
@@ -59,7 +50,6 @@ from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
 from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
-from tinytorch.ops.parts import Diagonal
 from tinytorch.ops.random import Generator, generator_for, manual_seed, rand
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -277,12 +267,6 @@ class Tracer:
         root = self if self.root is None else self.root
         return Tracer(value, node, root, (*self.path, (op, args, value)))
 
-    def pick(self, key: tuple) -> "Tracer":
-        """The elements at arrays of integers, in place of a view that can only be read."""
-        value, root = self.value[as_value(key)], self if self.root is None else self.root
-        node = record("getitem", (self.node, as_node(key)), {}, value)
-        return Tracer(value, node, root, (*self.path, ("getitem", (key,), value)))
-
     def reshape(self, *shape: Any) -> "Tracer":
         shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if -1 in shape:
@@ -330,8 +314,6 @@ class Tracer:
     def __setitem__(self, key: Any, value: Any) -> None:
         self.value[as_value(key)] = as_value(value)
         root, path = self if self.root is None else self.root, self.path
-        if any(op == "getitem" for op, _, _ in path):
-            raise Untraceable("a write through a view that the graph has only as a copy")
         if not path and key is ...:
             new = value if isinstance(value, Tracer) else np.asarray(value, self.dtype)
             node = as_node(new)
@@ -642,48 +624,16 @@ def make_device() -> Device:
 tracing_device = make_device()
 
 
-# What a trace calls in place of a Function.
-formulas: dict[type[Function], type[Function]] = {}
-
-
 # Functions that a trace takes as one node: their backward adds at indices, or reads values.
 WHOLE = frozenset(
     (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
 )
 
 
-def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
-    """Enters a formula into the table for these Functions."""
-
-    def enter(formula: type[Function]) -> type[Function]:
-        formulas.update(dict.fromkeys(functions, formula))
-        return formula
-
-    return enter
-
-
 @erf_of.register(Tracer)
 def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
     """One operation: the compiler's own loops have the function of the C library."""
     return traced("erf", (x,))
-
-
-@in_place_of(Diagonal)
-class PlainDiagonal(Diagonal):
-    """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
-
-    def forward(ctx, x: Any, offset: int, dim1: int, dim2: int) -> Any:
-        ctx.shape, ctx.place = x.shape, (offset, dim1, dim2)
-        x = ctx.xp.moveaxis(x, (dim1, dim2), (-2, -1))
-        first, second = max(-offset, 0), max(offset, 0)
-        places = ctx.xp.arange(max(0, min(x.shape[-2] - first, x.shape[-1] - second)))
-        ctx.key = (..., first + places, second + places)
-        return x.pick(ctx.key)
-
-    def backward(ctx, g: Any) -> Any:
-        gx = ctx.xp.zeros(ctx.shape, g.dtype)
-        ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
-        return gx
 
 
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
@@ -757,7 +707,7 @@ class TraceMode(FunctionMode):
             return whole(function).apply(*args)
         mark = len(trace.nodes)
         try:
-            return formulas.get(function, function).apply(*args)
+            return function.apply(*args)
         except Untraceable as error:
             if function.view or function.takes_tensors:
                 raise Break(f"{function.__name__}: {error}") from error
@@ -1100,50 +1050,14 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
 
 if __name__ == "__main__":
     manual_seed(0)
-    x = rand(3, 3, requires_grad=True)
+    x, places = rand(3, 3, requires_grad=True), tensor([[0], [1], [0]])
 
     def ops(function):
         return [node.op for node in capture(function, (x,), {}, [x]).graph.nodes]
 
     print(ops(gelu))  # -> ['multiply', 'erf', 'multiply', 'add', 'multiply']
-
-    # A diagonal, with its gradient.
-    captured = capture(lambda x: x.diagonal() * 2.0, (x,), {}, [x])
-    print([node.op for node in captured.graph.nodes])
-    # -> ['transpose', 'constant', 'add', 'add', 'getitem', 'multiply']
-    value, *saved = captured.graph.run(np, [x.array])
-    (gradient,) = captured.backward.run(np, [*saved, np.array([1.0, 2.0, 3.0], "float32")])
-    print(np.array_equal(value, (x.diagonal() * 2.0).array), gradient.tolist())
-    # -> True [[2.0, 0.0, 0.0], [0.0, 4.0, 0.0], [0.0, 0.0, 6.0]]
-
-    # What is picked follows its root, and cannot be written.
-    def follows(x):
-        y = x * 1.0
-        diagonal = y.diagonal()
-        y.fill_(5.0)
-        return diagonal * 2.0
-
-    with no_grad():
-        print(capture(follows, (x,), {}, []).graph.run(np, [x.array])[0])  # -> [10. 10. 10.]
-        try:
-            capture(lambda x: (x * 1.0).diagonal().fill_(0.0), (x,), {}, [])
-        except Break as error:
-            print(str(error).partition(": ")[2])
-        # -> a write through a view that the graph has only as a copy
+    captured = capture(gelu, (x,), {}, [x])
+    print(abs(captured.graph.run(np, [x.array])[0] - gelu(x).array).max() < 1e-6)  # -> True
 
     # gather is left whole: its backward adds at indices.
-    places = tensor([[0], [1], [0]])
     print(ops(lambda x: x.gather(1, places)))  # -> ['constant', 'call', 'part']
-
-    # An array that was kept since an earlier trace.
-    cache = {}
-
-    class Scaled(Function):
-        def forward(ctx, x):
-            if "scale" not in cache:
-                cache["scale"] = ctx.xp.asarray([2.0])
-            return x * cache["scale"]
-
-    with no_grad():
-        print(ops(Scaled.apply), ops(Scaled.apply))
-        # -> ['constant', 'multiply'] ['constant', 'multiply']

@@ -1,19 +1,24 @@
-"""Step 98d: Catalogue: more decompositions
+"""Step 98d: Batch and RMS normalisation: the same formula, changed
 
-More entries in the table of step 98a, in the form of step 98c. Compare each with the one that it
-replaces, and skim the mathematics, which is in the lessons of the operations.
+Batch normalisation (step 86) is the formula of step 98c with three additions. Its means are taken
+over the batch and the positions, so weight and bias belong to dimension 1. In training it updates
+running averages, and in use it takes them in place of the batch's own:
 
-    a linear layer   (W X^T)^T where rows are few        ->  only for 32 rows or fewer
-    losses           positions, and a kept softmax       ->  a comparison inside the loop
-    attention        blocks that fit the cache           ->  two products and a softmax
-    max pooling      parts of an image, written in turn  ->  windows as two more dimensions
-    unfold           a view with strides of its own      ->  elements by their indices
+    training    m, v of the batch;  running += momentum * (value - running)
+    in use      m, v = running_mean, running_var: constants, so dL/dx = r e, without the two means
 
-PlainMaxPool raises Untraceable for windows that overlap, and where the positions of the maxima are
-wanted. Then the Function is one call (step 97t): 4 nodes, forward and backward.
+The update is a write into a tensor of the program. In a trace it becomes an output of the graph
+(step 97p), so nothing more is needed for it here.
 
-New: PlainAddmm, PlainNllLoss, PlainAttention, PlainUnfold, cells, PlainMaxPool.
-Try: which of the graphs has become larger, and why is it better nevertheless?
+RMS normalisation leaves the mean out: m = 0. That is a subclass with `centered = False`.
+
+The trap: the running variance is the unbiased one, v * n / (n - 1), and the one in the formula is
+not. For a batch of one number n - 1 is 0; max(n - 1, 1) avoids the division.
+
+(PyTorch: torch._decomp has native_batch_norm and rms_norm in this form.)
+
+New: PlainRmsNorm. Changed: PlainNormalization.
+Try: trace BatchNorm in training. Where do the running averages come in?
 """
 
 import math
@@ -27,22 +32,16 @@ from tinytorch.compiler.graph import EFFECTS, Graph, Node, without_dead_code
 from tinytorch.compiler.tracer import Tracer, Untraceable, traced
 from tinytorch.core.version import bump_version
 from tinytorch.nn import normalization
-from tinytorch.nn.attention import Attention
 from tinytorch.nn.embedding import PickRows
-from tinytorch.nn.linear import Addmm
-from tinytorch.nn.pooling import MaxPool, SpreadWindows, Windows, join_dims, window_slices
+from tinytorch.nn.pooling import SpreadWindows
 from tinytorch.nn.rnn_loops import Loop
 from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
 from tinytorch.ops.extremes import PutAlong, TakeAlong
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut
-from tinytorch.ops.matmul import matmul_arrays
-from tinytorch.ops.nll import NllLoss
 from tinytorch.ops.parts import Diagonal
-from tinytorch.ops.random import generator_for
 from tinytorch.ops.reduction import wide
-from tinytorch.ops.storage import Unfold, UnfoldToRead
 
 # What a trace calls in place of a Function.
 formulas: dict[type[Function], type[Function]] = {}
@@ -141,98 +140,6 @@ class PlainRmsNorm(PlainNormalization):
     centered = False
 
 
-@in_place_of(Addmm)
-class PlainAddmm(Addmm):
-    """Y = X W^T + b. Only for very few rows is (W X^T)^T worth its transposed result: loops that
-    read that in the order of Y cannot be vectorised."""
-
-    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
-        n = math.prod(x.shape[:-1])
-        if n <= 32 and 2 * n < len(weight):
-            return super().forward(x, weight, bias)
-        ctx.save_for_backward(x, weight)
-        y = matmul_arrays(x.reshape(n, x.shape[-1]), weight.T)
-        y = y if bias is None else y + bias
-        return y.reshape((*x.shape[:-1], len(weight)))
-
-
-@in_place_of(NllLoss)
-class PlainNllLoss(Formula):
-    """l = log(sum of exp(x_i)) - x_t for each row, with the choice of x_t as a comparison of each
-    column's number with t, which runs in the same loop.
-
-    The arguments are those of NllLoss.
-    """
-
-    def forward(
-        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
-    ) -> Any:
-        xp, n, total, share = ctx.xp, len(x), 1, 1.0
-        z, m, sums = wide(x), 0, 1
-        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
-        if not logs:
-            m = z.max(axis=1, keepdims=True)
-            sums = xp.exp(z - m).sum(axis=1, keepdims=True)
-        losses = -xp.where(chosen, z - m, 0).sum(axis=1)
-        losses = losses if logs else xp.log(sums).reshape(n) + losses
-        if reduction == "mean":
-            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
-        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
-            losses = xp.where(counts == 0, 0, losses * counts)
-            share = xp.where(counts == 0, counts, counts / total).astype(x.dtype, copy=False)
-            share = share.reshape(-1, 1)
-        ctx.save_for_backward(x, index, share, m, sums)
-        ctx.logs = logs
-        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
-        return losses.astype(x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        x, index, share, m, sums = ctx.saved
-        xp, g = ctx.xp, g.reshape(-1, 1) * share
-        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
-        if ctx.logs:
-            return xp.where(chosen, -g, 0).astype(x.dtype, copy=False)
-        p = xp.exp(wide(x) - m) / sums
-        return ((p - chosen) * g).astype(x.dtype, copy=False)
-
-
-@in_place_of(Attention)
-class PlainAttention(Formula):
-    """Y = P V, P = softmax(s Q K^T + mask), with two large products and all else between them.
-
-        dL/dV = P^T G,   dL/dP = G V^T,   dL/dS = P (dL/dP - sum of P dL/dP),
-        dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
-
-    A row in which nothing is allowed is 0. The arguments are those of Attention.
-    """
-
-    def forward(
-        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
-    ) -> Any:
-        xp, keep, ctx.scale = ctx.xp, 1, scale
-        scores = (q * scale) @ k.swapaxes(-1, -2)
-        scores = scores if mask is None else scores + mask
-        scores = scores if allowed is None else xp.where(allowed > 0, scores, -math.inf)
-        top = scores.max(axis=-1, keepdims=True) if scores.size else 0
-        some = mask is not None or (allowed is not None and not causal)  # may forbid all keys
-        top = xp.where(top == -math.inf, 0, top) if some else top  # -inf - -inf would be nan
-        e = xp.exp(scores - top)
-        z = e.sum(axis=-1, keepdims=True)
-        weights = e / (z + (z == 0) if some else z)
-        if p:
-            keep = generator_for(ctx.device, None).source.uniform(scores.shape, q.dtype) >= p
-            keep = keep * q.dtype.type(1 / (1 - p) if p < 1 else 0)
-        ctx.save_for_backward(q, k, v, weights, keep)
-        return (weights * keep) @ v
-
-    def backward(ctx, g: Any) -> Any:
-        q, k, v, weights, keep = ctx.saved
-        gp = (g @ v.swapaxes(-1, -2)) * keep * weights
-        gs = gp - weights * gp.sum(axis=-1, keepdims=True)
-        gv = (weights * keep).swapaxes(-1, -2) @ g
-        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
-
-
 @in_place_of(Diagonal)
 class PlainDiagonal(Diagonal):
     """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
@@ -249,61 +156,6 @@ class PlainDiagonal(Diagonal):
         gx = ctx.xp.zeros(ctx.shape, g.dtype)
         ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
         return gx
-
-
-@in_place_of(Unfold, UnfoldToRead)
-class PlainUnfold(Unfold):
-    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
-
-    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
-        ctx.call_with = x.shape, dim, size, step
-        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
-        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
-        windows = x.pick((slice(None),) * dim + (places,))
-        return ctx.xp.moveaxis(windows, dim + 1, -1)
-
-
-def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:
-    """Of windows side by side: the shape of an input with windows and their elements as dimensions
-    of their own, [..., rows, size, columns, size]; that with sizes of 1; the places in a window.
-
-    Raises:
-        Untraceable: the windows overlap, or do not cover the input exactly.
-    """
-    lead, plane = shape[: -len(windows.sizes)], shape[-len(windows.sizes) :]
-    pairs = [(m, n // m) for n, m in zip(plane, windows.sizes, strict=True)]
-    spread, kept = (*lead, *sum(pairs, ())), (*lead, *(n for m, _ in pairs for n in (m, 1)))
-    parts = join_dims(window_slices(m * k, m, k, k, 0, 1) for m, k in pairs)
-    if windows.parts != parts or math.prod(spread) != math.prod(shape):
-        raise Untraceable("windows that are not side by side")
-    return spread, kept, list(np.ndindex(*(k for _, k in pairs)))
-
-
-@in_place_of(MaxPool)
-class PlainMaxPool(Formula):
-    """The maximum of windows that lie side by side, and the number of its place in the window."""
-
-    def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
-        ctx.cells, ctx.shape = cells(x.shape, windows), x.shape
-        spread, _, places = ctx.cells
-        if indices or len(places) > 255:
-            raise Untraceable("the places of maxima")
-        rows = x.reshape(spread)
-        parts = [rows[(..., *(i for n in place for i in (slice(None), n)))] for place in places]
-        y, choice = parts[0], ctx.xp.zeros(parts[0].shape, np.uint8)
-        for number, seen in enumerate(parts[1:], 1):
-            # No `where`: a processor that guesses which way to go is often wrong here.
-            choice = ctx.xp.maximum(choice, (seen > y).astype(np.uint8) * number)
-            y = ctx.xp.maximum(y, seen)
-        ctx.save_for_backward(choice)
-        return y
-
-    def backward(ctx, g: Any, _: Any = None) -> Any:
-        (choice,), (_, kept, places) = ctx.saved, ctx.cells
-        sizes = [n for last in places[-1] for n in (1, last + 1)]
-        numbers = ctx.xp.arange(len(places), dtype=np.uint8).reshape(sizes)
-        chosen = choice.reshape(kept) == numbers
-        return (g.reshape(kept) * chosen).reshape(ctx.shape)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -333,9 +185,8 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
     from tinytorch.compiler import capture as tracing
-    from tinytorch.core.tensor import tensor
     from tinytorch.nn import functional as F
-    from tinytorch.ops.creation import ones
+    from tinytorch.ops.creation import ones, zeros
     from tinytorch.ops.random import manual_seed, rand
 
     def counts(function, *tensors):
@@ -368,31 +219,15 @@ if __name__ == "__main__":
 
     manual_seed(1)
     x, images = rand(6, 8, requires_grad=True), rand(2, 4, 6, 6, requires_grad=True)
-    wide_layer, layer = rand(80, 8, requires_grad=True), rand(5, 8, requires_grad=True)
-    print("linear", compared(F.linear, x, layer), "| few rows", compared(F.linear, x, wide_layer))
-    # -> linear 5 nodes, now 5 | few rows 6 nodes, now 6
-    rows, weight = rand(40, 8, requires_grad=True), rand(100, 8, requires_grad=True)
-    print("40 rows", compared(F.linear, rows, weight))  # -> 40 rows 6 nodes, now 5
-
-    target, weight = tensor([0, 7, 2, 2, 1, 3]), rand(8)
-    print("cross entropy", compared(lambda x: F.cross_entropy(x, target), x))
-    # -> cross entropy 20 nodes, now 19
-    print("weighted", compared(lambda x: F.cross_entropy(x, target, weight), x))
-    # -> weighted 29 nodes, now 28
-    print("of logarithms", compared(lambda x: F.nll_loss(x, target, reduction="none"), x))
-    # -> of logarithms 7 nodes, now 12
-
-    q, k, v = (rand(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
-    attend = F.scaled_dot_product_attention
-    allowed = tensor([[True, False, True, True, False]] * 3 + [[False] * 5])
-    print("attention", compared(lambda *args: attend(*args, None, 0.3, True), q, k, v))
-    # -> attention 51 nodes, now 29
-    print("masked", compared(lambda *args: attend(*args, allowed), q, k, v))
-    # -> masked 43 nodes, now 28
-
-    print("pooling", compared(lambda x: F.max_pool2d(x, 2), images))  # -> pooling 44 nodes, now 25
-    print("overlapping", compared(lambda x: F.max_pool2d(x, 3, 1), images))
-    # -> overlapping 139 nodes, now 4
-    print("with places", compared(lambda x: F.max_pool2d(x, 2, return_indices=True)[0], images))
-    # -> with places 44 nodes, now 5
-    print("windows", counts(lambda x: x.unfold(1, 3, 1) * 2.0, x))  # -> windows 22
+    w, b, w4, b4 = (rand(n, requires_grad=True) for n in (8, 8, 4, 4))
+    mean, var = zeros(4), ones(4)
+    print("RMS norm", compared(lambda x, w: F.rms_norm(x, (8,), w), x, w))
+    # -> RMS norm 76 nodes, now 22
+    print(
+        "batch norm", compared(lambda *args: F.batch_norm(*args, True), images, mean, var, w4, b4)
+    )
+    # -> batch norm 131 nodes, now 49
+    print("in use", compared(lambda *args: F.batch_norm(*args, False), images, mean, var, w4, b4))
+    # -> in use 64 nodes, now 29
+    print("of a batch", compared(lambda x: F.batch_norm(x, None, None, training=True), x))
+    # -> of a batch 104 nodes, now 31

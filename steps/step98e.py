@@ -1,29 +1,19 @@
-"""Step 98e: Rewriting a graph: x * 1 is x
+"""Step 98e: Catalogue: more decompositions
 
-A trace records what the formulas do, and formulas are written for all cases. Here most nodes do
-nothing:
+More entries in the table of step 98b, in the form of step 98d. Compare each with the one that it
+replaces, and skim the mathematics, which is in the lessons of the operations.
 
-    %1 = multiply(%0, 1)      %2 = subtract(%1, 0)      %3 = divide(%2, 1)      %4 = exp(%3)
+    a linear layer   (W X^T)^T where rows are few        ->  only for 32 rows or fewer
+    losses           positions, and a kept softmax       ->  a comparison inside the loop
+    attention        blocks that fit the cache           ->  two products and a softmax
+    max pooling      parts of an image, written in turn  ->  windows as two more dimensions
+    unfold           a view with strides of its own      ->  elements by their indices
 
-A compiler has passes: functions from a graph to a graph that computes the same (step 97k has the
-first one). Most passes look at one node at a time. A rule is a function that takes a node, and
-returns a replacement or None:
+PlainMaxPool raises Untraceable for windows that overlap, and where the positions of the maxima are
+wanted. Then the Function is one call (step 97t): 4 nodes, forward and backward.
 
-    multiply(x, 1)  ->  x            subtract(x, 0)  ->  x            divide(x, 1)  ->  x
-
-`rewritten` goes through the nodes in order and applies the rule to each. A node's arguments come
-before it, so they are rewritten by then, and one walk turns all four nodes into exp(x). Another
-case of the rule may apply to the replacement, so `rewritten` repeats until the rule returns None.
-The time is proportional to the number of nodes. What is left without users is dead code.
-
-The trap: x + 0 is not x. For x = -0.0 the sum is 0.0, and 1 / 0.0 is not 1 / -0.0. But x + -0.0 is
-x, and so is x - 0.0. Floating-point numbers have other rules than real numbers, and a pass must not
-change the result.
-
-(PyTorch: the passes of torch.fx and of Inductor.)
-
-New: Rule, simplify, rewritten, dead_code, is_number, neutral.
-Try: let neutral take x * 0 for 0. For which x is it wrong?
+New: PlainAddmm, PlainNllLoss, PlainAttention, PlainUnfold, cells, PlainMaxPool.
+Try: which of the graphs has become larger, and why is it better nevertheless?
 """
 
 import math
@@ -32,72 +22,288 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.capture import capture
-from tinytorch.compiler.graph import (
-    EFFECTS,
-    Graph,
-    Node,
-    without_dead_code,
+from tinytorch.autograd.node import Function
+from tinytorch.compiler.graph import EFFECTS, Graph, Node, without_dead_code
+from tinytorch.compiler.tracer import Tracer, Untraceable, traced
+from tinytorch.core.version import bump_version
+from tinytorch.nn import normalization
+from tinytorch.nn.attention import Attention
+from tinytorch.nn.embedding import PickRows
+from tinytorch.nn.linear import Addmm
+from tinytorch.nn.pooling import MaxPool, SpreadWindows, Windows, join_dims, window_slices
+from tinytorch.nn.rnn_loops import Loop
+from tinytorch.ops.broadcast import SumTo
+from tinytorch.ops.cumulative import Prod
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.extremes import PutAlong, TakeAlong
+from tinytorch.ops.indexing import AddIndex, Index, IndexPut
+from tinytorch.ops.matmul import matmul_arrays
+from tinytorch.ops.nll import NllLoss
+from tinytorch.ops.parts import Diagonal
+from tinytorch.ops.random import generator_for
+from tinytorch.ops.reduction import wide
+from tinytorch.ops.storage import Unfold, UnfoldToRead
+
+# What a trace calls in place of a Function.
+formulas: dict[type[Function], type[Function]] = {}
+
+# Functions that a trace takes as one node: their backward adds at indices, or reads values.
+WHOLE = frozenset(
+    (AddIndex, Index, IndexPut, Loop, PickRows, Prod, PutAlong, SpreadWindows, TakeAlong)
 )
-from tinytorch.core.tensor import tensor
-
-Rule = Callable[[Node], Node | None]
 
 
-def simplify(graph: Graph) -> Graph:
-    """The graph after all passes."""
-    return dead_code(rewritten(graph, neutral))
+def in_place_of(*functions: type[Function]) -> Callable[[type[Function]], type[Function]]:
+    """Enters a formula into the table for these Functions."""
+
+    def enter(formula: type[Function]) -> type[Function]:
+        formulas.update(dict.fromkeys(functions, formula))
+        return formula
+
+    return enter
 
 
-def rewritten(graph: Graph, rule: Rule) -> Graph:
-    """The graph with rule(node) in place of each node, again and again, until it gives None.
+@erf_of.register(Tracer)
+def erf_of_tracer(x: Tracer, xp: Any) -> Tracer:
+    """One operation: the compiler's own loops have the function of the C library."""
+    return traced("erf", (x,))
 
-    A rule gets a node whose arguments are rewritten already. It returns a node of the graph or a
-    new one, which may have new nodes among its arguments.
+
+class Formula(Function):
+    """A Function whose backward cannot be differentiated again, so it may save any value."""
+
+    def gradients(ctx, grads: list) -> Any:
+        raise Untraceable(f"the gradient of {type(ctx).__name__} as a Tensor")
+
+
+def like(y: Any, x: Any) -> Any:
+    """y in the shape and type of x."""
+    return y.reshape(x.shape).astype(x.dtype, copy=False)
+
+
+@in_place_of(
+    normalization.NativeBatchNorm, normalization.NativeLayerNorm, normalization.NativeGroupNorm
+)
+class PlainNormalization(Formula):
+    """y = h w + b with h = (x - m) r;   dL/dx = r (e - mean(e) - h mean(e h)), e = g w.
+
+    The arguments are those of normalization.Normalization.
     """
-    done: dict[Node, Node] = {node: node for node in graph.inputs}
-    known, nodes = set(graph.inputs), []
 
-    def add(node: Node) -> None:
-        if node not in known:
-            for used in node.inputs():
-                add(used)
-            known.add(node)
-            nodes.append(node)
+    centered = True
 
-    for node in graph.nodes:
-        new = node
-        if any(done[used] is not used for used in node.inputs()):
-            new = node.replaced(done.__getitem__)
-        while (better := rule(new)) is not None:
-            new = better
-        add(new)
-        done[node] = new
-    return Graph(graph.inputs, nodes, [done[node] for node in graph.outputs])
+    def forward(
+        ctx, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+        shape: tuple[int, ...], dims: tuple[int, ...], eps: float, momentum: float | None = None,
+    ) -> Any:  # fmt: skip
+        if len(shape) == 3 and x.ndim == 2:
+            shape = (*x.shape, 1)  # of a batch, too, the channels are dimension 1
+        ctx.shape, ctx.dims = shape, dims
+        ctx.inner = shape[1:] if len(shape) == 2 else (*shape[1:-1], 1)  # of weight and bias
+        ctx.count = math.prod(shape[dim] for dim in dims)
+        ctx.fixed = momentum is None and running_mean is not None
+        rows, m = wide(x).reshape(shape), 0
+        if ctx.fixed:
+            m, v = (wide(a).reshape(ctx.inner) for a in (running_mean, running_var))
+        else:
+            m = ctx.mean(rows) if ctx.centered else 0
+            v = ctx.mean(ctx.xp.square(rows - m))
+        if momentum is not None and ctx.count:
+            unbiased = v * (ctx.count / max(ctx.count - 1, 1))
+            for running, value in ((running_mean, m), (running_var, unbiased)):
+                if running is not None:
+                    running += like(momentum * (value.reshape(-1) - running), running)
+                    bump_version(running)
+        r = 1 / ctx.xp.sqrt(v + eps)
+        ctx.save_for_backward(x, weight, bias, m, r)
+        y = (rows - m) * r
+        y = y if weight is None else y * wide(weight).reshape(ctx.inner)
+        return like(y if bias is None else y + wide(bias).reshape(ctx.inner), x)
+
+    def backward(ctx, g: Any) -> Any:
+        x, weight, bias, m, r = ctx.saved
+        h, g = (wide(x).reshape(ctx.shape) - m) * r, wide(g).reshape(ctx.shape)
+        e = g if weight is None else g * wide(weight).reshape(ctx.inner)
+        gw, gb = (ctx.call(SumTo, a, ctx.inner) for a in (g * h, g))
+        if not ctx.fixed:
+            e = e - (ctx.mean(e) if ctx.centered else 0) - h * ctx.mean(e * h)
+        gw, gb = (a if b is None else like(a, b) for a, b in ((gw, weight), (gb, bias)))
+        return like(e * r, x), gw, gb
+
+    def mean(ctx, x: Any) -> Any:
+        return x.sum(axis=ctx.dims, keepdims=True) / ctx.count
 
 
-def dead_code(graph: Graph) -> Graph:
-    """Without the nodes on which no output depends; what has an effect stays."""
-    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
+@in_place_of(normalization.RmsNorm)
+class PlainRmsNorm(PlainNormalization):
+    """As PlainNormalization, with 0 in the place of the mean."""
+
+    centered = False
 
 
-def is_number(value: Any, *numbers: Any) -> bool:
-    """Whether a value is one of these numbers; a zero with its sign."""
-    if isinstance(value, Node) or not isinstance(value, (int, float, np.generic)):
-        return False
-    return any(value == n and math.copysign(1, value) == math.copysign(1, n) for n in numbers)
+@in_place_of(Addmm)
+class PlainAddmm(Addmm):
+    """Y = X W^T + b. Only for very few rows is (W X^T)^T worth its transposed result: loops that
+    read that in the order of Y cannot be vectorised."""
+
+    def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
+        n = math.prod(x.shape[:-1])
+        if n <= 32 and 2 * n < len(weight):
+            return super().forward(x, weight, bias)
+        ctx.save_for_backward(x, weight)
+        y = matmul_arrays(x.reshape(n, x.shape[-1]), weight.T)
+        y = y if bias is None else y + bias
+        return y.reshape((*x.shape[:-1], len(weight)))
 
 
-def neutral(node: Node) -> Node | None:
-    """x * 1, x / 1, x ** 1, x - 0, x + -0."""
-    if node.op not in ("multiply", "divide", "add", "subtract", "power"):
-        return None
-    a, b = node.args
-    if node.op in ("multiply", "add") and not isinstance(a, Node):
-        a, b = b, a
-    neutral_numbers = {"add": (-0.0,), "subtract": (0.0,)}.get(node.op, (1,))
-    same = isinstance(a, Node) and (a.shape, a.dtype) == (node.shape, node.dtype)
-    return a if same and is_number(b, *neutral_numbers) else None
+@in_place_of(NllLoss)
+class PlainNllLoss(Formula):
+    """l = log(sum of exp(x_i)) - x_t for each row, with the choice of x_t as a comparison of each
+    column's number with t, which runs in the same loop.
+
+    The arguments are those of NllLoss.
+    """
+
+    def forward(
+        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
+    ) -> Any:
+        xp, n, total, share = ctx.xp, len(x), 1, 1.0
+        z, m, sums = wide(x), 0, 1
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if not logs:
+            m = z.max(axis=1, keepdims=True)
+            sums = xp.exp(z - m).sum(axis=1, keepdims=True)
+        losses = -xp.where(chosen, z - m, 0).sum(axis=1)
+        losses = losses if logs else xp.log(sums).reshape(n) + losses
+        if reduction == "mean":
+            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
+        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
+            losses = xp.where(counts == 0, 0, losses * counts)
+            share = xp.where(counts == 0, counts, counts / total).astype(x.dtype, copy=False)
+            share = share.reshape(-1, 1)
+        ctx.save_for_backward(x, index, share, m, sums)
+        ctx.logs = logs
+        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
+        return losses.astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, index, share, m, sums = ctx.saved
+        xp, g = ctx.xp, g.reshape(-1, 1) * share
+        chosen = index.reshape(-1, 1) == xp.arange(x.shape[1])
+        if ctx.logs:
+            return xp.where(chosen, -g, 0).astype(x.dtype, copy=False)
+        p = xp.exp(wide(x) - m) / sums
+        return ((p - chosen) * g).astype(x.dtype, copy=False)
+
+
+@in_place_of(Attention)
+class PlainAttention(Formula):
+    """Y = P V, P = softmax(s Q K^T + mask), with two large products and all else between them.
+
+        dL/dV = P^T G,   dL/dP = G V^T,   dL/dS = P (dL/dP - sum of P dL/dP),
+        dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
+
+    A row in which nothing is allowed is 0. The arguments are those of Attention.
+    """
+
+    def forward(
+        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
+    ) -> Any:
+        xp, keep, ctx.scale = ctx.xp, 1, scale
+        scores = (q * scale) @ k.swapaxes(-1, -2)
+        scores = scores if mask is None else scores + mask
+        scores = scores if allowed is None else xp.where(allowed > 0, scores, -math.inf)
+        top = scores.max(axis=-1, keepdims=True) if scores.size else 0
+        some = mask is not None or (allowed is not None and not causal)  # may forbid all keys
+        top = xp.where(top == -math.inf, 0, top) if some else top  # -inf - -inf would be nan
+        e = xp.exp(scores - top)
+        z = e.sum(axis=-1, keepdims=True)
+        weights = e / (z + (z == 0) if some else z)
+        if p:
+            keep = generator_for(ctx.device, None).source.uniform(scores.shape, q.dtype) >= p
+            keep = keep * q.dtype.type(1 / (1 - p) if p < 1 else 0)
+        ctx.save_for_backward(q, k, v, weights, keep)
+        return (weights * keep) @ v
+
+    def backward(ctx, g: Any) -> Any:
+        q, k, v, weights, keep = ctx.saved
+        gp = (g @ v.swapaxes(-1, -2)) * keep * weights
+        gs = gp - weights * gp.sum(axis=-1, keepdims=True)
+        gv = (weights * keep).swapaxes(-1, -2) @ g
+        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
+
+
+@in_place_of(Diagonal)
+class PlainDiagonal(Diagonal):
+    """A diagonal by the numbers of its rows and columns: no view of a graph steps along both."""
+
+    def forward(ctx, x: Any, offset: int, dim1: int, dim2: int) -> Any:
+        ctx.shape, ctx.place = x.shape, (offset, dim1, dim2)
+        x = ctx.xp.moveaxis(x, (dim1, dim2), (-2, -1))
+        first, second = max(-offset, 0), max(offset, 0)
+        places = ctx.xp.arange(max(0, min(x.shape[-2] - first, x.shape[-1] - second)))
+        ctx.key = (..., first + places, second + places)
+        return x.pick(ctx.key)
+
+    def backward(ctx, g: Any) -> Any:
+        gx = ctx.xp.zeros(ctx.shape, g.dtype)
+        ctx.xp.moveaxis(gx, ctx.place[1:], (-2, -1))[ctx.key] = g
+        return gx
+
+
+@in_place_of(Unfold, UnfoldToRead)
+class PlainUnfold(Unfold):
+    """Windows by the numbers of their elements: no view of a graph shows one element twice."""
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        starts = ctx.xp.arange(0, x.shape[dim] - size + 1, step)
+        places = starts.reshape(-1, 1) + ctx.xp.arange(size)
+        windows = x.pick((slice(None),) * dim + (places,))
+        return ctx.xp.moveaxis(windows, dim + 1, -1)
+
+
+def cells(shape: tuple[int, ...], windows: Windows) -> tuple[tuple, tuple, list]:
+    """Of windows side by side: the shape of an input with windows and their elements as dimensions
+    of their own, [..., rows, size, columns, size]; that with sizes of 1; the places in a window.
+
+    Raises:
+        Untraceable: the windows overlap, or do not cover the input exactly.
+    """
+    lead, plane = shape[: -len(windows.sizes)], shape[-len(windows.sizes) :]
+    pairs = [(m, n // m) for n, m in zip(plane, windows.sizes, strict=True)]
+    spread, kept = (*lead, *sum(pairs, ())), (*lead, *(n for m, _ in pairs for n in (m, 1)))
+    parts = join_dims(window_slices(m * k, m, k, k, 0, 1) for m, k in pairs)
+    if windows.parts != parts or math.prod(spread) != math.prod(shape):
+        raise Untraceable("windows that are not side by side")
+    return spread, kept, list(np.ndindex(*(k for _, k in pairs)))
+
+
+@in_place_of(MaxPool)
+class PlainMaxPool(Formula):
+    """The maximum of windows that lie side by side, and the number of its place in the window."""
+
+    def forward(ctx, x: Any, windows: Windows, indices: bool) -> Any:
+        ctx.cells, ctx.shape = cells(x.shape, windows), x.shape
+        spread, _, places = ctx.cells
+        if indices or len(places) > 255:
+            raise Untraceable("the places of maxima")
+        rows = x.reshape(spread)
+        parts = [rows[(..., *(i for n in place for i in (slice(None), n)))] for place in places]
+        y, choice = parts[0], ctx.xp.zeros(parts[0].shape, np.uint8)
+        for number, seen in enumerate(parts[1:], 1):
+            # No `where`: a processor that guesses which way to go is often wrong here.
+            choice = ctx.xp.maximum(choice, (seen > y).astype(np.uint8) * number)
+            y = ctx.xp.maximum(y, seen)
+        ctx.save_for_backward(choice)
+        return y
+
+    def backward(ctx, g: Any, _: Any = None) -> Any:
+        (choice,), (_, kept, places) = ctx.saved, ctx.cells
+        sizes = [n for last in places[-1] for n in (1, last + 1)]
+        numbers = ctx.xp.arange(len(places), dtype=np.uint8).reshape(sizes)
+        chosen = choice.reshape(kept) == numbers
+        return (g.reshape(kept) * chosen).reshape(ctx.shape)
 
 
 def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Graph]:
@@ -125,47 +331,68 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    x = tensor([0.0, -0.0, 1.5, -2.0])
+    from tinytorch.autograd.engine import grad
+    from tinytorch.compiler import capture as tracing
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn import functional as F
+    from tinytorch.ops.creation import ones
+    from tinytorch.ops.random import manual_seed, rand
 
-    def shown(function):
-        graph = capture(function, (x,), {}, [x]).graph
-        simple = simplify(graph)
-        before, after = (g.run(np, [x.numpy()])[0] for g in (graph, simple))
-        assert np.array_equal(before, after) and np.array_equal(1 / before, 1 / after)
-        return [node.op for node in graph.nodes], [node.op for node in simple.nodes]
+    def counts(function, *tensors):
+        captured = tracing.capture(function, tensors, {}, tensors)
+        return len(captured.graph.nodes) + len(captured.backward.nodes)
 
-    np.seterr(divide="ignore")
-    print(shown(lambda x: ((x * 1 - 0) / 1).exp()))
-    # -> (['multiply', 'subtract', 'divide', 'exp'], ['exp'])
-    print(shown(lambda x: 1 * x + -0.0 + x.exp()))
-    # -> (['multiply', 'add', 'exp', 'add'], ['exp', 'add'])
-    print(shown(lambda x: 2 * x))  # -> (['multiply'], ['multiply'])
+    def compared(function, *tensors):
+        """How many nodes there are with eager's formulas, and with those above, which give the
+        same values, writes and gradients."""
+        sizes = []
+        for table in ({}, formulas):
+            tracing.formulas.clear()
+            tracing.formulas.update(table)
+            sizes.append(counts(function, *tensors))
+        manual_seed(0)
+        captured = tracing.capture(function, tensors, {}, tensors)
+        arrays = [source.array.copy() for source in captured.sources]
+        value, *others = captured.graph.run(np, arrays)
+        written, saved = others[: len(captured.written)], others[len(captured.written) :]
+        gradients = captured.backward.run(np, [*saved, np.ones_like(value)])
+        manual_seed(0)
+        result = function(*tensors)
+        wanted = [captured.sources[number].tensor for number in captured.wanted]
+        expected = [x.array for x in grad(result, wanted, ones(result.shape))]
+        expected += [captured.sources[number].tensor.array for number in captured.written]
+        assert np.allclose(value, result.array, atol=1e-5)
+        for ours, theirs in zip([*gradients, *written], expected, strict=True):
+            assert np.allclose(ours, theirs, atol=1e-4)
+        return f"{sizes[0]} nodes, now {sizes[1]}"
 
-    # These stay: x + 0 changes the sign of -0.0, and an array of one element has a type.
-    print(shown(lambda x: (x + 0).exp()))  # -> (['add', 'exp'], ['add', 'exp'])
-    print(shown(lambda x: x * tensor(1)))
-    # -> (['constant', 'astype', 'multiply'], ['constant', 'astype', 'multiply'])
+    manual_seed(1)
+    x, images = rand(6, 8, requires_grad=True), rand(2, 4, 6, 6, requires_grad=True)
+    wide_layer, layer = rand(80, 8, requires_grad=True), rand(5, 8, requires_grad=True)
+    print("linear", compared(F.linear, x, layer), "| few rows", compared(F.linear, x, wide_layer))
+    # -> linear 5 nodes, now 5 | few rows 6 nodes, now 6
+    rows, weight = rand(40, 8, requires_grad=True), rand(100, 8, requires_grad=True)
+    print("40 rows", compared(F.linear, rows, weight))  # -> 40 rows 6 nodes, now 5
 
-    # A rule that finds another case for itself: exp(exp(x)) is exp(x) here.
-    def wrong(node):
-        again = node.op == "exp" and node.args[0].op == "exp"
-        return node.args[0] if again else None
+    target, weight = tensor([0, 7, 2, 2, 1, 3]), rand(8)
+    print("cross entropy", compared(lambda x: F.cross_entropy(x, target), x))
+    # -> cross entropy 20 nodes, now 19
+    print("weighted", compared(lambda x: F.cross_entropy(x, target, weight), x))
+    # -> weighted 29 nodes, now 28
+    print("of logarithms", compared(lambda x: F.nll_loss(x, target, reduction="none"), x))
+    # -> of logarithms 7 nodes, now 12
 
-    graph = capture(lambda x: x.exp().exp().exp(), (x,), {}, [x]).graph
-    print([node.op for node in dead_code(rewritten(graph, wrong)).nodes])  # -> ['exp']
+    q, k, v = (rand(2, 3, n, 8, requires_grad=True) for n in (4, 5, 5))
+    attend = F.scaled_dot_product_attention
+    allowed = tensor([[True, False, True, True, False]] * 3 + [[False] * 5])
+    print("attention", compared(lambda *args: attend(*args, None, 0.3, True), q, k, v))
+    # -> attention 51 nodes, now 29
+    print("masked", compared(lambda *args: attend(*args, allowed), q, k, v))
+    # -> masked 43 nodes, now 28
 
-    # A replacement of two new nodes: x - y is x + -y.
-    def as_sums(node):
-        if node.op != "subtract":
-            return None
-        x, y = node.args
-        minus = Node("negative", (y,), {}, y.shape, y.dtype)
-        return Node("add", (x, minus), {}, node.shape, node.dtype)
-
-    graph = rewritten(capture(lambda x: x - x.exp(), (x,), {}, [x]).graph, as_sums)
-    print([node.op for node in graph.nodes])  # -> ['exp', 'negative', 'add']
-
-    # A node whose number comes first.
-    number = Node("input", (), {}, (), np.dtype("float32"))
-    product = Node("multiply", (1, number), {}, (), np.dtype("float32"))
-    print(simplify(Graph([number], [product], [product])).nodes)  # -> []
+    print("pooling", compared(lambda x: F.max_pool2d(x, 2), images))  # -> pooling 44 nodes, now 25
+    print("overlapping", compared(lambda x: F.max_pool2d(x, 3, 1), images))
+    # -> overlapping 139 nodes, now 4
+    print("with places", compared(lambda x: F.max_pool2d(x, 2, return_indices=True)[0], images))
+    # -> with places 44 nodes, now 5
+    print("windows", counts(lambda x: x.unfold(1, 3, 1) * 2.0, x))  # -> windows 22

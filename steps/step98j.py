@@ -1,28 +1,30 @@
-"""Step 98j: Constant folding
+"""Step 98j: Results with memory of their own
 
-The mask of a causal attention is made of a `constant`, two comparisons and a cast. A table of
-positions is made of an arange and an addition. They depend on no input, so they are the same in
-each run, and each run computes them.
+By the rules of steps 98h and 98i, x * 1 is x, and a transposed view that moves nothing is its
+argument. Inside a graph that is right: nothing in a graph is overwritten. At its end it is not:
 
-A node whose arguments are all constants is computed now, once for all runs:
+    def f(x):                   eager: y is a new tensor
+        return x * 1            simplified: y is the array of x itself
 
-    %1 = constant(array[3])               %1 = constant(array[3]), which holds the sums
-    %2 = add(%1, 1)
+    y = f(x); y.add_(1)         x has changed
 
-This is called constant folding. The pass goes through the nodes in order, so a chain of such nodes
-becomes one constant. `perform` computes a node here, as it does in a run.
+So a pass at the end compares each output with the output before all passes. `memory_of` follows
+views to the node that owns the memory. An output gets a `copy` where it has come to share memory
+with an input, a constant or another output, and did not share it before.
 
-A check (step 97x) of a constant has a known answer. If it is the answer of the trace, the check is
-dropped: `settled`. An embedding of fixed positions loses its test of the range.
+    before    %1 = multiply(%0, 1)    memory of %1: its own
+    after     %0                      memory of %0: the input's      return copy(%0)
 
-The trap is memory. zeros(1, 1000) + zeros(1000, 1) would occupy 4 MB for as long as the graph
-exists, for two arguments of 4 KB. So a result that is larger than 4 KB, and than its arguments, is
-not folded.
+With this in place, a `copy` inside the graph can be dropped: `copied` is one more rule.
 
-(PyTorch: "constant folding", in Inductor's freezing.)
+A program that returns a result and a view of it, such as y and y.T, gets both as in eager: they
+shared memory before.
 
-New: constants, settled. Changed: simplify, dead_code.
-Try: capture a causal attention, and print its graph before and after. How many nodes made the mask?
+(PyTorch: AOTAutograd marks outputs that alias inputs, and makes them again outside of the graph.)
+
+New: memory_of, with_memory_of_their_own, copied. Changed: simplify.
+Try: let simplify return the graph without with_memory_of_their_own. What does the second line
+print?
 """
 
 import functools
@@ -38,15 +40,9 @@ from tinytorch.compiler.graph import (
     VIEWS,
     Graph,
     Node,
-    map_nodes,
-    perform,
     without_dead_code,
 )
-from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
-from tinytorch.nn import functional as F
-from tinytorch.ops.creation import arange
-from tinytorch.ops.random import rand
 
 Rule = Callable[[Node], Node | None]
 
@@ -56,7 +52,7 @@ def simplify(graph: Graph) -> Graph:
     outputs, graph, before = graph.outputs, dead_code(graph), None
     while before is None or len(graph.nodes) < before:
         before = len(graph.nodes)
-        for one_pass in (numbers, constants, algebra, common_parts, dead_code):
+        for one_pass in (numbers, algebra, dead_code):
             graph = one_pass(graph)
     return with_memory_of_their_own(graph, outputs)
 
@@ -118,54 +114,7 @@ def with_memory_of_their_own(graph: Graph, before: Sequence[Node]) -> Graph:
 
 def dead_code(graph: Graph) -> Graph:
     """Without the nodes on which no output depends; what has an effect stays."""
-    nodes = [node for node in graph.nodes if node.op != "check" or not settled(node)]
-    return Graph(graph.inputs, without_dead_code(nodes, graph.outputs), graph.outputs)
-
-
-def settled(node: Node) -> bool:
-    """Whether a check's answer is known."""
-    value = node.args[0]
-    return value.op == "constant" and bool(value.args[0]) is node.args[1]
-
-
-def key_of(node: Node) -> Any:
-    """A key that is equal for nodes that compute the same. repr() tells 1, 1.0 and True apart, and
-    0.0 from -0.0."""
-    if node.op == "constant":
-        (array,) = node.args
-        return node.dtype, node.shape, array.tobytes() if array.nbytes <= 1 << 16 else id(array)
-    args = sorted(node.args, key=repr) if node.op in ("add", "multiply") else node.args
-    return repr((node.op, args, node.kwargs, node.dtype))
-
-
-def common_parts(graph: Graph) -> Graph:
-    """Merges nodes that have the same operation on the same arguments."""
-    seen: dict[Any, Node] = {}
-
-    def rule(node: Node) -> Node | None:
-        if node.op in EFFECTS:
-            return None
-        first = seen.setdefault(key_of(node), node)
-        return None if first is node else first
-
-    return rewritten(graph, rule)
-
-
-def constants(graph: Graph) -> Graph:
-    """Computes what depends on constants alone, where that is not larger than they are."""
-
-    def rule(node: Node) -> Node | None:
-        inputs = node.inputs()
-        if not inputs or node.dtype is None or any(x.op != "constant" for x in inputs):
-            return None
-        size = math.prod(node.shape) * node.dtype.itemsize
-        if node.op in EFFECTS or size > max(4096, *(x.args[0].nbytes for x in inputs)):
-            return None
-        xp = device_of(inputs[0].args[0]).xp
-        value = perform(xp, node.op, map_nodes(lambda x: x.args[0], node.args), node.kwargs)
-        return made(node, "constant", xp.ascontiguousarray(value).reshape(node.shape))
-
-    return rewritten(graph, rule)
+    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
 
 
 @functools.cache
@@ -428,21 +377,34 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 if __name__ == "__main__":
     x = tensor([0.3, -1.2, 2.0])
 
-    def ops(function, *tensors):
+    def result_of(graph):
+        (y,) = graph.run(np, [x.numpy()])
+        return y
+
+    # One pass alone gives the program its own array back.
+    graph = capture(lambda x: x * 1, (x,), {}, [x]).graph
+    print(np.shares_memory(result_of(algebra(graph)), x.numpy()))  # -> True
+    print(np.shares_memory(result_of(simplify(graph)), x.numpy()))  # -> False
+
+    def ops(function):
         """The operations before and after."""
-        graph = capture(function, tensors or (x,), {}, tensors or [x]).graph
+        graph = capture(function, (x,), {}, [x]).graph
         before, after = ([n.op for n in g.nodes] for g in (graph, simplify(graph)))
         return f"{' '.join(before)} -> {' '.join(after)}"
 
-    # What does not depend on the inputs.
-    print(ops(lambda x: x * (arange(3) + 1).float()))
-    # -> constant add astype multiply -> constant multiply
-    print(ops(lambda x: x + (arange(90).reshape(90, 1, 1) + arange(90).reshape(90, 1))))
-    # -> constant reshape constant reshape add astype add -> constant constant add astype add
-    print(ops(lambda table: F.embedding(arange(8), table), rand(8, 3)))
-    # -> constant view_as max greater_equal check call part -> constant call part
-    q = rand(2, 4, 8, 16)
-    attend = F.scaled_dot_product_attention
-    graph = capture(lambda q: attend(q, q, q, is_causal=True), (q,), {}, [q]).graph
-    masks = [node for node in simplify(graph).nodes if node.op == "constant"]
-    print(masks[0].dtype, masks[0].shape)  # -> bool (8, 8)
+    print(ops(lambda x: x * 1))  # -> multiply -> copy
+    print(ops(lambda x: (x.sin() * 1).reshape(3, 1)))  # -> sin multiply reshape -> sin reshape
+
+    # Two results that become one; two that showed the same memory before.
+    def twice(x):
+        y = x.sin()
+        return y, y * 1
+
+    def views(x):
+        y = x.sin()
+        return y, y.reshape(3, 1)
+
+    print(ops(twice), "|", ops(views))  # -> sin multiply -> sin copy | sin reshape -> sin reshape
+
+    # A copy inside the graph is dropped.
+    print(ops(lambda x: x.clone().sin()))  # -> copy sin -> sin

@@ -12,11 +12,8 @@ a Python number) and returns the types that it would compute in. `cast` converts
 type inside the expression. A result type that is smaller than C's int gets a cast around the whole
 expression.
 
-Bools are bytes in C. GCC does not vectorize a loop that converts a bool to float with a cast, but
-it does vectorize `b ? 1.0f : 0.0f`.
-
-The trap: nan, infinity and the smallest int64 cannot be written as numbers in C. They have names:
-NAN, INFINITY and INT64_MIN.
+The trap: bools are bytes in C. GCC does not vectorize a loop that converts a bool to float with a
+cast, but it does vectorize `b ? 1.0f : 0.0f`.
 
 (PyTorch's promotion rules differ from NumPy's. By the time a call reaches the graph, tinytorch has
 already applied PyTorch's rules (topic 41), so here only NumPy's matter.)
@@ -27,7 +24,6 @@ without its cast?
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,13 +84,7 @@ def literal(value: Any, dtype: np.dtype) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"
     if dtype.kind in "iu":
-        if value == np.iinfo(np.int64).min:
-            return "INT64_MIN"
-        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
+        return f"{value}"
     text = str(value)  # the shortest that reads back as the same number
     text = text if any(sign in text for sign in ".e") else f"{text}.0"
     text += "f" * (dtype == np.float32)
@@ -147,9 +137,4 @@ if __name__ == "__main__":
     print(text("add", (byte, byte), "int8"))  # -> (int8_t)(u + v)
     print(cast("u", f, BOOL), type_of(True), type_of(2))  # -> (u != 0) bool <class 'int'>
     print(types_of(Node("divide", (n, n)), (n, n))[-1])  # -> float64
-
-    values = np.nan, np.inf, -np.inf, -2.5
-    print(*(literal(value, f) for value in values))  # -> NAN INFINITY (-INFINITY) (-2.5f)
-    print(literal(-(2**63), k), literal(2**64 - 1, np.dtype("uint64")), literal(1, BOOL))
-    # -> INT64_MIN 18446744073709551615u true
-    print(literal(0, BOOL), C_TYPES["bool"])  # -> false uint8_t
+    print(literal(1, BOOL), literal(0, BOOL), C_TYPES["bool"])  # -> true false uint8_t

@@ -1,24 +1,20 @@
-"""Step 99c: An expression for each kind of number
+"""Step 99c: Numbers that C cannot write: NAN, INFINITY, INT64_MIN
 
-The template for maximum(a, b) in step 99a is wrong where a is nan. Every comparison with nan is
-false, so the expression picks b; NumPy's answer is nan. The template for floats has to test for it:
+`literal` of step 99b writes a number as Python prints it: nan, inf, -9223372036854775808. The first
+two are names that C does not know, and the compiler refuses the file. C has other names for them,
+NAN and INFINITY.
 
-    (a > b) | (a != a) ? a : b          only nan differs from itself
+The third looks like a number of C, but C has no negative literals: -9223372036854775808
+is the minus of 9223372036854775808, and that is too large for int64_t. So the smallest int64 has a
+name too, INT64_MIN.
 
-So each kind of number (bools, integers, floats) has a table of its own. `template` looks there
-first, then in ON_ALL, which holds what is the same for all kinds. For example, + of bools is |.
-Functions of C's library end in f for float32 (tanhf); {f} in a template stands for that letter, and
-{t} for the name of the C type.
+The trap is at the other end. A number above the largest int64 is one of uint64, and needs a u:
+18446744073709551615u. Without it, GCC computes in a type of 128 bits, and only warns.
 
-The trap: logical_and takes operands of any type and tests whether each is zero. So its operands
-are cast to bool, whatever type NumPy computes in. Its template uses & rather than &&: C evaluates
-the right side of && only if the left side is true, and GCC does not vectorize a loop with such a
-branch.
+(PyTorch's compiler writes std::numeric_limits<float>::infinity() for these.)
 
-(PyTorch: torch._inductor.codegen.cpp, class CppOverrides, has a method for each operation.)
-
-New: LIBRARY, ON_BOOLS, ON_INTS, ON_FLOATS, TABLES, template. Changed: ON_ALL, expression.
-Try: give ON_FLOATS the template that ON_ALL has for maximum, and look at the demo's first line.
+Changed: literal.
+Try: compile `int64_t f(void) { return -9223372036854775808; }`. What does the compiler warn of?
 """
 
 import functools
@@ -45,35 +41,16 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
-# {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
-
 ON_ALL = {
     "add": "{a} + {b}",
     "subtract": "{a} - {b}",
     "multiply": "{a} * {b}",
+    "divide": "{a} / {b}",
     "negative": "-{a}",
     "less": "{a} < {b}",
     "greater": "{a} > {b}",
-    "logical_and": "{a} & {b}",
     "maximum": "{a} >= {b} ? {a} : {b}",
 }
-ON_BOOLS = {
-    "add": "{a} | {b}",
-    "multiply": "{a} & {b}",
-}
-ON_INTS = {
-    "absolute": "{a} < 0 ? -{a} : {a}",
-    "invert": "~{a}",
-}
-ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
-    "absolute": "fabs{f}({a})",
-    "divide": "{a} / {b}",
-    "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
-    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
-    "isnan": "{a} != {a}",
-}
-TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
 
 
 def type_of(value: Any) -> Any:
@@ -94,13 +71,6 @@ def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype,
 def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
     """The types in which a node's operands enter its expression, then that of its result."""
     return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
-
-
-def template(op: str, types: Sequence[np.dtype]) -> str | None:
-    """The C expression of an operation in these types, or None where there is none."""
-    if op.startswith("logical_"):
-        return ON_ALL[op]
-    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
 
 
 def literal(value: Any, dtype: np.dtype) -> str:
@@ -138,34 +108,22 @@ def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str
     types = types_of(node, operands)
     named = {}
     for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
-        if node.op.startswith("logical_"):
-            dtype = BOOL
         if text is None:
             named[letter] = literal(x, dtype)
         else:
             named[letter] = cast(text, x.dtype, dtype)
-    name = types[0].name
-    named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
-    text = template(node.op, types).format_map(named)
+    text = ON_ALL[node.op].format_map(named)
     narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4
     return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
 
 
 if __name__ == "__main__":
     f, k = np.dtype("float32"), np.dtype("int64")
-    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
-
-    def text(op, *operands, dtype=f):
-        node = Node(op, operands, {}, (4,), np.dtype(dtype))
-        letters = iter("uvw")
-        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
-        return expression(node, operands, texts)
-
-    print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
-    print(text("maximum", n, 0, dtype=k))  # -> u >= 0 ? u : 0
-    print(text("add", m, m, dtype=bool), "|", text("absolute", n, dtype=k))
-    # -> u | v | u < 0 ? -u : u
-    print(text("tanh", x), text("arcsin", n, dtype=float), text("logical_and", m, x, dtype=bool))
-    # -> tanhf(u) asin((double)u) u & (v != 0)
-    print(text("sign", x))  # -> u != u ? u : (float)((u > 0) - (u < 0))
-    print(template("sort", (f, f)))  # -> None
+    print(np.float32("nan"), np.float32("-inf"))  # -> nan -inf
+    values = np.nan, np.inf, -np.inf, -2.5
+    print(*(literal(value, f) for value in values))  # -> NAN INFINITY (-INFINITY) (-2.5f)
+    print(literal(-(2**63), k), literal(2**63 - 1, k))  # -> INT64_MIN 9223372036854775807
+    print(literal(2**64 - 1, np.dtype("uint64")))  # -> 18446744073709551615u
+    x = Node("input", (), {}, (4,), f)
+    print(expression(Node("less", (x, np.inf), {}, (4,), BOOL), (x, np.inf), ("u", None)))
+    # -> u < INFINITY

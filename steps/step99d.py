@@ -1,25 +1,24 @@
-"""Step 99d: Fallback: what stays a call of NumPy
+"""Step 99d: An expression for each kind of number
 
-A graph contains operations that have no C expression: gcd, a sort, exp of float16. They stay calls
-of NumPy. `has_expression` tells which nodes have an expression, and must be called before
-`expression`. It also rejects
+The template for maximum(a, b) in step 99a is wrong where a is nan. Every comparison with nan is
+false, so the expression picks b; NumPy's answer is nan. The template for floats has to test for it:
 
-    a keyword other than dtype         operands that are neither nodes nor numbers
-    types with different rules         C compares int64 with uint64 differently from NumPy
+    (a > b) | (a != a) ? a : b          only nan differs from itself
 
-To move an operation from NumPy to C, one adds a line to a table.
+So each kind of number (bools, integers, floats) has a table of its own. `template` looks there
+first, then in ON_ALL, which holds what is the same for all kinds. For example, + of bools is |.
+Functions of C's library end in f for float32 (tanhf); {f} in a template stands for that letter, and
+{t} for the name of the C type.
 
-Four operations that are not ufuncs do get an expression: where, astype, copy, and erf, which NumPy
-does not have at all.
+The trap: logical_and takes operands of any type and tests whether each is zero. So its operands
+are cast to bool, whatever type NumPy computes in. Its template uses & rather than &&: C evaluates
+the right side of && only if the left side is true, and GCC does not vectorize a loop with such a
+branch.
 
-The trap: -0.5 converted to an integer is 0, and converted back to a float it is 0.0. GCC merges the
-two conversions into one that keeps the sign: -0.0, and 1 / -0.0 is -inf instead of inf. So
-`converted` tests whether the integer is 0.
+(PyTorch: torch._inductor.codegen.cpp, class CppOverrides, has a method for each operation.)
 
-(PyTorch calls this a fallback: compiled code calls the eager kernel.)
-
-New: KNOWN, NO_UFUNC, known, has_expression, converted. Changed: types_of, template, expression.
-Try: print text("log1p", x). Which word in which table gives it an expression?
+New: LIBRARY, ON_BOOLS, ON_INTS, ON_FLOATS, TABLES, template. Changed: ON_ALL, expression.
+Try: give ON_FLOATS the template that ON_ALL has for maximum, and look at the demo's first line.
 """
 
 import functools
@@ -46,8 +45,6 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
-KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
-
 # {f} is "f" in float32 and nothing in float64: expf and exp.
 LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
 
@@ -75,10 +72,8 @@ ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} 
     "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
     "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
     "isnan": "{a} != {a}",
-    "erf": "erf_{t}({a})",
 }
 TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
-NO_UFUNC = frozenset("where astype copy erf erfc".split())
 
 
 def type_of(value: Any) -> Any:
@@ -98,48 +93,14 @@ def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype,
 
 def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
     """The types in which a node's operands enter its expression, then that of its result."""
-    if node.op == "where":
-        return (BOOL, node.dtype, node.dtype, node.dtype)
-    if node.op in ("astype", "copy"):
-        return (operands[0].dtype, node.dtype)
-    if node.op in NO_UFUNC:
-        return (node.dtype, node.dtype)
     return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
 
 
 def template(op: str, types: Sequence[np.dtype]) -> str | None:
     """The C expression of an operation in these types, or None where there is none."""
-    if op in ("astype", "copy"):
-        return "{a}"
-    if op == "where":
-        return "{a} ? {b} : {c}"
     if op.startswith("logical_"):
         return ON_ALL[op]
-    if len({dtype for dtype in types[:-1]}) > 1:
-        return None
     return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
-
-
-@functools.lru_cache(maxsize=4096)
-def known(op: str, types: tuple) -> bool:
-    return all(t.name in C_TYPES for t in types) and template(op, types) is not None
-
-
-def has_expression(node: Node, operands: Sequence[Any]) -> bool:
-    """Whether C has an expression for a node; else it stays a call of the array library."""
-    if node.op not in NO_UFUNC and not isinstance(getattr(np, node.op, None), np.ufunc):
-        return False
-    if any(name != "dtype" for name in node.kwargs):
-        return False
-    if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
-        return False
-    if not all(type_of(x) in KNOWN for x in operands):
-        return False
-    try:
-        types = types_of(node, operands)
-    except TypeError:  # NumPy has no loop for these types, or takes another number of arguments
-        return False
-    return types[-1] == node.dtype and known(node.op, types)
 
 
 def literal(value: Any, dtype: np.dtype) -> str:
@@ -172,15 +133,6 @@ def cast(text: str, of: np.dtype, to: np.dtype) -> str:
     return f"({C_TYPES[to.name]}){text}"
 
 
-def converted(text: str, x: Node, to: np.dtype) -> str:
-    """An operand's value in another type. GCC merges the casts from float to integer and back into
-    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
-    value = cast(text, x.dtype, to)
-    if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
-        return f"({text} == 0 ? 0 : {value})"
-    return value
-
-
 def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
     """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
     types = types_of(node, operands)
@@ -191,13 +143,11 @@ def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str
         if text is None:
             named[letter] = literal(x, dtype)
         else:
-            named[letter] = converted(text, x, dtype)
+            named[letter] = cast(text, x.dtype, dtype)
     name = types[0].name
     named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
     text = template(node.op, types).format_map(named)
-    if node.op in ("astype", "copy"):
-        return converted(texts[0], operands[0], node.dtype)
-    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4 and node.op != "where"
+    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4
     return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
 
 
@@ -207,28 +157,15 @@ if __name__ == "__main__":
 
     def text(op, *operands, dtype=f):
         node = Node(op, operands, {}, (4,), np.dtype(dtype))
-        operands = [v for v in operands if not isinstance(v, np.dtype)]
         letters = iter("uvw")
         texts = [next(letters) if isinstance(v, Node) else None for v in operands]
-        return expression(node, operands, texts) if has_expression(node, operands) else None
+        return expression(node, operands, texts)
 
     print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
-
-    # Operations that are not ufuncs.
-    print(
-        text("where", m, x, 0), "|", text("astype", x, k, dtype=k)
-    )  # -> u ? v : 0.0f | (int64_t)u
-    print(text("erf", x))  # -> erf_float(u)
-    cut = Node("astype", (x, k), {}, (4,), k)
-    print(text("multiply", cut, 0.5, dtype=float))  # -> (u == 0 ? 0 : (double)u) * 0.5
-
-    # What stays a call of NumPy.
-    half = Node("input", (), {}, (4,), np.dtype("float16"))
-    print(text("gcd", n, n, dtype=k), text("sort", x), text("log", half, dtype="float16"))
-    # -> None None None
-    print(text("invert", x), text("subtract", m, m, dtype=bool), text("add", x, (1, 2)))
-    # -> None None None
-    other = Node("add", (x, x), {"where": m}, (4,), f)
-    print(has_expression(other, [x, x]), text("add", x, x, dtype=float))  # -> False None
-    unsigned = Node("input", (), {}, (4,), np.dtype("uint64"))
-    print(text("less", n, unsigned, dtype=bool))  # -> None
+    print(text("maximum", n, 0, dtype=k))  # -> u >= 0 ? u : 0
+    print(text("add", m, m, dtype=bool), "|", text("absolute", n, dtype=k))
+    # -> u | v | u < 0 ? -u : u
+    print(text("tanh", x), text("arcsin", n, dtype=float), text("logical_and", m, x, dtype=bool))
+    # -> tanhf(u) asin((double)u) u & (v != 0)
+    print(text("sign", x))  # -> u != u ? u : (float)((u > 0) - (u < 0))
+    print(template("sort", (f, f)))  # -> None

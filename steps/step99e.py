@@ -1,19 +1,21 @@
-"""Step 99e: Catalogue: the other expressions
+"""Step 99e: Operations that are not ufuncs: where, astype, copy, erf
 
-The remaining lines of the tables of steps 99c and 99d: functions of C's library, NumPy functions
-that C can write in one expression, and integer operations. Skim them; three are worth a look.
+Step 99d asks NumPy for the types of an operation, with resolve_dtypes. Only ufuncs have it. where,
+a change of type and a copy are other functions in NumPy, and erf is none at all: NumPy does not
+have it. Their types are known without NumPy:
 
-Division. // and % in NumPy follow Python: -7 // 2 is -4, and -7 % 2 is 1. C gives -3 and -1. Two C
-functions (DIVISIONS) correct that, written for each type that needs them. NumPy's integers give
-1 // 0 = 0 with a warning; in C this division would end the process.
+    where(c, a, b)      c is a bool, a and b have the type of the result        {a} ? {b} : {c}
+    astype, copy        from the operand's type to that of the result           {a}, with a cast
+    erf                 the type of the result                                  erf_float({a})
 
-logaddexp of two equal infinities: inf - inf is nan, so equal operands have a case of their own.
+The trap: -0.5 converted to an integer is 0, and converted back to a float it is 0.0. GCC merges the
+two conversions into one that keeps the sign: -0.0, and 1 / -0.0 is -inf instead of inf. So
+`converted` tests whether the integer is 0.
 
-COSTS estimates the time of an operation, measured in additions. If two passes need a value, step
-99r uses the costs to decide between computing it twice and storing it.
+(PyTorch: to_dtype, where and erf are methods of CppOverrides like all others.)
 
-New: DIVISIONS, COSTS, REDUCTIONS, and lines of the tables.
-Try: print -7 / 2 and -7 % 2 from a C program, and compare with Python's -7 // 2 and -7 % 2.
+New: NO_UFUNC, converted. Changed: ON_FLOATS, types_of, template, expression.
+Try: let `converted` return cast(text, x.dtype, to). What does the last line of the demo print?
 """
 
 import functools
@@ -40,130 +42,37 @@ C_TYPES = {
     "float64": "double",
 }
 BOOL = np.dtype(bool)
-REDUCTIONS = frozenset("sum prod mean max min any all".split())
-KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
-
 # {f} is "f" in float32 and nothing in float64: expf and exp.
-LIBRARY = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt hypot sqrt
-    floor ceil trunc rint copysign""".split()
-LIBRARY = {name: name for name in LIBRARY} | {
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-    "arcsinh": "asinh",
-    "arccosh": "acosh",
-    "arctanh": "atanh",
-    "arctan2": "atan2",
-    "power": "pow",
-    "float_power": "pow",
-    "fabs": "fabs",
-}
-# These take long: their result is kept rather than computed twice.
-COSTS = {
-    **dict.fromkeys((*LIBRARY, "remainder", "floor_divide", "fmod"), 20),
-    **dict.fromkeys(("floor", "ceil", "trunc", "rint", "fabs"), 1),
-    **dict.fromkeys(("sqrt", "divide", "reciprocal"), 4),
-    "logaddexp": 40,
-}
+LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
 
 ON_ALL = {
     "add": "{a} + {b}",
     "subtract": "{a} - {b}",
     "multiply": "{a} * {b}",
     "negative": "-{a}",
-    "positive": "{a}",
-    "square": "{a} * {a}",
-    "equal": "{a} == {b}",
-    "not_equal": "{a} != {b}",
     "less": "{a} < {b}",
-    "less_equal": "{a} <= {b}",
     "greater": "{a} > {b}",
-    "greater_equal": "{a} >= {b}",
     "logical_and": "{a} & {b}",
-    "logical_or": "{a} | {b}",
-    "logical_xor": "{a} != {b}",
-    "logical_not": "!{a}",
     "maximum": "{a} >= {b} ? {a} : {b}",
-    "minimum": "{a} <= {b} ? {a} : {b}",
 }
 ON_BOOLS = {
     "add": "{a} | {b}",
     "multiply": "{a} & {b}",
-    "invert": "!{a}",
-    "bitwise_and": "{a} & {b}",
-    "bitwise_or": "{a} | {b}",
-    "bitwise_xor": "{a} ^ {b}",
-    "absolute": "{a}",
 }
 ON_INTS = {
     "absolute": "{a} < 0 ? -{a} : {a}",
-    "sign": "({a} > 0) - ({a} < 0)",
     "invert": "~{a}",
-    "bitwise_and": "{a} & {b}",
-    "bitwise_or": "{a} | {b}",
-    "bitwise_xor": "{a} ^ {b}",
-    "floor_divide": "floor_divide_{t}({a}, {b})",
-    "remainder": "remainder_{t}({a}, {b})",
 }
 ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
-    **{name: f"{LIBRARY[name]}{{f}}({{a}}, {{b}})" for name in ("arctan2", "hypot", "copysign")},
-    **dict.fromkeys(("power", "float_power"), "pow{f}({a}, {b})"),
-    "erf": "erf_{t}({a})",
-    "exp": "exp_{t}({a})",
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
-    "reciprocal": "1 / {a}",
     "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
     "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
-    "minimum": "({a} < {b}) | ({a} != {a}) ? {a} : {b}",
-    "fmax": "({a} > {b}) | ({b} != {b}) ? {a} : {b}",
-    "fmin": "({a} < {b}) | ({b} != {b}) ? {a} : {b}",
     "isnan": "{a} != {a}",
-    "isinf": "fabs{f}({a}) == INFINITY",
-    "isfinite": "fabs{f}({a}) < INFINITY",
-    "signbit": "copysign{f}(1, {a}) < 0",
-    "fmod": "fmod{f}({a}, {b})",
-    "floor_divide": "floor_divide_{t}({a}, {b})",
-    "remainder": "remainder_{t}({a}, {b})",
-    "logaddexp": "{a} == {b} ? {a} + ({t})0.6931471805599453"
-    " : ({a} > {b} ? {a} : {b}) + log1p{f}(exp{f}(-fabs{f}({a} - {b})))",
+    "erf": "erf_{t}({a})",
 }
 TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
 NO_UFUNC = frozenset("where astype copy erf erfc".split())
-
-# Division as Python does it: the remainder has the sign of the divisor. What NumPy gives for a
-# division of integers by zero is 0.
-DIVISIONS = {
-    "int": """
-static inline {t} floor_divide_{t}({t} a, {t} b) {{
-    if (b == 0) return 0;
-    if (b == ({t})-1) return ({t})-1 < 0 ? -a : a / b;
-    {t} quotient = a / b;
-    return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
-}}
-static inline {t} remainder_{t}({t} a, {t} b) {{
-    if (b == 0 || (({t})-1 < 0 && b == ({t})-1)) return 0;
-    {t} rest = a % b;
-    return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
-}}
-""",
-    "float": """
-static inline {t} remainder_{t}({t} a, {t} b) {{
-    {t} rest = fmod{f}(a, b);
-    if (b == 0) return rest;
-    if (rest == 0) return copysign{f}(0, b);
-    return (b < 0) != (rest < 0) ? rest + b : rest;
-}}
-static inline {t} floor_divide_{t}({t} a, {t} b) {{
-    if (b == 0) return a / b;
-    {t} rest = fmod{f}(a, b), quotient = (a - rest) / b;
-    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
-    if (quotient == 0) return copysign{f}(0, a / b);
-    {t} whole = floor{f}(quotient);
-    return quotient - whole > ({t})0.5 ? whole + 1 : whole;
-}}
-""",
-}
 
 
 def type_of(value: Any) -> Any:
@@ -200,31 +109,7 @@ def template(op: str, types: Sequence[np.dtype]) -> str | None:
         return "{a} ? {b} : {c}"
     if op.startswith("logical_"):
         return ON_ALL[op]
-    if len({dtype for dtype in types[:-1]}) > 1:
-        return None
     return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
-
-
-@functools.lru_cache(maxsize=4096)
-def known(op: str, types: tuple) -> bool:
-    return all(t.name in C_TYPES for t in types) and template(op, types) is not None
-
-
-def has_expression(node: Node, operands: Sequence[Any]) -> bool:
-    """Whether C has an expression for a node; else it stays a call of the array library."""
-    if node.op not in NO_UFUNC and not isinstance(getattr(np, node.op, None), np.ufunc):
-        return False
-    if any(name != "dtype" for name in node.kwargs):
-        return False
-    if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
-        return False
-    if not all(type_of(x) in KNOWN for x in operands):
-        return False
-    try:
-        types = types_of(node, operands)
-    except TypeError:  # NumPy has no loop for these types, or takes another number of arguments
-        return False
-    return types[-1] == node.dtype and known(node.op, types)
 
 
 def literal(value: Any, dtype: np.dtype) -> str:
@@ -288,23 +173,18 @@ def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str
 
 if __name__ == "__main__":
     f, k = np.dtype("float32"), np.dtype("int64")
-    x, n = (Node("input", (), {}, (4,), t) for t in (f, k))
+    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
 
     def text(op, *operands, dtype=f):
         node = Node(op, operands, {}, (4,), np.dtype(dtype))
-        known = has_expression(node, operands)
-        return expression(node, operands, "uv"[: len(operands)]) if known else None
+        operands = [v for v in operands if not isinstance(v, np.dtype)]
+        letters = iter("uvw")
+        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
+        return expression(node, operands, texts)
 
-    print(text("remainder", n, n, dtype=k), text("floor_divide", x, x))
-    # -> remainder_int64_t(u, v) floor_divide_float(u, v)
-    print(
-        text("arctan2", x, x), text("power", x, x), text("exp", x), text("isfinite", x, dtype=bool)
-    )
-    # -> atan2f(u, v) powf(u, v) exp_float(u) fabsf(u) < INFINITY
-    names = [*ON_ALL, *ON_FLOATS]
-    ones = [name for name in names if "{b}" not in (ON_FLOATS.get(name) or ON_ALL[name])]
-    print(len(set(names)), all(text(name, x) or text(name, x, dtype=bool) for name in ones))
-    # -> 65 True
-    division = DIVISIONS["int"].format(t="int64_t", f="")
-    print(division.count("static inline int64_t"))  # -> 2
-    print(COSTS["tanh"], COSTS["sqrt"], COSTS.get("add", 1), "sum" in REDUCTIONS)  # -> 20 4 1 True
+    print(hasattr(np.where, "resolve_dtypes"), hasattr(np, "erf"))  # -> False False
+    print(text("where", m, x, 0), "|", text("astype", x, k, dtype=k), "|", text("copy", x))
+    # -> u ? v : 0.0f | (int64_t)u | u
+    print(text("erf", x), "|", text("where", m, n, n, dtype=k))  # -> erf_float(u) | u ? v : w
+    cut = Node("astype", (x, k), {}, (4,), k)
+    print(text("multiply", cut, 0.5, dtype=float))  # -> (u == 0 ? 0 : (double)u) * 0.5

@@ -1,111 +1,223 @@
-"""Step 99f: Unification: the axes of two arrays become one list
+"""Step 99f: Fallback: what stays a call of NumPy
 
-Two operations can share a loop if they go over the same elements. Comparing shapes is not enough to
-find out. Suppose a bias is added to [6, 4], the result is reshaped to [2, 12], and gelu follows.
-Both operations go over 24 elements in the same order; only the boundaries differ:
+A graph contains operations that have no C expression: gcd, a sort, exp of float16. They stay calls
+of NumPy. `has_expression` tells which nodes have an expression, and must be called before
+`expression`. It also rejects
 
-    6 x 4      boundaries after 4, 8, 12, 16, 20        both:   2 x 3 x 4
-    2 x 12     a boundary after 12
+    a keyword other than dtype         operands that are neither nodes nor numbers
+    types with different rules         C compares int64 with uint64 differently from NumPy
 
-So each dimension is an object, an Axis. `unify` walks along two lists of axes. Where a longer axis
-meets a shorter one, the longer one is split: 6 becomes 2 x 3, and 12 becomes 3 x 4. Where both have
-the same length, they become one axis. A value keeps its Axis objects, so it sees every later split;
-`leaves` returns the parts.
+To move an operation from NumPy to C, one adds a line to a table.
 
-unify can fail: 4 does not divide 6. The list `trail` collects the axes that were changed, so `undo`
-can restore them, and the caller goes on as if nothing had happened.
+The trap: a ufunc may have no loop for some types. NumPy refuses the difference of two bools, and
+resolve_dtypes raises a TypeError. Such a node is not an error here: it stays a call of NumPy, which
+raises its own error when the program runs.
 
-The trap: a matrix and its transpose. unify([a, b], [b, a]) makes a and b one axis, as if the loop
-ran along the diagonal, and returns True. The caller must reject a list that contains an axis twice.
+(PyTorch calls this a fallback: compiled code calls the eager kernel.)
 
-(PyTorch's compiler does this with symbols: sympy expressions for the ranges of loops.)
-
-New: Axis, leaves, unify, undo.
-Try: unify the axes of [4, 6] with those of [8, 3]. Which sizes do the leaves have?
+New: KNOWN, known, has_expression. Changed: template.
+Try: print text("log1p", x). Which word in which table gives it an expression?
 """
 
-from collections.abc import Iterable
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tinytorch.compiler.graph import Node
+
+# What the element types are called in C.
+C_TYPES = {
+    "bool": "uint8_t",  # with bool itself gcc leaves a loop as it is, one element after the other
+    "uint8": "uint8_t",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint16": "uint16_t",
+    "uint32": "uint32_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+}
+BOOL = np.dtype(bool)
+KNOWN = {int, float, *map(np.dtype, C_TYPES)}  # what an operand may be
+
+# {f} is "f" in float32 and nothing in float64: expf and exp.
+LIBRARY = {name: name for name in "log sin tanh sqrt floor".split()} | {"arcsin": "asin"}
+
+ON_ALL = {
+    "add": "{a} + {b}",
+    "subtract": "{a} - {b}",
+    "multiply": "{a} * {b}",
+    "negative": "-{a}",
+    "less": "{a} < {b}",
+    "greater": "{a} > {b}",
+    "logical_and": "{a} & {b}",
+    "maximum": "{a} >= {b} ? {a} : {b}",
+}
+ON_BOOLS = {
+    "add": "{a} | {b}",
+    "multiply": "{a} & {b}",
+}
+ON_INTS = {
+    "absolute": "{a} < 0 ? -{a} : {a}",
+    "invert": "~{a}",
+}
+ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} | {
+    "absolute": "fabs{f}({a})",
+    "divide": "{a} / {b}",
+    "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
+    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
+    "isnan": "{a} != {a}",
+    "erf": "erf_{t}({a})",
+}
+TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
+NO_UFUNC = frozenset("where astype copy erf erfc".split())
 
 
-class Axis:
-    """A dimension of a kernel's loops.
-
-    parts: the axis that it was unified with, or the two axes that it was split into, as 6 is 2 x 3.
-    """
-
-    __slots__ = ("parts", "size")
-
-    def __init__(self, size: int):
-        self.size, self.parts = size, ()
+def type_of(value: Any) -> Any:
+    """The type of an operand: a dtype, or Python's int or float, which take that of the others."""
+    if hasattr(value, "dtype"):
+        return value.dtype
+    return BOOL if isinstance(value, bool) else type(value)
 
 
-def leaves(axes: Iterable[Axis]) -> list[Axis]:
-    """The axes, each one that has parts replaced by its parts."""
-    found, stack = [], [*axes][::-1]
-    while stack:
-        axis = stack.pop()
-        if axis.parts:
-            stack.extend(axis.parts[::-1])
+@functools.lru_cache(maxsize=4096)
+def loop_types(op: str, types: tuple, dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+    """The types in which NumPy computes: of the arguments, then of the result."""
+    ufunc = getattr(np, op)
+    asked = {} if dtype is None else {"signature": (*(None,) * ufunc.nin, dtype)}
+    return ufunc.resolve_dtypes((*types, None), **asked)
+
+
+def types_of(node: Node, operands: Sequence[Any]) -> tuple[np.dtype, ...]:
+    """The types in which a node's operands enter its expression, then that of its result."""
+    if node.op == "where":
+        return (BOOL, node.dtype, node.dtype, node.dtype)
+    if node.op in ("astype", "copy"):
+        return (operands[0].dtype, node.dtype)
+    if node.op in NO_UFUNC:
+        return (node.dtype, node.dtype)
+    return loop_types(node.op, tuple(map(type_of, operands)), node.kwargs.get("dtype"))
+
+
+def template(op: str, types: Sequence[np.dtype]) -> str | None:
+    """The C expression of an operation in these types, or None where there is none."""
+    if op in ("astype", "copy"):
+        return "{a}"
+    if op == "where":
+        return "{a} ? {b} : {c}"
+    if op.startswith("logical_"):
+        return ON_ALL[op]
+    if len({dtype for dtype in types[:-1]}) > 1:
+        return None
+    return TABLES[types[0].kind].get(op) or ON_ALL.get(op)
+
+
+@functools.lru_cache(maxsize=4096)
+def known(op: str, types: tuple) -> bool:
+    return all(t.name in C_TYPES for t in types) and template(op, types) is not None
+
+
+def has_expression(node: Node, operands: Sequence[Any]) -> bool:
+    """Whether C has an expression for a node; else it stays a call of the array library."""
+    if node.op not in NO_UFUNC and not isinstance(getattr(np, node.op, None), np.ufunc):
+        return False
+    if any(name != "dtype" for name in node.kwargs):
+        return False
+    if not all(isinstance(x, (Node, bool, int, float, np.generic)) for x in operands):
+        return False
+    if not all(type_of(x) in KNOWN for x in operands):
+        return False
+    try:
+        types = types_of(node, operands)
+    except TypeError:  # NumPy has no loop for these types, or takes another number of arguments
+        return False
+    return types[-1] == node.dtype and known(node.op, types)
+
+
+def literal(value: Any, dtype: np.dtype) -> str:
+    """A number as C writes it, rounded to `dtype` as NumPy rounds it."""
+    value = np.asarray(value).astype(dtype)[()]
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if dtype.kind in "iu":
+        if value == np.iinfo(np.int64).min:
+            return "INT64_MIN"
+        return f"{value}" + "u" * bool(value > np.iinfo(np.int64).max)
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    text = str(value)  # the shortest that reads back as the same number
+    text = text if any(sign in text for sign in ".e") else f"{text}.0"
+    text += "f" * (dtype == np.float32)
+    return f"({text})" if text.startswith("-") else text
+
+
+def cast(text: str, of: np.dtype, to: np.dtype) -> str:
+    """A variable's value in another type."""
+    if of == to:
+        return text
+    if to.kind == "b":
+        return f"({text} != 0)"
+    if of.kind == "b":  # GCC makes no vectors of (float)bool
+        return f"({text} ? {literal(1, to)} : {literal(0, to)})"
+    return f"({C_TYPES[to.name]}){text}"
+
+
+def converted(text: str, x: Node, to: np.dtype) -> str:
+    """An operand's value in another type. GCC merges the casts from float to integer and back into
+    one, which turns -0.5 into -0.0 rather than 0.0; so the expression tests for 0."""
+    value = cast(text, x.dtype, to)
+    if x.op == "astype" and x.dtype.kind in "iu" and to.kind == "f":
+        return f"({text} == 0 ? 0 : {value})"
+    return value
+
+
+def expression(node: Node, operands: Sequence[Any], texts: Sequence[str]) -> str:
+    """The C expression for a node; `texts` are the variables of its operands, None of numbers."""
+    types = types_of(node, operands)
+    named = {}
+    for letter, x, text, dtype in zip("abc", operands, texts, types[:-1], strict=False):
+        if node.op.startswith("logical_"):
+            dtype = BOOL
+        if text is None:
+            named[letter] = literal(x, dtype)
         else:
-            found.append(axis)
-    return found
-
-
-def unify(a: Iterable[Axis], b: Iterable[Axis], trail: list[Axis]) -> bool:
-    """Makes two lists of axes equal: (6, 4) and (2, 12) are both (2, 3, 4). Returns False if they
-    cannot be made equal; then some axes may be changed already.
-
-    trail: collects the axes that were changed, for undo().
-    """
-    a, b = leaves(a)[::-1], leaves(b)[::-1]
-    while a and b:
-        x, y = a.pop(), b.pop()
-        if x.parts or y.parts:  # an axis that has changed since
-            a.extend(leaves([x])[::-1])
-            b.extend(leaves([y])[::-1])
-            continue
-        if x is y:
-            continue
-        if x.size < y.size:
-            x, y, a, b = y, x, b, a
-        if x.size % y.size:
-            return False
-        trail.append(x)
-        if x.size == y.size:
-            x.parts = (y,)
-        else:
-            x.parts = (y, Axis(x.size // y.size))
-            a.append(x.parts[1])
-    return not a and not b
-
-
-def undo(trail: list[Axis]) -> None:
-    for axis in trail:
-        axis.parts = ()
+            named[letter] = converted(text, x, dtype)
+    name = types[0].name
+    named |= {"f": "f" if name == "float32" else "", "t": C_TYPES[name]}
+    text = template(node.op, types).format_map(named)
+    if node.op in ("astype", "copy"):
+        return converted(texts[0], operands[0], node.dtype)
+    narrow = node.dtype.kind in "iu" and node.dtype.itemsize < 4 and node.op != "where"
+    return f"({C_TYPES[node.dtype.name]})({text})" if narrow else text
 
 
 if __name__ == "__main__":
-    six, four, two, twelve = map(Axis, (6, 4, 2, 12))
-    trail = []
-    print(unify([six, four], [two, twelve], trail))  # -> True
-    print([axis.size for axis in leaves([six, four])])  # -> [2, 3, 4]
-    print(leaves([six, four]) == leaves([two, twelve]))  # -> True
-    undo(trail)
-    print(leaves([six, four]) == [six, four])  # -> True
+    f, k = np.dtype("float32"), np.dtype("int64")
+    x, n, m = (Node("input", (), {}, (4,), t) for t in (f, k, BOOL))
 
-    # Four does not divide six; what was changed can be undone.
-    print(unify([four, six], [Axis(6), Axis(4)], trail := []))  # -> False
-    undo(trail)
+    def text(op, *operands, dtype=f):
+        node = Node(op, operands, {}, (4,), np.dtype(dtype))
+        operands = [v for v in operands if not isinstance(v, np.dtype)]
+        letters = iter("uvw")
+        texts = [next(letters) if isinstance(v, Node) else None for v in operands]
+        return expression(node, operands, texts) if has_expression(node, operands) else None
 
-    # Of one length: one axis, which is the same in other lists.
-    n, m = Axis(5), Axis(5)
-    print(
-        unify([n], [m], []), leaves([n, six]) == [m, six], unify([n], [m], [])
-    )  # -> True True True
+    print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
 
-    # Another size in all.
-    print(unify([Axis(3)], [], []))  # -> False
-
-    # A matrix and its transpose: one axis where two were.
-    a, b = Axis(3), Axis(3)
-    print(unify([a, b], [b, a], []), len(set(leaves([a, b]))))  # -> True 1
+    # What stays a call of NumPy.
+    half = Node("input", (), {}, (4,), np.dtype("float16"))
+    print(text("gcd", n, n, dtype=k), text("sort", x), text("log", half, dtype="float16"))
+    # -> None None None
+    print(text("invert", x), text("subtract", m, m, dtype=bool), text("add", x, (1, 2)))
+    # -> None None None
+    other = Node("add", (x, x), {"where": m}, (4,), f)
+    print(has_expression(other, [x, x]), text("add", x, x, dtype=float))  # -> False None
+    unsigned = Node("input", (), {}, (4,), np.dtype("uint64"))
+    print(text("less", n, unsigned, dtype=bool))  # -> None

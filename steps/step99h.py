@@ -1,167 +1,111 @@
-"""Step 99h: Groups that merge
+"""Step 99h: Unification: the axes of two arrays become one list
 
-    a = exp(x)              group 1, level 1
-    b = tanh(y) * 2         group 2, level 1
-    c = -(a + b)            group 3, level 2: it reads the arrays a and b
+Two operations can share a loop if they go over the same elements. Comparing shapes is not enough to
+find out. Suppose a bias is added to [6, 4], the result is reshaped to [2, 12], and gelu follows.
+Both operations go over 24 elements in the same order; only the boundaries differ:
 
-One loop can compute all of this: it reads x[i] and y[i], and writes c[i]. So where an operation
-uses values of several groups, they become one.
+    6 x 4      boundaries after 4, 8, 12, 16, 20        both:   2 x 3 x 4
+    2 x 12     a boundary after 12
 
-May they? Two groups of one level never depend on each other, directly or indirectly, since every
-edge between groups leads to a higher level (step 99g). `sort` gives `join` only groups of one
-level, so each such merge is safe, without a search for cycles.
+So each dimension is an object, an Axis. `unify` walks along two lists of axes. Where a longer axis
+meets a shorter one, the longer one is split: 6 becomes 2 x 3, and 12 becomes 3 x 4. Where both have
+the same length, they become one axis. A value keeps its Axis objects, so it sees every later split;
+`leaves` returns the parts.
 
-To merge means to move the nodes of the smaller groups into the largest one. If each node were then
-told its new group, a chain of n merges could take n * n steps. Instead, a group that was absorbed
-remembers where it went:
+unify can fail: 4 does not divide 6. The list `trail` collects the axes that were changed, so `undo`
+can restore them, and the caller goes on as if nothing had happened.
 
-    node ---> group 2 --inside--> group 1        now() follows `inside` to the group that is left
+The trap: a matrix and its transpose. unify([a, b], [b, a]) makes a and b one axis, as if the loop
+ran along the diagonal, and returns True. The caller must reject a list that contains an axis twice.
 
-The trap is to forget now(): a group that is inside another one still has its old nodes.
+(PyTorch's compiler does this with symbols: sympy expressions for the ranges of loops.)
 
-(The data structure is known as union-find, or disjoint sets.)
-
-New: Group.now. Changed: Group, Fuser.group, agreed.
-Try: let agreed merge into the smallest group instead of the largest. Does the demo notice?
+New: Axis, leaves, unify, undo.
+Try: unify the axes of [4, 6] with those of [8, 3]. Which sizes do the leaves have?
 """
 
-import numpy as np
-
-from tinytorch.compiler.expressions import has_expression
-from tinytorch.compiler.graph import Graph, Node
+from collections.abc import Iterable
 
 
-class Group:
-    """Nodes that become one kernel.
+class Axis:
+    """A dimension of a kernel's loops.
 
-    Attributes:
-        level: how many nodes outside of it stand one after the other on the way to it, at least.
-            Groups of one level never depend on each other.
-        shape: of its results.
+    parts: the axis that it was unified with, or the two axes that it was split into, as 6 is 2 x 3.
     """
 
-    def __init__(self, level: int, shape: tuple[int, ...]):
-        self.level, self.shape = level, shape
-        self.nodes: list[Node] = []
-        self.inside: Group | None = None  # the group that has swallowed it
+    __slots__ = ("parts", "size")
 
-    def now(self) -> "Group":
-        group = self
-        while group.inside is not None:
-            group = group.inside
-        return group
+    def __init__(self, size: int):
+        self.size, self.parts = size, ()
 
 
-class Fuser:
-    """Sorts the nodes of one graph into groups.
+def leaves(axes: Iterable[Axis]) -> list[Axis]:
+    """The axes, each one that has parts replaced by its parts."""
+    found, stack = [], [*axes][::-1]
+    while stack:
+        axis = stack.pop()
+        if axis.parts:
+            stack.extend(axis.parts[::-1])
+        else:
+            found.append(axis)
+    return found
 
-    Attributes:
-        groups: of each node; None for one that stays as it is.
-        levels: of each node.
+
+def unify(a: Iterable[Axis], b: Iterable[Axis], trail: list[Axis]) -> bool:
+    """Makes two lists of axes equal: (6, 4) and (2, 12) are both (2, 3, 4). Returns False if they
+    cannot be made equal; then some axes may be changed already.
+
+    trail: collects the axes that were changed, for undo().
     """
-
-    def __init__(self, graph: Graph):
-        self.graph = graph
-        self.groups: dict[Node, Group] = {}
-        self.levels: dict[Node, int] = {}
-
-    def group(self, node: Node) -> Group | None:
-        found = self.groups.get(node)
-        return None if found is None else found.now()
-
-    def operands(self, node: Node) -> list:
-        """A node's operands: nodes, and the numbers among them."""
-        return [*(node.args[:1] if node.op == "astype" else node.args)]
-
-    def fits(self, node: Node) -> bool:
-        """Whether a node can be in a kernel."""
-        if node.shape is None or 0 in node.shape:
+    a, b = leaves(a)[::-1], leaves(b)[::-1]
+    while a and b:
+        x, y = a.pop(), b.pop()
+        if x.parts or y.parts:  # an axis that has changed since
+            a.extend(leaves([x])[::-1])
+            b.extend(leaves([y])[::-1])
+            continue
+        if x is y:
+            continue
+        if x.size < y.size:
+            x, y, a, b = y, x, b, a
+        if x.size % y.size:
             return False
-        operands = self.operands(node)
-        return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
-
-    def join(self, node: Node, into: list[Group], level: int) -> Group | None:
-        """Puts a node into one group made of the groups `into`, or where there are none into a new
-        one; None where they do not fit."""
-        group = agreed(into, node.shape, level)
-        if group is not None:
-            group.nodes.append(node)
-            self.groups[node] = group
-        return group
-
-    # Which node goes where.
-
-    def sort(self) -> None:
-        """Gives each node that fits a group: that of its operands, or one of its own."""
-        for node in self.graph.inputs:
-            self.levels[node] = 0
-        for node in self.graph.nodes:
-            bases = self.bases(node)
-            level = max((self.levels[x] for x in bases), default=0)
-            if not self.fits(node):
-                self.levels[node] = level + 1
-            else:
-                into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
-                group = None
-                if into and None not in into:
-                    group = self.join(node, [*into], level)
-                group = group or self.join(node, [], level + 1)
-                self.levels[node] = group.level
-
-    def bases(self, node: Node) -> list[Node]:
-        """The nodes that a node depends on."""
-        return [*dict.fromkeys(node.inputs())]
+        trail.append(x)
+        if x.size == y.size:
+            x.parts = (y,)
+        else:
+            x.parts = (y, Axis(x.size // y.size))
+            a.append(x.parts[1])
+    return not a and not b
 
 
-def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
-    """One group of several, where all results have one shape; else None.
-
-    Args:
-        shape: of a further result.
-        level: of a new group, where there is none yet.
-    """
-    if any(group.shape != shape for group in into):
-        return None
-    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level, shape)
-    for group in into:
-        if group is not first:
-            first.nodes += group.nodes
-            group.inside = first
-    return first
+def undo(trail: list[Axis]) -> None:
+    for axis in trail:
+        axis.parts = ()
 
 
 if __name__ == "__main__":
-    f = np.dtype("float32")
-    nodes = []
+    six, four, two, twelve = map(Axis, (6, 4, 2, 12))
+    trail = []
+    print(unify([six, four], [two, twelve], trail))  # -> True
+    print([axis.size for axis in leaves([six, four])])  # -> [2, 3, 4]
+    print(leaves([six, four]) == leaves([two, twelve]))  # -> True
+    undo(trail)
+    print(leaves([six, four]) == [six, four])  # -> True
 
-    def new(op, *args, shape=None, **kwargs):
-        nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
-        return nodes[-1]
+    # Four does not divide six; what was changed can be undone.
+    print(unify([four, six], [Axis(6), Axis(4)], trail := []))  # -> False
+    undo(trail)
 
-    def groups(*inputs):
-        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
-        fuser.sort()
-        found = dict.fromkeys(group.now() for group in fuser.groups.values())
-        return [" ".join(node.op for node in group.nodes) for group in found]
+    # Of one length: one axis, which is the same in other lists.
+    n, m = Axis(5), Axis(5)
+    print(
+        unify([n], [m], []), leaves([n, six]) == [m, six], unify([n], [m], [])
+    )  # -> True True True
 
-    def leaf(*shape):
-        nodes.clear()
-        return Node("input", (), {}, shape, f)
+    # Another size in all.
+    print(unify([Axis(3)], [], []))  # -> False
 
-    # Two chains that meet become one group; so does what comes after.
-    x, y = leaf(8, 8), leaf(8, 8)
-    a, b = new("exp", x), new("multiply", new("tanh", y), 2.0)
-    new("negative", new("add", a, b))
-    print(groups(x, y))  # -> ['tanh multiply exp add negative']
-
-    # Three chains, which meet in two steps.
-    x, y = leaf(8, 8), leaf(8, 8)
-    first = new("add", new("exp", x), new("tanh", y))
-    new("add", new("log", x), first)
-    print(groups(x, y))  # -> ['exp tanh add log add']
-
-    # A product between them: the chains stay apart.
-    x = leaf(8, 8)
-    e = new("exp", x)
-    new("add", new("matmul", e, e), e)
-    print(groups(x))  # -> ['exp', 'add']
+    # A matrix and its transpose: one axis where two were.
+    a, b = Axis(3), Axis(3)
+    print(unify([a, b], [b, a], []), len(set(leaves([a, b]))))  # -> True 1

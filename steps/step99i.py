@@ -1,33 +1,42 @@
-"""Step 99i: Views inside a loop: bases and strides
+"""Step 99i: Fusion: which operations may share a loop
 
-A transpose, a slice or a reshape between two operations computes nothing; it is a view (step 66b).
-But step 99h treats it as an operation that C does not have, so it ends a group. A loop does not
-need the view as an array: it can read the memory of the original array with the view's strides.
+To fuse operations is to compute them in one loop: exp(x) * 2 needs one loop over x instead of two,
+and no array for exp(x). The expressions of steps 99a to 99g are what stands in such a loop. Here a
+Group collects the operations of a loop; step 99o makes a kernel of it, the function with the loop.
 
-NumPy can compute these strides. `show` applies the view to an array with one byte per element. The
-bytes are never read or written. Since an element is one byte, the array's strides count elements.
-The same works for a view of a view, for a slice and for a broadcast. So each view has a base, the
-node whose memory it shows, and a group depends on bases only.
+Which operations may share one? Those of one shape, but that is not enough:
 
-A constant with one element becomes a number, and the loop contains it as a literal.
+    a = exp(x)          a and y have the same shape, but y needs the product p, and p needs all of
+    p = a @ a           a. A loop for a and y would need p before a is complete: a cycle.
+    y = p + a
 
-The trap: a reshape of a transpose has to copy. Then NumPy's result shares no memory with its
-argument, and the node counts as an ordinary operation. Another limit: a view of a value that the
-group itself computes cannot be read yet, because its elements come in another order. Step 99j finds
-out which of these views can be read.
+Searching for a cycle for each pair of operations takes too long. Levels make it simple. An
+operation joins the group of those operands that have the highest level, and takes that level. If it
+cannot join, it starts a group one level higher:
 
-(PyTorch's compiler calls such views ReinterpretView.)
+    x: 0      exp: 1      matmul: 2      add: 3
 
-New: Fuser.show, .number, .is_view. Changed: Fuser.__init__, .operands, .bases, .join, .sort.
-Try: which strides does `show` find for y[::2], a view_at of y with (slice(0, None, 2), ...)?
+Here the highest operand of add is p, which is in no group, so add starts one. An edge between two
+groups always leads to a higher level, and so no path leads back: there are no cycles. Each node is
+visited once, so the time grows with the number of nodes, not with its square.
+
+So far a group grows along a chain. Two chains that meet stay two groups, and what comes after them
+is a third.
+
+(PyTorch's scheduler scores pairs of nodes and fuses the best pair, again and again, and searches
+for cycles each time.)
+
+New: Group, Fuser, agreed.
+Try: add a line "matmul": "{a} * {b}" to ON_ALL of expressions.py. The demo's first line then shows
+one group that no loop can compute.
 """
 
-from typing import Any
+import time
 
 import numpy as np
 
 from tinytorch.compiler.expressions import has_expression
-from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import Graph, Node
 
 
 class Group:
@@ -42,67 +51,27 @@ class Group:
     def __init__(self, level: int, shape: tuple[int, ...]):
         self.level, self.shape = level, shape
         self.nodes: list[Node] = []
-        self.inside: Group | None = None  # the group that has swallowed it
-
-    def now(self) -> "Group":
-        group = self
-        while group.inside is not None:
-            group = group.inside
-        return group
 
 
 class Fuser:
     """Sorts the nodes of one graph into groups.
 
     Attributes:
-        shown: for a view, the node whose memory it shows, and a small-typed array laid out so.
-        known: the operands of each node.
         groups: of each node; None for one that stays as it is.
         levels: of each node.
     """
 
     def __init__(self, graph: Graph):
-        self.graph, self.inputs = graph, set(graph.inputs)
-        self.shown: dict[Node, tuple[Node, np.ndarray]] = {}
-        self.known: dict[Node, list] = {}
+        self.graph = graph
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
 
-    def show(self, node: Node) -> tuple[Node, np.ndarray]:
-        """The node whose memory a node's result shows, and its layout in it.
-
-        The array has one byte for each element, so that its strides count elements.
-        """
-        if node not in self.shown:
-            base, array = node, None
-            if node.op in VIEWS and node not in self.inputs:
-                base, memory = self.show(node.args[0])
-                array = perform(np, node.op, (memory, *node.args[1:]), {})
-                if not np.may_share_memory(array, memory):
-                    base, array = node, None  # NumPy has to make a copy
-            if array is None:
-                array = np.empty(node.shape, np.int8)
-            self.shown[node] = base, array
-        return self.shown[node]
-
     def group(self, node: Node) -> Group | None:
-        found = self.groups.get(node)
-        return None if found is None else found.now()
+        return self.groups.get(node)
 
     def operands(self, node: Node) -> list:
         """A node's operands: nodes, and the numbers among them."""
-        if node not in self.known:
-            args = node.args[:1] if node.op == "astype" else node.args
-            self.known[node] = [self.number(x) if isinstance(x, Node) else x for x in args]
-        return self.known[node]
-
-    def number(self, node: Node) -> Any:
-        """The number that a constant of one element is, or the node."""
-        base = self.show(node)[0] if node.shape is not None else node
-        if base.op == "constant" and base.args[0].size == 1 and base not in self.inputs:
-            value = base.args[0]
-            return value.reshape(-1)[0] if isinstance(value, np.ndarray) else node
-        return node
+        return [*(node.args[:1] if node.op == "astype" else node.args)]
 
     def fits(self, node: Node) -> bool:
         """Whether a node can be in a kernel."""
@@ -112,12 +81,8 @@ class Fuser:
         return any(isinstance(x, Node) for x in operands) and has_expression(node, operands)
 
     def join(self, node: Node, into: list[Group], level: int) -> Group | None:
-        """Puts a node into one group made of the groups `into`, or where there are none into a new
-        one; None where they do not fit."""
-        nodes = [x for x in self.operands(node) if isinstance(x, Node)]
-        shown = (x for x in nodes if self.is_view(x) and self.group(self.show(x)[0]) in into)
-        if any(shown):
-            return None  # another order of the elements of a value that the group computes
+        """Puts a node into the group in `into`, or where there is none into a new one; None where
+        it does not fit."""
         group = agreed(into, node.shape, level)
         if group is not None:
             group.nodes.append(node)
@@ -133,9 +98,7 @@ class Fuser:
         for node in self.graph.nodes:
             bases = self.bases(node)
             level = max((self.levels[x] for x in bases), default=0)
-            if self.is_view(node):
-                self.levels[node] = level
-            elif not self.fits(node):
+            if not self.fits(node):
                 self.levels[node] = level + 1
             else:
                 into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
@@ -145,30 +108,21 @@ class Fuser:
                 group = group or self.join(node, [], level + 1)
                 self.levels[node] = group.level
 
-    def is_view(self, node: Node) -> bool:
-        return node.op in VIEWS and self.show(node)[0] is not node
-
     def bases(self, node: Node) -> list[Node]:
-        """The nodes that a node depends on, without the views between."""
-        used = dict.fromkeys(node.inputs())
-        return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
+        """The nodes that a node depends on."""
+        return [*dict.fromkeys(node.inputs())]
 
 
 def agreed(into: list[Group], shape: tuple[int, ...], level: int) -> Group | None:
-    """One group of several, where all results have one shape; else None.
+    """The one group of `into`, where its results have the shape of a further result; else None.
 
     Args:
-        shape: of a further result.
+        shape: of the further result.
         level: of a new group, where there is none yet.
     """
-    if any(group.shape != shape for group in into):
+    if len(into) > 1 or any(group.shape != shape for group in into):
         return None
-    first = max(into, key=lambda group: len(group.nodes)) if into else Group(level, shape)
-    for group in into:
-        if group is not first:
-            first.nodes += group.nodes
-            group.inside = first
-    return first
+    return into[0] if into else Group(level, shape)
 
 
 if __name__ == "__main__":
@@ -182,37 +136,41 @@ if __name__ == "__main__":
     def groups(*inputs):
         fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
         fuser.sort()
-        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        found = dict.fromkeys(fuser.groups.values())
         return [" ".join(node.op for node in group.nodes) for group in found]
 
     def leaf(*shape):
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    x, y = leaf(6, 8), leaf(8, 6)
-    flipped = new("transpose", y, (1, 0), shape=(6, 8))
-    new("add", new("exp", x), flipped)
-    print(groups(x, y))  # -> ['exp add']
-    fuser = Fuser(Graph([x, y], nodes, nodes[-1:]))
-    base, array = fuser.show(flipped)
-    print(base is y, array.shape, array.strides)  # -> True (6, 8) (1, 6)
-
-    # A view of a view; and one that has to be a copy.
-    half = new("view_at", flipped, (slice(0, 3), ...), shape=(3, 8))
-    flat = new("reshape", flipped, (48,), shape=(48,))
-    print(fuser.show(half)[0] is y, fuser.show(half)[1].strides)  # -> True (1, 6)
-    print(fuser.is_view(half), fuser.is_view(flat))  # -> True False
-
-    # A value of the group itself, transposed.
-    x = leaf(5, 5)
+    x = leaf(8, 8)
     e = new("exp", x)
-    new("add", e, new("transpose", e, (1, 0), shape=(5, 5)))
+    new("add", new("matmul", e, e), e)
     print(groups(x))  # -> ['exp', 'add']
 
-    # A constant of one element is a number, one of several is read.
-    x = leaf(3)
-    one, three = (new("constant", np.full(n, 0.5, f), shape=(n,)) for n in (1, 3))
-    new("multiply", new("add", x, one), three)
-    fuser = Fuser(Graph([x], nodes, nodes[-1:]))
-    print(fuser.operands(nodes[-2])[1], fuser.operands(nodes[-1])[1] is three)  # -> 0.5 True
-    print(groups(x), fuser.number(Node("call", (), {})).op)  # -> ['add multiply'] call
+    # A chain is one group. Two chains that meet are two, and what comes after is a third.
+    x = leaf(8, 8)
+    new("multiply", new("tanh", x), 2.0)
+    print(groups(x))  # -> ['tanh multiply']
+    x, y = leaf(8, 8), leaf(8, 8)
+    a, b = new("exp", x), new("multiply", new("tanh", y), 2.0)
+    new("negative", new("add", a, b))
+    print(groups(x, y))  # -> ['exp', 'tanh multiply', 'add negative']
+
+    # Shapes differ; an operation that C does not know; an empty array.
+    x, w = leaf(8, 8), leaf(8)
+    new("add", new("exp", x), new("tanh", w))
+    new("sort", new("astype", x, f))
+    new("exp", Node("input", (), {}, (0, 3), f))
+    print(groups(x, w, nodes[-1].args[0]))  # -> ['exp', 'tanh', 'add', 'astype']
+
+    # Ten times as many nodes take ten times as long, not a hundred times.
+    seconds = []
+    for count in (300, 3000):
+        x = last = leaf(4)
+        for _ in range(count):
+            last = new("add", last, x)
+        start = time.process_time()
+        groups(x)
+        seconds.append(time.process_time() - start)
+    print(seconds[1] < 40 * seconds[0])  # -> True

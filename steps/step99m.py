@@ -1,32 +1,31 @@
-"""Step 99m: A kernel: its loops and its loads
+"""Step 99m: Reductions inside a kernel
 
-A group says which operations share loops. A Kernel says how: the size of each loop, and the
-position in memory that each iteration reads or writes. Each operand of a node is one of three
-things:
+The softmax of a row takes three loops: the largest element, the sum of exp(x - largest), and the
+quotients. So far a reduction ends a group, and each of the three loops goes over the whole array.
+Row by row is faster: a row of 1,000 numbers stays in the cache, and the second and third loop read
+it from there. So a reduction, what comes before it and what comes after it become one kernel:
 
-    a node      computed by the same kernel
-    a number    written into the source
-    a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
+    for each row:                           the outer axes: what the reduction leaves
+        largest = -inf
+        for each column: largest = ...      the full axes: outer and inner
+        sum = 0
+        for each column: sum += exp(x - largest)
+        for each column: out = exp(x - largest) / sum
 
-The strides of a Load belong to loops, not to dimensions. The dimensions of a view have strides
-(step 99i) and consist of axes (step 99j), and each axis is a loop. If a dimension consists of two
-axes, its stride is that of the inner one; the outer one has that stride times the size of the
-inner one. The stride is 0 for a loop over an axis that the view does not have: each row reads the
-same bias again.
+Now a group has two kinds of values: full ones, one for each element, and outer ones, one for each
+row. `agreed` rejects anything else: full values have all axes, outer values have the axes that the
+reductions leave. In x - largest, `place` must find the missing axis of `largest`: it takes the axes
+that the group loops over and that the node does not have yet.
 
-Results have strides, too: their elements lie one after the other along the axes of their sequence.
+The trap: a row vector that is added to a matrix is not a reduction. Without the test of
+`reduces` in `agreed`, the vector would be an outer value for each column, and the loops would run
+down the columns.
 
-The demo executes a kernel in Python, one iteration at a time. That is slow, but it shows that a
-Kernel contains all that the computation needs.
-
-(PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
-
-New: Load, Kernel, build_kernel, address.
-Try: print the strides of all Loads in kernel.operands. Which of them has strides of 0, and why?
+New: Group.outer, Group.reduces. Changed: Fuser.operands, .fits, .sequence, .place, .join, agreed.
+Try: let the softmax of the demo sum over the first dimension: shape=(1, 7), axis=(0,). Which groups
+does it print now, and why?
 """
 
-import dataclasses
-import itertools
 import math
 from typing import Any
 
@@ -35,90 +34,6 @@ import numpy as np
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import REDUCTIONS, has_expression
 from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
-
-
-@dataclasses.dataclass(frozen=True)
-class Load:
-    """An element that a kernel reads.
-
-    base: the node whose array it is in. offset: of the first element.
-    strides: for each loop, how many elements further one more round reads.
-    """
-
-    base: Node
-    offset: int
-    strides: tuple[int, ...]
-
-
-class Kernel:
-    """Operations that run as one nest of loops.
-
-    Attributes:
-        name: of the function in the generated source.
-        inputs, outputs: the nodes whose arrays are read, and written.
-        nodes: what is computed, in order.
-        sizes: of the loops, from the outermost.
-        operands: of each node: nodes of the kernel, Loads and numbers.
-        strides: of each node's result, for each loop.
-    """
-
-    name: str
-
-    def __init__(self, nodes: list[Node]):
-        self.nodes = nodes
-        self.inputs: list[Node] = []
-        self.outputs: list[Node] = []
-        self.sizes: tuple[int, ...] = ()
-        self.operands: dict[Node, list] = {}
-        self.strides: dict[Node, tuple[int, ...]] = {}
-
-
-def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
-    """The kernel of a group of nodes (see fuse.py)."""
-    kernel = Kernel(group.nodes)
-    kernel.name = f"k{number}"
-    kernel.outputs = [node for node in group.nodes if node in needed]
-    loops = leaves(group.full)
-    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
-    index = {axis: i for i, axis in enumerate(loops)}
-
-    def strides_of(dims: list) -> tuple[int, ...]:
-        """Strides of the loops from (axes of a dimension, its stride)."""
-        strides = [0] * len(loops)
-        for axes, stride in dims:
-            for axis in reversed(axes):
-                strides[index[axis]] += stride
-                stride *= axis.size
-        return tuple(strides)
-
-    for node in group.nodes:
-        place = [leaves(axes) for axes in fuser.places[node]]
-        kernel.operands[node] = found = []
-        for x in fuser.operands(node):
-            if isinstance(x, Node):
-                base, array = fuser.show(x)
-                if fuser.group(base) is group:
-                    x = base
-                else:
-                    start = address(array) - address(fuser.show(base)[1])
-                    shown = place[len(place) - array.ndim :]
-                    steps = [
-                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
-                    ]
-                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
-            found.append(x)
-        kernel.strides[node] = strides_of([(sequences[node], 1)])
-    kernel.sizes = tuple(axis.size for axis in loops)
-    loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
-    kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
-    return kernel
-
-
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
-
-SHORT = 8  # elements of a loop that vectors do not help
 
 
 class Group:
@@ -164,7 +79,6 @@ class Fuser:
         self.places: dict[Node, list[list[Axis]]] = {}
         self.groups: dict[Node, Group] = {}
         self.levels: dict[Node, int] = {}
-        self.position = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
 
     def show(self, node: Node) -> tuple[Node, np.ndarray]:
         """The node whose memory a node's result shows, and its layout in it.
@@ -277,7 +191,7 @@ class Fuser:
         one; None where they do not fit."""
         trail: list[Axis] = []
         group = None
-        if self.place(node, into, trail) and not self.narrow([node, *(x.nodes[-1] for x in into)]):
+        if self.place(node, into, trail):
             looped = [x for axes in self.places[node] for x in axes]
             reduces = node.op in REDUCTIONS
             lists = [looped, self.sequence(node)] if reduces else [looped]
@@ -288,12 +202,6 @@ class Fuser:
         group.nodes.append(node)
         self.groups[node] = group
         return group
-
-    def narrow(self, nodes: list[Node]) -> bool:
-        """Whether the last dimension of a node has been cut into pieces that are too short for a
-        loop: one value for each 2 x 2 window beside one for each element of a long row."""
-        rows = [leaves(self.places[node][-1]) for node in nodes if self.places[node]]
-        return any(len(row) > 1 and row[-1].size < SHORT for row in rows)
 
     # Which node goes where.
 
@@ -324,47 +232,6 @@ class Fuser:
         used = dict.fromkeys(node.inputs())
         return [*dict.fromkeys(x if x.shape is None else self.show(x)[0] for x in used)]
 
-    def sink(self) -> None:
-        """Moves a group into the one that uses it where there is only one: a mask that is made
-        early and used late."""
-        users: dict[Node, list[Node]] = {node: [] for node in self.position}
-        for node in self.graph.nodes:
-            if not self.is_view(node):
-                for base in self.bases(node):
-                    users[base].append(node)
-        groups = dict.fromkeys(self.groups.values())
-        for group in sorted(groups, key=lambda group: -group.level):
-            if group.inside is not None:
-                continue
-            outside = {
-                self.group(user)
-                for node in group.nodes
-                for user in users[node]
-                if self.group(user) is not group
-            }
-            if len(outside) == 1 and None not in outside:
-                (into,) = outside
-                trail: list[Axis] = []
-                fits = self.connect(group, into, trail)
-                fits = fits and not self.narrow([group.nodes[-1], into.nodes[-1]])
-                if not fits or not agreed([into, group], [], False, 0):
-                    undo(trail)
-
-    def connect(self, group: Group, into: Group, trail: list[Axis]) -> bool:
-        """Makes the axes of two groups one where the second uses values of the first."""
-        for node in into.nodes:
-            for x in self.operands(node):
-                if isinstance(x, Node) and self.group(self.show(x)[0]) is group:
-                    dims, place = self.axes_of(x, trail), self.places[node]
-                    if dims is None:
-                        return False
-                    for axis, axes in zip(dims, place[len(place) - len(dims) :], strict=True):
-                        if axis is not None and not unify(axes, [axis], trail):
-                            return False
-        a, b = leaves(group.full), leaves(into.full)
-        only_a, only_b = [x for x in a if x not in b], [x for x in b if x not in a]
-        return not (only_a and only_b) or unify(only_a, only_b, trail)
-
 
 def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | None:
     """One group of several, where all values loop over the same axes, or over all but those that
@@ -389,7 +256,6 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     if outer is not None and not reduces and set(full[: len(outer)]) != set(outer):
         return None  # a value that each row would compute again
     first = max(into, key=lambda group: len(group.nodes)) if into else Group(level)
-    first.level = into[0].level if into else level
     for group in into:
         if group is not first:
             first.nodes += group.nodes
@@ -406,51 +272,45 @@ if __name__ == "__main__":
         nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
         return nodes[-1]
 
+    def groups(*inputs):
+        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
+        fuser.sort()
+        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        return [" ".join(node.op for node in group.nodes) for group in found]
+
     def leaf(*shape):
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    def kernel_of(inputs, outputs):
-        fuser = Fuser(Graph(inputs, nodes, outputs))
-        fuser.sort()
-        (group,) = {group.now() for group in fuser.groups.values()}
-        return build_kernel(group, fuser, set(outputs), 0)
+    x = leaf(5, 7)
+    top = new("max", x, shape=(5, 1), axis=(1,), keepdims=True)
+    e = new("exp", new("subtract", x, top))
+    y = new("divide", e, new("sum", e, shape=(5, 1), axis=(1,), keepdims=True))
+    print(groups(x))  # -> ['max subtract exp sum divide']
 
-    def run(kernel, arrays):
-        """A kernel's loops, in Python. `arrays`: of its inputs."""
-        flat = {node: array.reshape(-1) for node, array in arrays.items()}
-        flat |= {node: np.empty(math.prod(node.shape), node.dtype) for node in kernel.outputs}
-        for counters in itertools.product(*map(range, kernel.sizes)):
-            values = {}
-            for node in kernel.nodes:
-                operands = []
-                for x in kernel.operands[node]:
-                    if isinstance(x, Load):
-                        steps = zip(counters, x.strides, strict=True)
-                        x = flat[x.base][x.offset + sum(i * s for i, s in steps)]
-                    operands.append(values.get(x, x))
-                values[node] = getattr(np, node.op)(*operands)
-                if node in kernel.outputs:
-                    steps = zip(counters, kernel.strides[node], strict=True)
-                    flat[node][sum(i * s for i, s in steps)] = values[node]
-        return [flat[node].reshape(node.shape) for node in kernel.outputs]
+    # Two reductions of one row; the mean of all elements; another sum, in another direction.
+    new("sum", new("sum", y, shape=(5,), axis=(1,), keepdims=False), shape=(), axis=(0,))
+    new("sum", y, shape=(7,), axis=(0,), keepdims=False)
+    print(groups(x)[1:])  # -> ['sum', 'sum']
 
-    x, y, bias = leaf(6, 16), leaf(16, 7), leaf(16)
-    flipped = new("transpose", y, (1, 0), shape=(7, 16))
-    part = new("view_at", flipped, (slice(1, 7), ...), shape=(6, 16))
-    total = new("add", new("multiply", x, 2.0), part)
-    result = new("exp", new("reshape", new("add", total, bias), (2, 48), shape=(2, 48)))
-    kernel = kernel_of([x, y, bias], [total, result])
-    print(kernel.name, kernel.sizes, len(kernel.nodes), kernel.inputs == [x, y, bias])
-    # -> k0 (2, 3, 16) 4 True
-    print(
-        [(load.offset, load.strides) for load in kernel.operands[total] if isinstance(load, Load)]
-    )
-    # -> [(1, (3, 1, 7))]
+    # Two reductions that meet in one value per row: of equal rows, and of rows of different sizes.
+    x, z = leaf(5, 7), leaf(5, 7)
+    a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
+    b = new("max", new("exp", z), shape=(5,), axis=(1,), keepdims=False)
+    new("add", a, b)
+    print(groups(x, z))  # -> ['exp max sum add']
+    x, z = leaf(5, 7), leaf(5, 8)
+    a = new("sum", x, shape=(5,), axis=(1,), keepdims=False)
+    new("add", a, new("sum", z, shape=(5,), axis=(1,), keepdims=False))
+    print(groups(x, z))  # -> ['sum', 'sum', 'add']
 
-    rng = np.random.default_rng(0)
-    a, b, c = (rng.normal(size=node.shape).astype(f) for node in (x, y, bias))
-    got = run(kernel, {x: a, y: b, bias: c})
-    want = a * 2 + b.T[1:]
-    print((got[0] == want).all(), np.allclose(got[1], np.exp((want + c).reshape(2, 48))))
-    # -> True True
+    # A row that is added to each row of a matrix is not a reduction.
+    x, row = leaf(3, 4), leaf(4)
+    new("add", x, new("exp", row))
+    print(groups(x, row))  # -> ['exp', 'add']
+
+    # A value for each row, and a reduction of the row's elements that it is taken from.
+    x, w = leaf(3, 4), leaf(3, 1)
+    inside = new("multiply", x, new("exp", w))
+    new("sum", new("exp", nodes[0]), shape=(1, 1), axis=(0,), keepdims=True)
+    print(groups(x, w))  # -> ['exp multiply exp', 'sum']

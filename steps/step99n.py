@@ -1,33 +1,28 @@
-"""Step 99n: The schedule: kernels and single nodes in order
+"""Step 99n: Moving a group into the group that uses it
 
-A graph is fused into kernels, and some nodes are in no kernel: products, random numbers, whole
-Functions. What is missing is the order in which they run. Such a list is called a schedule:
+Dropout makes its mask from random numbers, which depend on nothing. So the mask has level 1, while
+the layer that uses it may have level 30. The two operations that make the mask become a kernel of
+their own, and the mask is written to memory and read back for nothing.
 
-    %3 = transpose(%1)                    transpose
-    %4 = matmul(%0, %3)                   matmul
-    %5 = add(%4, %2)      ) kernel k0     k0: add, tanh
-    %6 = tanh(%5)         )
-    %7 = matmul(%6, %3)                   matmul
+So `sink` takes a second look after the sorting. If all users of a group are in one other group, it
+moves into that group. This cannot create a cycle, since every path out of the group leads there.
 
-What does a kernel have to write? The values that another kernel, a single node or the caller of the
-graph uses. All other values never exist as an array. Views and numbers that only kernels use are
-left out of the list.
+    random -> [maximum, multiply] -> ... -> [matmul] -> [add, multiply by the mask]
+                     `-----------------------------------------------^
 
-The order: each unit (a kernel or a node) comes after the units that it needs, otherwise as in the
-graph. `in_order` goes through the nodes; where a unit needs others that are not done yet, those
-come first. It uses a stack instead of recursion, because a chain of 10,000 nodes exceeds Python's
-limit.
+`connect` unifies the axes of the two groups wherever one uses values of the other, as in step 99l.
+`agreed` decides whether they fit.
 
-The trap: a kernel's first node may stand in the graph before a product that its last node needs.
-The kernel is one unit, so it has to wait for the product: the last line of the demo.
+Some groups should not be merged. The gradient of 2 x 2 pooling has one value per window. Together
+with rows of 784 elements, the loops would be 14 x 2 x 14 x 2, and a vector cannot help an innermost
+loop of two iterations. `narrow` refuses to split a row into pieces of fewer than SHORT elements.
 
-(PyTorch's Inductor: Scheduler, whose units are called SchedulerNodes.)
+(PyTorch's scheduler finds such pairs by the memory that they share.)
 
-New: fuse, in_order.
-Try: print the inputs and outputs of the demo's k0. Which of its two values is never an array?
+New: Fuser.sink, .connect, .narrow. Changed: Fuser.__init__, .join, agreed.
+Try: set SHORT to 1. The demo's last line then shows one group instead of two.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -35,89 +30,7 @@ import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import REDUCTIONS, has_expression
-from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, perform
-
-
-@dataclasses.dataclass(frozen=True)
-class Load:
-    """An element that a kernel reads.
-
-    base: the node whose array it is in. offset: of the first element.
-    strides: for each loop, how many elements further one more round reads.
-    """
-
-    base: Node
-    offset: int
-    strides: tuple[int, ...]
-
-
-class Kernel:
-    """Operations that run as one nest of loops.
-
-    Attributes:
-        name: of the function in the generated source.
-        inputs, outputs: the nodes whose arrays are read, and written.
-        nodes: what is computed, in order.
-        sizes: of the loops, from the outermost.
-        operands: of each node: nodes of the kernel, Loads and numbers.
-        strides: of each node's result, for each loop.
-    """
-
-    name: str
-
-    def __init__(self, nodes: list[Node]):
-        self.nodes = nodes
-        self.inputs: list[Node] = []
-        self.outputs: list[Node] = []
-        self.sizes: tuple[int, ...] = ()
-        self.operands: dict[Node, list] = {}
-        self.strides: dict[Node, tuple[int, ...]] = {}
-
-
-def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kernel:
-    """The kernel of a group of nodes (see fuse.py)."""
-    kernel = Kernel(group.nodes)
-    kernel.name = f"k{number}"
-    kernel.outputs = [node for node in group.nodes if node in needed]
-    loops = leaves(group.full)
-    sequences = {node: leaves(fuser.sequence(node)) for node in group.nodes}
-    index = {axis: i for i, axis in enumerate(loops)}
-
-    def strides_of(dims: list) -> tuple[int, ...]:
-        """Strides of the loops from (axes of a dimension, its stride)."""
-        strides = [0] * len(loops)
-        for axes, stride in dims:
-            for axis in reversed(axes):
-                strides[index[axis]] += stride
-                stride *= axis.size
-        return tuple(strides)
-
-    for node in group.nodes:
-        place = [leaves(axes) for axes in fuser.places[node]]
-        kernel.operands[node] = found = []
-        for x in fuser.operands(node):
-            if isinstance(x, Node):
-                base, array = fuser.show(x)
-                if fuser.group(base) is group:
-                    x = base
-                else:
-                    start = address(array) - address(fuser.show(base)[1])
-                    shown = place[len(place) - array.ndim :]
-                    steps = [
-                        0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)
-                    ]
-                    x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
-            found.append(x)
-        kernel.strides[node] = strides_of([(sequences[node], 1)])
-    kernel.sizes = tuple(axis.size for axis in loops)
-    loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
-    kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
-    return kernel
-
-
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
 SHORT = 8  # elements of a loop that vectors do not help
 
@@ -399,58 +312,6 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     return first
 
 
-def fuse(graph: Graph) -> list[Node | Kernel]:
-    """The graph's operations in an order in which they can run, with loops in place of many.
-
-    A kernel stands for the operations that it has taken in; other nodes stay, but for views and
-    numbers that only kernels use. Takes time in proportion to the number of nodes.
-    """
-    fuser = Fuser(graph)
-    fuser.sort()
-    fuser.sink()
-    groups = [*dict.fromkeys(group.now() for group in fuser.groups.values())]
-    for group in groups:
-        group.nodes.sort(key=fuser.position.__getitem__)
-    needed = set(graph.outputs)  # outside of the kernel that computes it, if one does
-    for group in groups:
-        for node in group.nodes:
-            bases = (fuser.show(x)[0] for x in fuser.operands(node) if isinstance(x, Node))
-            needed.update(x for x in bases if fuser.group(x) is not group)
-    for node in reversed(graph.nodes):
-        if node not in fuser.groups and (node in needed or node.op in EFFECTS):
-            needed.update(node.inputs())
-    kernels = {group: build_kernel(group, fuser, needed, i) for i, group in enumerate(groups)}
-    return in_order(graph, fuser, kernels, needed)
-
-
-def in_order(graph: Graph, fuser: Fuser, kernels: dict, needed: set[Node]) -> list[Node | Kernel]:
-    """Kernels and single nodes, each after what it needs, otherwise as in the graph."""
-    done: set = set(graph.inputs)
-    order: list[Node | Kernel] = []
-
-    def unit(node: Node) -> Any:
-        group = fuser.group(node)
-        return node if group is None else kernels[group]
-
-    def before(unit: Any) -> list[Node]:
-        return unit.inputs if isinstance(unit, Kernel) else unit.inputs()
-
-    for node in graph.nodes:
-        kept = node in needed or node in fuser.groups or node.op in EFFECTS
-        stack = [unit(node)] if kept else []
-        while stack:
-            top = stack[-1]
-            waiting = [u for u in map(unit, before(top)) if u not in done]
-            if top in done or not waiting:
-                stack.pop()
-                if top not in done:
-                    done.add(top)
-                    order.append(top)
-            else:
-                stack.extend(waiting)
-    return order
-
-
 if __name__ == "__main__":
     f = np.dtype("float32")
     nodes = []
@@ -459,34 +320,55 @@ if __name__ == "__main__":
         nodes.append(Node(op, args, kwargs, args[0].shape if shape is None else shape, f))
         return nodes[-1]
 
+    def groups(*inputs):
+        fuser = Fuser(Graph(inputs, nodes, nodes[-1:]))
+        fuser.sort()
+        fuser.sink()
+        found = dict.fromkeys(group.now() for group in fuser.groups.values())
+        return [
+            " ".join(node.op for node in sorted(group.nodes, key=fuser.position.get))
+            for group in found
+        ]
+
     def leaf(*shape):
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    def words(schedule):
-        return " ".join(unit.op if isinstance(unit, Node) else unit.name for unit in schedule)
+    x, noise = leaf(8, 8), leaf(8, 8)
+    mask = new("multiply", new("maximum", noise, 0.5), 2.0)
+    h = new("matmul", new("matmul", x, x), x)
+    new("multiply", new("add", h, 1.0), mask)
+    print(groups(x, noise))  # -> ['maximum multiply add multiply']
 
-    x, w, bias = leaf(8, 4), leaf(4, 4), leaf(4)
-    flipped = new("transpose", w, (1, 0))
-    h = new("add", new("matmul", x, flipped, shape=(8, 4)), bias)
-    y = new("tanh", h)
-    last = new("matmul", y, flipped, shape=(8, 4))
-    schedule = fuse(Graph([x, w, bias], nodes, [last, y]))
-    print(words(schedule))  # -> transpose matmul k0 matmul
-    print(
-        schedule[2].outputs == [y], [node.op for node in schedule[2].nodes]
-    )  # -> True ['add', 'tanh']
+    # Used by two groups, or by an operation that C does not know: it stays.
+    new("matmul", mask, mask)
+    print(groups(x, noise))  # -> ['maximum multiply', 'add multiply']
 
-    # Only the kernel uses `half`, so the list does not contain it: the kernel reads x itself.
-    x = leaf(8, 4)
-    half = new("view_at", x, (slice(0, 4), ...), shape=(4, 4))
-    y = new("multiply", half, new("constant", np.full((), 2, f), shape=()))
-    print(words(fuse(Graph([x], nodes, [y]))))  # -> k0
-    print(words(fuse(Graph([x], nodes, [y, half]))))  # -> view_at k0
-
-    # A kernel whose first node stands before the product that its last node needs.
+    # What it shows of itself does not fit, or its axes do not.
+    x = leaf(6, 6)
+    e = new("exp", x)
+    h = new("matmul", x, x)
+    new("add", h, new("view_at", e, (0, ...), shape=(6,)))
+    print(groups(x))  # -> ['exp', 'add']
     x = leaf(4, 4)
-    a = new("exp", x)
-    p = new("matmul", new("sort", x), x)
-    total = new("add", p, a)
-    print(words(fuse(Graph([x], nodes, [total]))))  # -> sort matmul k0
+    e = new("exp", x)
+    h = new("matmul", x, x)
+    new("add", new("add", h, e), new("transpose", e, (1, 0), shape=(4, 4)))
+    print(groups(x))  # -> ['exp', 'add add']
+    x, z = leaf(40, 60), leaf(60, 40)
+    flat = new("reshape", new("exp", x), (2400,), shape=(2400,))
+    new("add", new("reshape", new("tanh", new("sort", z)), (2400,), shape=(2400,)), flat)
+    print(groups(x, z))  # -> ['exp', 'tanh add']
+
+    # Two groups that became one before.
+    x, y = leaf(4, 4), leaf(4, 4)
+    both = new("add", new("exp", x), new("tanh", y))
+    new("add", new("matmul", x, y), both)
+    print(groups(x, y))  # -> ['exp tanh add add']
+
+    # Windows of two and a row of sixteen.
+    w, x = leaf(8, 1), leaf(16)
+    grad = new("multiply", w, np.float32(2))
+    pair = new("add", grad, Node("input", (), {}, (2,), f), shape=(8, 2))
+    new("add", new("reshape", pair, (16,), shape=(16,)), x)
+    print(groups(w, pair.args[1], x))  # -> ['multiply add', 'add']

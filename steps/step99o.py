@@ -1,30 +1,32 @@
-"""Step 99o: Operations with an effect keep their order
+"""Step 99o: A kernel: its loops and its loads
 
-Two draws of random numbers do not depend on each other: neither is an argument of the other. So the
-schedule of step 99n may swap them:
+A group says which operations share loops. A Kernel says how: the size of each loop, and the
+position in memory that each iteration reads or writes. Each operand of a node is one of three
+things:
 
-    e = exp(x)                 program: draws a, then b
-    a = random()               schedule: the kernel of e, b + a needs b first
-    b = random()               run: draws b, then a, each from the other's place in the stream
+    a node      computed by the same kernel
+    a number    written into the source
+    a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
 
-The generator gives its numbers in order, so a gets the numbers of b. With a seed, the result is not
-that of eager.
+The strides of a Load belong to loops, not to dimensions. The dimensions of a view have strides
+(step 99k) and consist of axes (step 99l), and each axis is a loop. If a dimension consists of two
+axes, its stride is that of the inner one; the outer one has that stride times the size of the
+inner one. The stride is 0 for a loop over an axis that the view does not have: each row reads the
+same bias again.
 
-So each operation with an effect also waits for the one before it: an edge in addition to those of
-the arguments. `chained` holds these edges for in_order. The levels of step 99g must include them
-too; otherwise a group could depend on itself by such an edge, which is a cycle.
+Results have strides, too: their elements lie one after the other along the axes of their sequence.
 
-A check has an effect, and may be moved: it changes nothing, and it comes before the end of the run
-in any case.
+The demo executes a kernel in Python, one iteration at a time. That is slow, but it shows that a
+Kernel contains all that the computation needs.
 
-(PyTorch: fx nodes have no such edges; Inductor keeps the order of extern calls, and has "effect
-tokens".)
+(PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
 
-Changed: Fuser.sort, in_order.
-Try: remove the line chained[node] = effect. In which order do the demo's draws run then?
+New: Load, Kernel, build_kernel, address.
+Try: print the strides of all Loads in kernel.operands. Which of them has strides of 0, and why?
 """
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -32,7 +34,7 @@ import numpy as np
 
 from tinytorch.compiler.axes import Axis, leaves, undo, unify
 from tinytorch.compiler.expressions import REDUCTIONS, has_expression
-from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, perform
+from tinytorch.compiler.graph import VIEWS, Graph, Node, perform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,7 +299,6 @@ class Fuser:
 
     def sort(self) -> None:
         """Gives each node that fits a group: that of its operands, or one of its own."""
-        before = 0  # the level of the last node with an effect
         for node in self.graph.inputs:
             self.levels[node] = 0
         for node in self.graph.nodes:
@@ -307,8 +308,6 @@ class Fuser:
                 self.levels[node] = level
             elif not self.fits(node):
                 self.levels[node] = level + 1
-                if node.op in EFFECTS and node.op != "check":
-                    self.levels[node] = before = max(level, before) + 1
             else:
                 into = dict.fromkeys(self.group(x) for x in bases if self.levels[x] == level)
                 group = None
@@ -399,67 +398,6 @@ def agreed(into: list[Group], more: list, reduces: bool, level: int) -> Group | 
     return first
 
 
-def fuse(graph: Graph) -> list[Node | Kernel]:
-    """The graph's operations in an order in which they can run, with loops in place of many.
-
-    A kernel stands for the operations that it has taken in; other nodes stay, but for views and
-    numbers that only kernels use. Takes time in proportion to the number of nodes.
-    """
-    fuser = Fuser(graph)
-    fuser.sort()
-    fuser.sink()
-    groups = [*dict.fromkeys(group.now() for group in fuser.groups.values())]
-    for group in groups:
-        group.nodes.sort(key=fuser.position.__getitem__)
-    needed = set(graph.outputs)  # outside of the kernel that computes it, if one does
-    for group in groups:
-        for node in group.nodes:
-            bases = (fuser.show(x)[0] for x in fuser.operands(node) if isinstance(x, Node))
-            needed.update(x for x in bases if fuser.group(x) is not group)
-    for node in reversed(graph.nodes):
-        if node not in fuser.groups and (node in needed or node.op in EFFECTS):
-            needed.update(node.inputs())
-    kernels = {group: build_kernel(group, fuser, needed, i) for i, group in enumerate(groups)}
-    return in_order(graph, fuser, kernels, needed)
-
-
-def in_order(graph: Graph, fuser: Fuser, kernels: dict, needed: set[Node]) -> list[Node | Kernel]:
-    """Kernels and single nodes, each after what it needs, otherwise as in the graph."""
-    done: set = set(graph.inputs)
-    order: list[Node | Kernel] = []
-    effect = None
-    chained: dict[Node, Node] = {}
-    for node in graph.nodes:
-        if node.op in EFFECTS and node.op != "check":
-            if effect is not None:
-                chained[node] = effect
-            effect = node
-
-    def unit(node: Node) -> Any:
-        group = fuser.group(node)
-        return node if group is None else kernels[group]
-
-    def before(unit: Any) -> list[Node]:
-        if isinstance(unit, Kernel):
-            return unit.inputs
-        return [*unit.inputs(), *([chained[unit]] if unit in chained else [])]
-
-    for node in graph.nodes:
-        kept = node in needed or node in fuser.groups or node.op in EFFECTS
-        stack = [unit(node)] if kept else []
-        while stack:
-            top = stack[-1]
-            waiting = [u for u in map(unit, before(top)) if u not in done]
-            if top in done or not waiting:
-                stack.pop()
-                if top not in done:
-                    done.add(top)
-                    order.append(top)
-            else:
-                stack.extend(waiting)
-    return order
-
-
 if __name__ == "__main__":
     f = np.dtype("float32")
     nodes = []
@@ -472,14 +410,47 @@ if __name__ == "__main__":
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
-    def words(schedule):
-        return " ".join(unit.op if isinstance(unit, Node) else unit.name for unit in schedule)
+    def kernel_of(inputs, outputs):
+        fuser = Fuser(Graph(inputs, nodes, outputs))
+        fuser.sort()
+        (group,) = {group.now() for group in fuser.groups.values()}
+        return build_kernel(group, fuser, set(outputs), 0)
 
-    # Three draws, and a kernel that is due before them, since it begins with exp: they keep their
-    # order.
-    x = leaf(3)
-    early = new("exp", x)
-    draws = [new("random", None, "normal", shape=(3,)) for _ in range(3)]
-    total = new("add", new("add", new("add", early, draws[0]), draws[1]), draws[2])
-    schedule = fuse(Graph([x], nodes, [total]))
-    print(schedule[:3] == draws, words(schedule))  # -> True random random random k0
+    def run(kernel, arrays):
+        """A kernel's loops, in Python. `arrays`: of its inputs."""
+        flat = {node: array.reshape(-1) for node, array in arrays.items()}
+        flat |= {node: np.empty(math.prod(node.shape), node.dtype) for node in kernel.outputs}
+        for counters in itertools.product(*map(range, kernel.sizes)):
+            values = {}
+            for node in kernel.nodes:
+                operands = []
+                for x in kernel.operands[node]:
+                    if isinstance(x, Load):
+                        steps = zip(counters, x.strides, strict=True)
+                        x = flat[x.base][x.offset + sum(i * s for i, s in steps)]
+                    operands.append(values.get(x, x))
+                values[node] = getattr(np, node.op)(*operands)
+                if node in kernel.outputs:
+                    steps = zip(counters, kernel.strides[node], strict=True)
+                    flat[node][sum(i * s for i, s in steps)] = values[node]
+        return [flat[node].reshape(node.shape) for node in kernel.outputs]
+
+    x, y, bias = leaf(6, 16), leaf(16, 7), leaf(16)
+    flipped = new("transpose", y, (1, 0), shape=(7, 16))
+    part = new("view_at", flipped, (slice(1, 7), ...), shape=(6, 16))
+    total = new("add", new("multiply", x, 2.0), part)
+    result = new("exp", new("reshape", new("add", total, bias), (2, 48), shape=(2, 48)))
+    kernel = kernel_of([x, y, bias], [total, result])
+    print(kernel.name, kernel.sizes, len(kernel.nodes), kernel.inputs == [x, y, bias])
+    # -> k0 (2, 3, 16) 4 True
+    print(
+        [(load.offset, load.strides) for load in kernel.operands[total] if isinstance(load, Load)]
+    )
+    # -> [(1, (3, 1, 7))]
+
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(size=node.shape).astype(f) for node in (x, y, bias))
+    got = run(kernel, {x: a, y: b, bias: c})
+    want = a * 2 + b.T[1:]
+    print((got[0] == want).all(), np.allclose(got[1], np.exp((want + c).reshape(2, 48))))
+    # -> True True

@@ -1,42 +1,42 @@
-"""Step 99r: Passes over a row: compute again, or keep
+"""Step 99r: The order of loops: rows and their elements
 
-Softmax goes over a row three times. Pass 0 finds the largest element, pass 1 adds up the
-exponentials, pass 2 divides by the sum. In general, `find_passes` gives each value the latest pass
-of its operands, and a reduction one more, since its result is there only after the pass.
+A kernel with a reduction has two kinds of loops. The outer ones run over rows, which are what the
+reduction leaves. The inner ones run over the elements of a row:
 
-exp(x - largest) is needed twice: in pass 1 for the sum, and in pass 2 for the quotient. What
-happens to such a value depends on three questions:
+    for i0 in range(512):                 outer: a row
+        for i1 in range(1000):            inner: its elements; the row's maximum
+        for i1 in range(1000):            inner, once more: x - maximum
 
-    is it an output of the kernel?          read it back; it is written anyway
-    is it cheap?                            compute it again; x is still in the cache
-    is it expensive? (exp: 20 additions)    keep it in a buffer for one row
+`kernel.outer` is the number of outer loops, and `full` holds the nodes that have a value for each
+element.
 
-A row of a million elements is too long for a buffer on the stack. Then the value becomes an
-additional output of the kernel.
+    softmax of [512, 1000]        outer 512, inner 1000
+    BatchNorm of [16, 8, 28, 28]  outer 8, inner 16, 28, 28: a "row" is what shares one mean
 
-The trap: to compute a value again, a pass needs that value's operands again, too. So the search for
-the last use goes backwards through the nodes.
+The inner loops follow the order in memory of the last full value that is written, so that its
+elements are written one after the other.
 
-(PyTorch: Inductor computes pointwise values again, up to a number of uses: realize_hint.)
+The trap is a sum over the first dimension, such as the gradient of a bias. Row by row would mean
+one column after the other, and the elements of a column are far apart. So if the last loop belongs
+to the result, `columns` is True: a row is then a block of columns, and the last loop stays the
+innermost.
 
-New: ROW_BYTES, CHEAP, Kernel.passes, Kernel.kept, find_passes. Changed: Kernel, build_kernel.
-Try: set CHEAP to 100. What does softmax keep then?
+`made_by` collects what the program called, for the comments of the generated text.
+
+(PyTorch: the pointwise and reduction ranges of a kernel.)
+
+New: Kernel.__repr__. Changed: Kernel, build_kernel.
+Try: build the kernel of the mean alone, without the subtraction. Do its loops change?
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
 
 from tinytorch.compiler.axes import leaves
-from tinytorch.compiler.expressions import COSTS, REDUCTIONS
 from tinytorch.compiler.fuse import Fuser
 from tinytorch.compiler.graph import Graph, Node
-
-# A row's values are kept on the stack up to this size; longer rows go to an array.
-ROW_BYTES = 64 * 1024
-CHEAP = 12  # in additions: a value that costs more is kept, not computed again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +69,6 @@ class Kernel:
         operands: of each node: nodes of the kernel, Loads and numbers.
         strides: of each node's result, for each loop.
         full: the nodes with a value for each element; the others have one for each row.
-        passes: of a full node, in which pass it is computed; of another one, before which.
-        kept: the full nodes whose values a later pass finds in a buffer of the row.
         made_by: what the user's program called, with its lines.
     """
 
@@ -85,8 +83,6 @@ class Kernel:
         self.operands: dict[Node, list] = {}
         self.strides: dict[Node, tuple[int, ...]] = {}
         self.full: set[Node] = set()
-        self.passes: dict[Node, int] = {}
-        self.kept: set[Node] = set()
         made = dict.fromkeys(", ".join(x for x in (n.made_by, n.line) if x) for n in nodes)
         self.made_by = [text for text in made if text]
 
@@ -140,8 +136,7 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
                     x = Load(base, start, strides_of([*zip(shown, steps, strict=True)]))
             found.append(x)
         kernel.strides[node] = strides_of([(sequences[node], 1)])
-    merge_loops(kernel, [axis.size for axis in loops])
-    find_passes(kernel)
+    kernel.sizes = tuple(axis.size for axis in loops)
     loads = (x for found in kernel.operands.values() for x in found if isinstance(x, Load))
     kernel.inputs = [*dict.fromkeys(x.base for x in loads)]
     return kernel
@@ -149,53 +144,6 @@ def build_kernel(group: Any, fuser: Any, needed: set[Node], number: int) -> Kern
 
 def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
-
-
-def merge_loops(kernel: Kernel, sizes: list[int]) -> None:
-    """Makes one loop of two where all arrays lie so that it is the same."""
-    loads = {x: x.strides for found in kernel.operands.values() for x in found if type(x) is Load}
-    strides = {**loads, **kernel.strides}
-    fixed = {0, kernel.outer, len(sizes) - 1 if kernel.columns else 0}
-    loops = [*range(len(sizes))]
-    for i in range(len(sizes) - 1, 0, -1):
-        if i not in fixed and all(s[i - 1] == s[i] * sizes[i] for s in strides.values()):
-            sizes[i - 1] *= sizes[i]
-            for x, s in strides.items():
-                strides[x] = (*s[: i - 1], s[i], *s[i + 1 :])
-            del sizes[i], loops[i - 1]
-    kernel.outer = len([i for i in loops if i < kernel.outer])
-    kernel.sizes = tuple(sizes)
-    kernel.strides = {node: strides[node] for node in kernel.strides}
-    merged = {x: Load(x.base, x.offset, strides[x]) for x in loads}
-    for node, found in kernel.operands.items():
-        kernel.operands[node] = [merged[x] if type(x) is Load else x for x in found]
-
-
-def find_passes(kernel: Kernel) -> None:
-    """Finds the pass over a row in which each value is computed, and the values that are kept for
-    a later pass rather than computed again."""
-    passes, cost = kernel.passes, {}
-    for node in kernel.nodes:
-        used = [x for x in kernel.operands[node] if isinstance(x, Node)]
-        passes[node] = max((passes[x] for x in used), default=0) + (node.op in REDUCTIONS)
-        if node in kernel.full:
-            cost[node] = COSTS.get(node.op, 1) + sum(cost.get(x, 0) for x in used)
-    later: dict[Node, int] = {}  # the last pass that needs a value
-    row = math.prod(kernel.sizes[kernel.outer :])
-    for node in reversed(kernel.nodes):
-        last = max(later.get(node, 0), passes[node]) if node in kernel.full else passes[node] - 1
-        if node in kernel.full and last > passes[node]:
-            if node in kernel.outputs:
-                last = passes[node]
-            elif cost[node] > CHEAP:
-                last = passes[node]
-                if row * node.dtype.itemsize <= ROW_BYTES and not kernel.columns:
-                    kernel.kept.add(node)
-                else:
-                    kernel.outputs.append(node)
-        for x in kernel.operands[node]:
-            if x in kernel.full:
-                later[x] = max(later.get(x, 0), last)
 
 
 if __name__ == "__main__":
@@ -216,31 +164,28 @@ if __name__ == "__main__":
         (group,) = {group.now() for group in fuser.groups.values()}
         return build_kernel(group, fuser, set(outputs), 0)
 
-    def softmax(*shape):
-        x = leaf(*shape)
-        d = len(shape) - 1
-        less = {"shape": (*shape[:-1], 1), "axis": (d,), "keepdims": True}
-        e = new("exp", new("subtract", x, new("max", x, **less)))
-        return x, new("divide", e, new("sum", e, **less))
+    x = leaf(512, 1000)
+    top = new("max", x, shape=(512, 1), axis=(1,), keepdims=True)
+    shifted = new("subtract", x, top)
+    kernel = kernel_of([x], [shifted])
+    print(kernel, "outer:", kernel.outer)  # -> k0: 512 x 1000 (max, subtract) outer: 1
+    print(kernel.strides[top], [node.op for node in nodes if node in kernel.full])
+    # -> (1, 0) ['subtract']
 
-    x, y = softmax(5, 1000)
-    kernel = kernel_of([x], [y])
-    print([f"{node.op} {kernel.passes[node]}" for node in kernel.nodes])
-    # -> ['max 1', 'subtract 1', 'exp 1', 'sum 2', 'divide 2']
-    print([node.op for node in kernel.kept], len(kernel.outputs))  # -> ['exp'] 1
+    x = leaf(16, 8, 28, 28)
+    mean = new("mean", x, shape=(8,), axis=(0, 2, 3), keepdims=False)
+    row = new("reshape", mean, (1, 8, 1, 1), shape=(1, 8, 1, 1))
+    kernel = kernel_of([x], [new("subtract", x, row)])
+    print(kernel, "outer:", kernel.outer, kernel.operands[mean][0].strides)
+    # -> k0: 8 x 16 x 28 x 28 (mean, subtract) outer: 1 (784, 6272, 28, 1)
 
-    # A row that is too long; and a value that is written anyway.
-    x, y = softmax(2, 100_000)
-    kernel = kernel_of([x], [y])
-    print([node.op for node in kernel.outputs], kernel.kept)  # -> ['divide', 'exp'] set()
-    x, y = softmax(5, 1000)
-    print(kernel_of([x], [nodes[2], y]).kept)  # -> set()
+    # The sum of each column.
+    x = leaf(64, 300)
+    total = new("sum", x, shape=(300,), axis=(0,), keepdims=False)
+    kernel = kernel_of([x], [total])
+    print(kernel, kernel.columns, kernel.outer, kernel.strides[total])
+    # -> k0: 64 x 300 (sum) True 0 (0, 1)
 
-    # Cheap: x - mean is computed in both passes.
-    x = leaf(5, 1000)
-    less = {"shape": (5, 1), "axis": (1,), "keepdims": True}
-    centred = new("subtract", x, new("mean", x, **less))
-    variance = new("mean", new("square", centred), **less)
-    kernel = kernel_of([x], [new("divide", centred, variance)])
-    print(kernel.kept, [kernel.passes[node] for node in (centred, variance, nodes[-1])])
-    # -> set() [1, 2, 2]
+    # What the program called, for the comments of the source.
+    node = Node("exp", (x,), {}, (3,), f, "softmax", "model.py:12")
+    print(Kernel([node]).made_by)  # -> ['softmax, model.py:12']

@@ -204,6 +204,16 @@ def test_too_few_positive_weights_for_a_draw_without_replacement():
         tinytorch.multinomial(weights, 2)
 
 
+def test_the_largest_draw_of_a_row_does_not_reach_the_next_row(monkeypatch):
+    # u + 1 is rounded to 2 here, which is an edge of the row after it.
+    generator = tinytorch.Generator()
+    largest = np.nextafter(1.0, 0)
+    monkeypatch.setattr(generator.source, "uniform", lambda shape, dtype: np.full(shape, largest))
+    weights = tinytorch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    x = tinytorch.multinomial(weights, 2, replacement=True, generator=generator)
+    assert x.tolist() == [[1, 1], [0, 0], [0, 0]]
+
+
 def test_a_copy_of_a_generator_is_a_stream_of_its_own(device):
     first = tinytorch.Generator(device).manual_seed(3)
     tinytorch.rand(5, generator=first, device=device)

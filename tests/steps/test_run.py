@@ -265,6 +265,15 @@ def test_a_step_has_the_environment_of_today(outcome, monkeypatch):
 
 
 @pytest.mark.skipif(not processes.FORKS, reason="this system does not fork")
+def test_one_python_serves_many_tests(outcome, monkeypatch):
+    parents = set()
+    for test in ("first", "second"):
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", test)  # as pytest does
+        parents.add(outcome("import os\nprint(os.getppid())").output)
+    assert len(parents) == 1
+
+
+@pytest.mark.skipif(not processes.FORKS, reason="this system does not fork")
 def test_a_step_can_press_ctrl_c_in_a_job_in_the_background(outcome, monkeypatch):
     monkeypatch.setattr(processes, "_waiting", [])  # the next Python is started here
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for `make test &`

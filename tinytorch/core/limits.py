@@ -19,11 +19,8 @@ class finfo:
         else:
             info = np.finfo(dtype.numpy)
             self.eps, self.tiny, self.max = float(info.eps), float(info.tiny), float(info.max)
-        self.min, self.smallest_normal, self.resolution = (
-            -self.max,
-            self.tiny,
-            10.0 ** -int(np.floor(-np.log10(self.eps))),
-        )
+        self.min, self.smallest_normal = -self.max, self.tiny
+        self.resolution = 10.0 ** -int(np.floor(-np.log10(self.eps)))
 
     def __repr__(self) -> str:
         names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")

@@ -42,7 +42,6 @@ def predicate(name: str, formula: Any = None, written: bool = False) -> Callable
 
     def operation(input: Tensor) -> Tensor:
         """The answer for each element, in the shape of `input`."""
-        require_tensors(name, (input,))
         return function.apply(input)
 
     return attach(name, written)(operation)
@@ -118,7 +117,6 @@ def isclose(
     Raises:
         RuntimeError: the dtypes differ, or a tolerance is negative.
     """
-    require_tensors("isclose", (input, other))
     if input.dtype is not other.dtype:
         raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
     if rtol < 0 or atol < 0:
@@ -237,6 +235,7 @@ Lerp = entry(
 )
 
 
+@checked
 @attach("lerp")
 def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input): a point between the two.
@@ -245,7 +244,6 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
         RuntimeError: the dtypes differ.
         NotImplementedError: the type is an integer type.
     """
-    require_tensors("lerp", (input,))
     if not input.is_floating_point():
         raise NotImplementedError(f"lerp() is not implemented for {input.dtype!r}")
     for name, x in (("end", end), ("weight", weight)):

@@ -5,10 +5,10 @@ from typing import Any
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import bool_
+from tinytorch.core.dtype import bool_, int64
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
-from tinytorch.ops.creation import arange, meshgrid, zeros
+from tinytorch.ops.creation import meshgrid, ones, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import attach, div, require_tensors
@@ -17,6 +17,7 @@ from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
 from tinytorch.ops.joining import cat, stack, tensor_list
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.norm import norm
+from tinytorch.ops.parts import tril, triu
 from tinytorch.ops.reduction import mean, reduction, std, var
 from tinytorch.ops.shape import reshape, unsqueeze
 
@@ -123,16 +124,16 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([x if x.array.ndim > 1 else reshape(x, (1, -1)) for x in parts], 0)
 
 
-def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype=int64, device=None) -> Tensor:
     """The places [2, n] of the triangle that `tril` keeps in a [row, col] matrix."""
-    places = sub(arange(col, **options), unsqueeze(arange(row, **options), 1))
-    return nonzero(places <= offset).to(places.dtype).T.contiguous()
+    kept = tril(ones(row, col, dtype=bool_, device=device), offset)
+    return nonzero(kept).to(dtype).T.contiguous()
 
 
-def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype=int64, device=None) -> Tensor:
     """The places [2, n] of the triangle that `triu` keeps in a [row, col] matrix."""
-    places = sub(arange(col, **options), unsqueeze(arange(row, **options), 1))
-    return nonzero(places >= offset).to(places.dtype).T.contiguous()
+    kept = triu(ones(row, col, dtype=bool_, device=device), offset)
+    return nonzero(kept).to(dtype).T.contiguous()
 
 
 @checked

@@ -82,33 +82,20 @@ ones = constant_function("ones", 1)
 empty = constant_function("empty", 0)
 
 
-@checked
-def full_like(
-    input: Tensor, fill_value: Any, *, memory_format: Any = None, **options: Any
-) -> Tensor:
-    """`full` in the shape of `input`, and with its type and device unless the options name others:
-    dtype, device, requires_grad. Whatever the memory_format, the new tensor is contiguous."""
-    return full(
-        input.array.shape, fill_value, **{"dtype": input.dtype, "device": input.device, **options}
-    )
+def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Makes zeros_like of zeros, and so on."""
+
+    def create_like(input: Tensor, *args: Any, memory_format: Any = None, **options: Any) -> Tensor:
+        options = {"dtype": input.dtype, "device": input.device, **options}
+        return create(input.array.shape, *args, **options)
+
+    create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
+    create_like.__doc__ = f"""`{create.__name__}` in the shape of `input`, and with its type and
+    device unless the options name others. Whatever the memory_format, the result is contiguous."""
+    return checked(create_like)
 
 
-@checked
-def zeros_like(input: Tensor, **options: Any) -> Tensor:
-    """Zeros in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
-
-
-@checked
-def ones_like(input: Tensor, **options: Any) -> Tensor:
-    """Ones in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 1, **options)
-
-
-@checked
-def empty_like(input: Tensor, **options: Any) -> Tensor:
-    """A tensor in the shape, type and on the device of `input`; options as in `full_like`."""
-    return full_like(input, 0, **options)
+zeros_like, ones_like, empty_like, full_like = map(like_function, (zeros, ones, empty, full))
 
 
 def new_method(create: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -17,16 +17,30 @@ from tinytorch.ops.parts import PutSlice, Slice, flip, key_along
 from tinytorch.ops.shape import Reshape
 
 
+def different_shapes(arrays: list) -> str:
+    """Each shape once, for a message."""
+    return " and ".join(str(list(shape)) for shape in dict.fromkeys(x.shape for x in arrays))
+
+
 class Cat(Function):
     """y = the inputs one after the other along `dim`. The gradient is split where they meet."""
 
     def forward(ctx, *args: Any) -> Any:
         *arrays, ctx.dim = args
+        y = ctx.xp.asarray(ctx.xp.concatenate(arrays, axis=ctx.dim), order="C")
         ctx.sizes = [array.shape[ctx.dim] for array in arrays]
-        return ctx.xp.asarray(ctx.xp.concatenate(arrays, axis=ctx.dim), order="C")
+        return y
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Split, g, ctx.sizes, ctx.dim), None
+
+    @classmethod
+    def translate_error(cls, error: Exception, args: list) -> Exception:
+        *arrays, dim = args
+        shapes = different_shapes(arrays)
+        return RuntimeError(
+            f"Sizes of tensors must match except in dimension {dim}, but the shapes are {shapes}"
+        )
 
 
 class Split(Function):
@@ -57,6 +71,11 @@ class Stack(Function):
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Unbind, g, ctx.dim), None
+
+    @classmethod
+    def translate_error(cls, error: Exception, args: list) -> Exception:
+        shapes = different_shapes(args[:-1])
+        return RuntimeError(f"stack expects each tensor to be equal size, but got {shapes}")
 
 
 class Unbind(Function):
@@ -108,23 +127,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
         RuntimeError: the shapes do not fit.
     """
     tensors = tensor_list("cat", tensors)
-    shapes = [x.array.shape for x in tensors]
-    if () in shapes:
-        raise RuntimeError("zero-dimensional tensor cannot be concatenated")
-    first = shapes[0]
-    if first == (0,):
-        first = next((shape for shape in shapes if shape != (0,)), (0,))
+    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
     dim = normalize_dim(dim if axis is None else axis, len(first))
-    if shapes.count(first) != len(shapes):
+    if len(first) > 1:
         nothing = (*first[:dim], 0, *first[dim + 1 :])
         tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
-        for number, x in enumerate(tensors):
-            shape = list(x.array.shape)
-            if len(shape) != len(first) or (*shape[:dim], 0, *shape[dim + 1 :]) != nothing:
-                raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {dim}. Expected "
-                    f"{list(first)} but got {shape} for tensor number {number} in the list."
-                )
     return Cat.apply(*tensors, dim)
 
 
@@ -135,13 +142,6 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
         RuntimeError: the list is empty, or the shapes differ.
     """
     tensors, dim = tensor_list("stack", tensors), dim if axis is None else axis
-    first = tensors[0].array.shape
-    for number, x in enumerate(tensors):
-        if x.array.shape != first:
-            raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(first)} at entry 0 and "
-                f"{list(x.array.shape)} at entry {number}"
-            )
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
 
 

@@ -35,9 +35,11 @@ def multinomial(
     draws = input.device.backend.to_numpy(source.uniform(shape, np.dtype(np.float64)))
     if replacement:
         # Row i has its edges, of which the last is 1, between i and i + 1: one search for all rows.
+        # A draw u + i is rounded, and must not become i + 1.
         edges, number = rows.cumsum(1), np.arange(len(rows)).reshape(-1, 1)
-        found = np.searchsorted((edges / edges[:, -1:] + number).ravel(), draws + number, "right")
-        indices = np.minimum(found - number * rows.shape[1], rows.shape[1] - 1)
+        draws = np.minimum(draws + number, np.nextafter(number + 1.0, 0))
+        found = np.searchsorted((edges / edges[:, -1:] + number).ravel(), draws, "right")
+        indices = found - number * rows.shape[1]
     else:
         # The smallest of -log(u) / w comes from element i with probability w_i / sum of w.
         waiting = np.where(rows > 0, -np.log1p(-draws) / np.maximum(rows, 1e-300), np.inf)

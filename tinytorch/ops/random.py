@@ -14,7 +14,7 @@ from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_integer, as_shape
-from tinytorch.ops.creation import allocated, new_leaf
+from tinytorch.ops.creation import allocated, like_function, new_leaf
 from tinytorch.ops.scalar import checked_number
 
 
@@ -33,7 +33,6 @@ class HostSource:
 
     def __init__(self, device: Device):
         self.device = device
-        self.rng = np.random.Generator(np.random.PCG64(0))
 
     def seed(self, seed: int) -> None:
         self.rng = np.random.Generator(np.random.PCG64(seed))
@@ -217,19 +216,14 @@ def randint(
     return new_leaf(array, device, requires_grad)
 
 
-def like_function(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Makes rand_like of rand, and so on: the same function with other defaults."""
-
-    def create_like(input: Tensor, *args: Any, **options: Any) -> Tensor:
-        options = {"dtype": input.dtype, "device": input.device, **options}
-        return create(*args, size=input.array.shape, **options)
-
-    create_like.__name__ = create_like.__qualname__ = f"{create.__name__}_like"
-    create_like.__doc__ = f"`{create.__name__}` in the shape, type and on the device of `input`."
-    return checked(create_like)
+rand_like, randn_like = map(like_function, (rand, randn))
 
 
-rand_like, randn_like, randint_like = map(like_function, (rand, randn, randint))
+@checked
+def randint_like(input: Tensor, low: int = 0, high: Any = None, **options: Any) -> Tensor:
+    """`randint` in the shape, type and on the device of `input`; low may be left out."""
+    options = {"dtype": input.dtype, "device": input.device, **options}
+    return randint(low, high, input.array.shape, **options)
 
 
 def randperm(

@@ -1,10 +1,9 @@
-"""Step 23: Printing and drawing the graph
+"""Step 23a: The graph as text
 
 A formula gives a gradient that you did not expect. Which part of it is wrong? The graph contains
-the answer, but it is spread over many objects. This step shows it in two ways.
-
-As text: one line for each variable, in the order of the computation, with its name, the function
-that made it, its value and its gradient.
+the answer, but it is spread over many objects. graph_text shows it, with one line for each
+variable, in the order of the computation: its name, the function that made it, its value and its
+gradient.
 
     w = 2.0   gradient 0.5
     x = 0.5   gradient 2.0
@@ -15,18 +14,11 @@ that made it, its value and its gradient.
 Check it by hand: f = w x + b has df/dw = x, df/dx = w, df/db = 1. The product has no name, so it
 is called v3. Its gradient is gone, because backward keeps only those of given variables (step 17b).
 
-As a picture. Graphviz is a program that arranges boxes and arrows. It reads a description in a
-small language, DOT, and to_dot writes that: an ellipse for a variable, a box for a function, an
-arrow for each input and output. `python steps/step23.py --draw` makes graph.png, if Graphviz is
-installed (its program is called dot).
-
 The trap: a graph is not a tree. If you print a variable, then what it was made of, and so on, you
 print a shared variable once for each path to it. Thirty doublings y = y + y have 2^30 paths. So
 graph_functions remembers what it has found, and visits each function once.
 
-(PyTorch has no such function; people use the package torchviz.)
-
-New: graph_functions, graph_variables, short, graph_text, to_dot, draw.
+New: graph_functions, graph_variables, short, graph_text.
 Try: remove `and f not in found`, and double y 20 times instead of 30. The count is still right, but
 it takes about a second, and each further doubling takes twice as long.
 """
@@ -34,10 +26,6 @@ it takes about a second, and each further doubling takes twice as long.
 import contextlib
 import heapq
 import itertools
-import json
-import pathlib
-import shutil
-import subprocess
 import weakref
 
 import numpy as np
@@ -369,34 +357,7 @@ def graph_text(y):
     return "\n".join(lines)
 
 
-def to_dot(y):
-    """The graph of y in Graphviz's language: ellipses are variables, boxes are functions."""
-    ids = {v: f"v{i}" for i, v in enumerate(graph_variables(y))}
-    lines = ["digraph {"]
-    for v, node in ids.items():
-        label = short(v.data) if v.name is None else f"{v.name}\n{short(v.data)}"
-        label = json.dumps(label, ensure_ascii=False)  # DOT and JSON quote strings alike
-        lines.append(f"  {node} [label={label}]")
-    for i, f in enumerate(graph_functions(y)):
-        lines.append(f'  f{i} [label="{type(f).__name__}", shape=box]')
-        lines.extend(f"  {ids[x]} -> f{i}" for x in f.inputs)
-        lines.extend(f"  f{i} -> {ids[output()]}" for output in f.outputs if output() in ids)
-    return "\n".join([*lines, "}"])
-
-
-def draw(y, path):
-    """Draw the graph of y into a file. The extension sets the format: .png, .svg, .pdf."""
-    if shutil.which("dot") is None:
-        raise RuntimeError("to draw, install Graphviz (the program dot): graphviz.org/download")
-    kind = pathlib.Path(path).suffix.removeprefix(".")
-    subprocess.run(["dot", f"-T{kind}", "-o", path], input=to_dot(y), text=True, check=True)
-
-
 if __name__ == "__main__":
-    import os
-    import sys
-    import tempfile
-
     w, x, b = Variable(2.0, name="w"), Variable(0.5, name="x"), Variable(1.0, name="b")
     f = w * x + b
     f.name = "f"
@@ -407,16 +368,6 @@ if __name__ == "__main__":
     # -> v3 = Mul(w, x) = 1.0
     # -> f = Add(v3, b) = 2.0
 
-    x = Variable(3.0, name="x")
-    print(to_dot(x * x))  # -> digraph {
-    # ->   v0 [label="x\n3.0"]
-    # ->   v1 [label="9.0"]
-    # ->   f0 [label="Mul", shape=box]
-    # ->   v0 -> f0
-    # ->   v0 -> f0
-    # ->   f0 -> v1
-    # -> }
-
     y = x
     for _ in range(30):
         y = y + y
@@ -424,24 +375,3 @@ if __name__ == "__main__":
 
     m = Variable(np.ones((2, 3)), name="m")
     print(graph_text(m))  # -> m = array (2, 3)
-
-    # draw without Graphviz, then with a stand-in for its program that notes how it was called.
-    with tempfile.TemporaryDirectory() as folder:
-        search_path = os.environ["PATH"]
-        os.environ["PATH"] = folder
-        picture = pathlib.Path(folder, "graph.svg")
-        try:
-            draw(f, picture)
-        except RuntimeError as error:
-            print(error)
-            # -> to draw, install Graphviz (the program dot): graphviz.org/download
-        stand_in = pathlib.Path(folder, "dot")
-        stand_in.write_text('#!/bin/sh\nread first\necho "$1 $2 $first" > "$3"\n')
-        stand_in.chmod(0o755)
-        draw(f, picture)
-        print("dot got:", picture.read_text())  # -> dot got: -Tsvg -o digraph {
-        os.environ["PATH"] = search_path
-
-    if "--draw" in sys.argv:
-        draw(f, "graph.png")
-        print("see graph.png")

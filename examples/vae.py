@@ -61,7 +61,7 @@ def as_text(grid):
 
 def main():
     parser = argparse.ArgumentParser(description="A variational autoencoder draws digits.")
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=60, help="passes over the digits (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", metavar="FILE", help="draw the digits and the plane")
     options = parser.parse_args()
@@ -91,7 +91,7 @@ def main():
         import matplotlib.pyplot as plt
 
         _, (left, right) = plt.subplots(1, 2, figsize=(11, 5))
-        grid = drawn(model, 16).permute(0, 2, 1, 3).reshape(128, 128)
+        grid = F.pad(drawn(model, 16), (2, 2, 2, 2)).permute(0, 2, 1, 3).reshape(192, 192)
         left.imshow(grid.numpy(), cmap="gray_r")
         with tinytorch.no_grad():
             codes = model.encode(test.data.flatten(1)).mean

@@ -10,7 +10,7 @@ be sent. With these two, each of the calls is all_gather of step 103r in another
 
 all_to_all_single does the last one with the parts of one tensor. The parts have equal sizes, or
 the sizes that are given. And MPIBackend gets its last two calls, which begin messages from one
-process to another; step 104k uses them.
+process to another; step 104m uses them.
 
 Changed: MPIBackend. New: join, gather, scatter, reduce_scatter, all_to_all, split,
 all_to_all_single.

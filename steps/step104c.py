@@ -10,18 +10,13 @@ MPI and COMM_WORLD in a real process. mpi4py is imported inside the function, be
 starts MPI, which `import tinytorch` should not do. If it is missing, the error names the extra to
 install.
 
-MPI knows how many processes there are, and which one this is. Programs for PyTorch also say so, as
-arguments or in RANK and WORLD_SIZE, and these are compared with MPI's numbers. Otherwise a program
-that was started without mpiexec would train alone, as rank 0 of 1, without an error.
+is_mpi_available asks only whether mpi4py is installed: find_spec looks for the file, and does not
+import it.
 
-BACKENDS maps a name to a function that makes what moves the tensors, from what moves the objects.
-For MPI the two are the same. Step 104o adds "nccl".
+The trap: mpi4py may be installed where the MPI library is not. Then the import raises RuntimeError,
+and `world` treats it as it treats ImportError.
 
-The trap: PyTorch's backend for CPUs is called "gloo", and many programs ask for it. Here MPI takes
-its place, and rank 0 warns about it.
-
-Changed: ProcessGroup.part, init_process_group. New: world, BACKENDS, is_mpi_available,
-is_gloo_available.
+Changed: init_process_group. New: world, is_mpi_available.
 Try: with MPI installed, import init_process_group, get_rank and get_world_size from
 tinytorch.distributed, print rank and size, and start the file with mpiexec -n 2 and without.
 """
@@ -30,7 +25,6 @@ import datetime
 import importlib.util
 import os
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -46,9 +40,6 @@ def is_available() -> bool:
 
 
 is_mpi_available = is_available
-
-
-is_gloo_available = is_available  # MPI serves it
 
 
 def world() -> tuple[Any, Any]:
@@ -155,10 +146,6 @@ SPINS = range(200)  # how often to look for a result before others may have the 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
-# By the name of a backend: a function that makes what moves tensors from what moves objects.
-BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
-
-
 # Which argument of a call has the same size and type in all processes.
 COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
     "all_gather": 1,
@@ -228,7 +215,7 @@ class ProcessGroup:
 
     def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.backend = BACKENDS[name](host)
+        self.backend = host
         self.errors = (host.error, self.backend.error)
         self.seen = set()  # (name, bytes) of the calls that have been compared
         self.running: list[Work] = []  # what has begun, and may not be complete
@@ -300,13 +287,7 @@ class ProcessGroup:
         return work if async_op else None
 
     def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
-        """The group of some of its members, with a communicator of its own. All members call it.
-
-        Raises:
-            ValueError: there is no backend of this name.
-        """
-        if name not in BACKENDS:
-            raise ValueError(f"Invalid backend: '{name}' is not one of {', '.join(BACKENDS)}")
+        """The group of some of its members, with a communicator of its own. All members call it."""
         self.start("barrier", (), backend=self.host)  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
@@ -334,22 +315,15 @@ def set_default_group(group: ProcessGroup | None) -> None:
 
 
 def init_process_group(
-    backend: str | None = None,
-    init_method: str | None = None,
-    timeout: datetime.timedelta | None = None,
-    world_size: int = -1,
-    rank: int = -1,
+    backend: str | None = None, timeout: datetime.timedelta | None = None
 ) -> None:
-    """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
+    """Make the group of all processes that mpiexec has started.
 
     Args:
-        backend: "mpi"; "nccl" for tensors on GPUs; "gloo", which MPI serves here.
-        init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
         timeout: how long a call waits for the other processes: 30 minutes.
-        world_size, rank: checked, where they are given or in the environment; MPI knows them.
 
     Raises:
-        ValueError: there is a group already, or world_size or rank are not what MPI says.
+        ValueError: there is a group already.
         RuntimeError: mpi4py or MPI is missing.
     """
     seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
@@ -357,16 +331,6 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     name = (backend or "mpi").lower()
     mpi, comm = world()
-    for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
-        if given == -1 and here.comm is None:
-            given = int(os.environ.get(what.upper(), -1))
-        if given not in (-1, true):
-            raise ValueError(
-                f"{what} is {given}, but MPI says {true}. Start the program with mpiexec or "
-                f"python -m tinytorch.distributed.run"
-            )
-    if name == "gloo" and comm.rank == 0:
-        warnings.warn("the backend gloo is served by MPI", stacklevel=2)
     whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
     # A communicator of its own: messages of the program's own use of MPI do not come between.
     set_default_group(whole.part(name, whole.ranks, seconds))
@@ -445,8 +409,7 @@ def new_group(
 
     Returns GroupMember.NON_GROUP_MEMBER to the others.
     Raises:
-        ValueError: a rank occurs twice, or does not exist; there is no default group, or no such
-            backend.
+        ValueError: a rank occurs twice, or does not exist; there is no default group.
     """
     whole = default_group()
     seconds = whole.timeout if timeout is None else check_timeout(timeout)
@@ -460,7 +423,6 @@ if __name__ == "__main__":
     import sys
     import types
 
-    from tinytorch.distributed.simulator import MPI as simulator_mpi
     from tinytorch.distributed.simulator import simulate
 
     # Stands for mpi4py with two processes: this one, and one that never answers.
@@ -481,29 +443,11 @@ if __name__ == "__main__":
             if kept is not None:
                 sys.modules["mpi4py"] = kept
 
+    def program():
+        init_process_group("mpi")
+        return get_rank(), get_world_size()
+
+    print(simulate(2, program))  # -> [(0, 2), (1, 2)]
     print(with_mpi4py(None, world))  # -> process groups need mpi4py and an MPI library
     print(with_mpi4py(mpi4py, world)[1].rank)  # -> 1
     print("MPI is here:", is_mpi_available())  # -> ...
-
-    def program(*args):
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                init_process_group(*args)
-            name = get_backend()
-            destroy_process_group()
-            return name, len(caught), is_initialized()
-        except ValueError as error:
-            return str(error)[:66]
-
-    os.environ["RANK"] = "5"
-    mpi4py.MPI = simulator_mpi
-    mpi4py.MPI.COMM_WORLD = comm
-    print(with_mpi4py(mpi4py, program))
-    # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
-    del os.environ["RANK"]
-    print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]
-    print(simulate(2, program, "smoke")[0])
-    # -> Invalid backend: 'smoke' is not one of mpi, gloo
-    print(simulate(2, program, "mpi", None, None, 4)[0])
-    # -> world_size is 4, but MPI says 2. Start the program with mpiexec or

@@ -1,32 +1,30 @@
-"""Step 104d: When one process fails: the others end as well
+"""Step 104d: The names and arguments of PyTorch's programs: gloo, RANK, WORLD_SIZE
 
-A real process can die. MPI cannot go on without it, so the others should end as well, at once, and
-the user should see why. By itself this does not happen: an exception ends its process, and at the
-exit of that process MPI waits for the others, which wait for its part of the sum.
+MPI knows how many processes there are, and which one this is. Programs for PyTorch say so
+themselves, as arguments of init_process_group or in the environment:
 
-    killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
-    an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
-    a time limit, caught               the process may go on, but at its exit MPI would wait for the
-                                       call that never ends; atexit calls MPI_Abort instead
-    sys.exit(1)                        no hook sees it: step 104j catches it around the program
+    init_process_group("gloo", init_method="env://", world_size=4, rank=int(os.environ["RANK"]))
 
-MPI_Abort ends all processes of the job. What was printed has to get out first: end_job flushes it,
-and gives mpiexec a moment to pass it on.
+They should run as they are. But if such a program is started without mpiexec, MPI finds one
+process. Each of the four would train alone, as rank 0 of 1, without an error. So these numbers are
+compared with MPI's. init_method, which says where the processes meet, is not needed.
 
-The trap: a process that a rank has forked has the same hook, but it is not a rank. It would end the
-whole job when a worker of a DataLoader fails. So the hook remembers the process that set it.
+BACKENDS maps a name to a function that makes what moves the tensors, from what moves the objects.
+For MPI the two are the same. Step 104q adds "nccl". A name that is not there is an error, which
+lists those that are.
 
-(PyTorch: torchrun watches its processes, and ends them all when one fails.)
+The trap: PyTorch's backend for CPUs is called "gloo", and many programs ask for it. Here MPI takes
+its place, and rank 0 warns about it.
 
-Changed: world, ProcessGroup.failure. New: Job, end_job, end_job_on_error.
-Try: with MPI installed, let rank 1 of 2 raise an error after init_process_group, under mpiexec.
+(PyTorch: the arguments have the same names and order.)
+
+Changed: ProcessGroup, init_process_group. New: BACKENDS, is_gloo_available.
+Try: in the demo, set RANK to 1 and WORLD_SIZE to 4.
 """
 
-import atexit
 import datetime
 import importlib.util
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -49,40 +47,6 @@ is_mpi_available = is_available
 is_gloo_available = is_available  # MPI serves it
 
 
-class Job:
-    """What this process has to know when it ends."""
-
-    watched = False  # whether its exceptions end the job
-    broken = False  # whether a call has failed, so that the others may wait for ever
-
-
-def end_job(mpi: Any, code: int = 1) -> None:
-    """End all processes of the job, this one too."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.2)  # for mpiexec to pass on what was printed
-    mpi.COMM_WORLD.Abort(code)
-
-
-def end_job_on_error(mpi: Any) -> None:
-    """Let an exception that is not caught end the whole job, and name the rank."""
-    comm, process, previous = mpi.COMM_WORLD, os.getpid(), sys.excepthook
-
-    def hook(kind: type, error: BaseException, trace: Any) -> None:
-        if os.getpid() == process:  # a forked process is not a rank
-            print(f"rank {comm.rank} of {comm.size} has failed:", file=sys.stderr)
-        previous(kind, error, trace)
-        if os.getpid() == process and comm.size > 1:
-            end_job(mpi)
-
-    def at_exit() -> None:
-        if Job.broken and os.getpid() == process:
-            end_job(mpi)  # MPI would wait for a call that never ends
-
-    sys.excepthook = hook
-    atexit.register(at_exit)
-
-
 def world() -> tuple[Any, Any]:
     """MPI and the communicator of all processes: mpi4py's, or those of a simulated rank.
 
@@ -98,9 +62,6 @@ def world() -> tuple[Any, Any]:
             f"process groups need mpi4py and an MPI library ({error}): "
             f"pip install 'tinytorch[distributed]'"
         ) from None
-    if not Job.watched:
-        Job.watched = True
-        end_job_on_error(MPI)
     return MPI, MPI.COMM_WORLD
 
 
@@ -277,7 +238,6 @@ class ProcessGroup:
 
     def failure(self, name: str, reason: Any) -> DistBackendError:
         """The error of a call. After it, this process can only end the job."""
-        Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
     def compare(self, name: str, args: tuple) -> Work:
@@ -493,43 +453,34 @@ def new_group(
 
 
 if __name__ == "__main__":
-    import contextlib
-    import io
+    import sys
     import types
 
-    from tinytorch.distributed.simulator import MPI as simulator_mpi
+    from tinytorch.distributed.simulator import simulate
 
-    # Stands for mpi4py with two processes: this one, and one that never answers.
-    ended = []
-    comm = types.SimpleNamespace(rank=1, size=2, Abort=ended.append)
-    mpi4py = types.ModuleType("mpi4py")
-    mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
-
-    def with_mpi4py(package, call):
-        """What the call returns or raises when `package` is mpi4py; None: it is not installed."""
-        kept = sys.modules.get("mpi4py")
-        sys.modules["mpi4py"] = package
+    def program(*args):
         try:
-            return call()
-        except RuntimeError as error:
-            return str(error).split(" (")[0]
-        finally:
-            sys.modules.pop("mpi4py")
-            if kept is not None:
-                sys.modules["mpi4py"] = kept
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                init_process_group(*args)
+            name = get_backend()
+            destroy_process_group()
+            return name, len(caught), is_initialized()
+        except ValueError as error:
+            return str(error)[:66]
 
-    # Keeps what would run at the exit; Abort of the stand-in notes the code in `ended`.
-    at_exit, atexit.register = [], lambda call: at_exit.append(call)
-    hook = sys.excepthook
-    print(with_mpi4py(mpi4py, world)[1].rank)  # -> 1
-    with contextlib.redirect_stderr(io.StringIO()) as printed:
-        sys.excepthook(KeyError, KeyError("lost"), None)
-    print(printed.getvalue().splitlines(), ended)
-    # -> ['rank 1 of 2 has failed:', "KeyError: 'lost'"] [1]
-    group = ProcessGroup("mpi", [0, 1], MPIBackend(simulator_mpi, comm), 1.0)
-    print(group.failure("barrier", "timed out"), Job.broken)
-    # -> rank 1, barrier: timed out True
-    at_exit[0]()
-    print("and when it ends after a caught time limit:", ended)
-    # -> and when it ends after a caught time limit: [1, 1]
-    Job.broken, sys.excepthook = False, hook
+    # Stands for mpi4py in the second of two processes.
+    mpi4py = types.ModuleType("mpi4py")
+    mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=types.SimpleNamespace(rank=1, size=2))
+    kept = sys.modules.get("mpi4py")
+    sys.modules["mpi4py"], os.environ["RANK"] = mpi4py, "5"
+    print(program())
+    # -> rank is 5, but MPI says 1. Start the program with mpiexec or pytho
+    del sys.modules["mpi4py"], os.environ["RANK"]
+    if kept is not None:
+        sys.modules["mpi4py"] = kept
+    print(simulate(2, program, "gloo"))  # -> [('gloo', 1, False), ('gloo', 0, False)]
+    print(simulate(2, program, "smoke")[0])
+    # -> Invalid backend: 'smoke' is not one of mpi, gloo
+    print(simulate(2, program, "mpi", None, None, 4)[0])
+    # -> world_size is 4, but MPI says 2. Start the program with mpiexec or

@@ -1,31 +1,32 @@
-"""Step 104e: Which GPU is mine: LOCAL_RANK and device_id
+"""Step 104e: When one process fails: the others end as well
 
-On a machine with eight GPUs, eight processes should each compute on a GPU of their own. The rank
-does not say on which: on the second machine the ranks begin with 8. So a launcher numbers the
-processes of each machine from 0, in LOCAL_RANK (get_node_local_rank reads it):
+A real process can die. MPI cannot go on without it, so the others should end as well, at once, and
+the user should see why. By itself this does not happen: an exception ends its process, and at the
+exit of that process MPI waits for the others, which wait for its part of the sum.
 
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    init_process_group(get_default_backend_for_device(device), device_id=device)
+    killed (kill -9, out of memory)    mpiexec sees it, and ends the other processes
+    an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
+    a time limit, caught               the process may go on, but at its exit MPI would wait for the
+                                       call that never ends; atexit calls MPI_Abort instead
+    sys.exit(1)                        no hook sees it: step 104l catches it around the program
 
-device_id ties the group to this GPU. The library that adds on GPUs (NCCL, step 104o) makes its
-connections on one GPU; without device_id it is the one that happens to be current. In a program
-that forgets to choose, all eight processes would take GPU 0.
+MPI_Abort ends all processes of the job. What was printed has to get out first: end_job flushes it,
+and gives mpiexec a moment to pass it on.
 
-gpu_number finds a wrong device_id where it is given: a GPU without a number, or one that this
-machine does not have. The number goes on to BACKENDS, and to groups made from this one.
+The trap: a process that a rank has forked has the same hook, but it is not a rank. It would end the
+whole job when a worker of a DataLoader fails. So the hook remembers the process that set it.
 
-The trap: device_id does not make the GPU the current one. tensor(..., device="cuda") without a
-number still means the current one: call cuda.set_device as well.
+(PyTorch: torchrun watches its processes, and ends them all when one fails.)
 
-(PyTorch: device_id and the two functions have the same names.)
-
-Changed: BACKENDS, ProcessGroup, init_process_group. New: gpu_number,
-get_default_backend_for_device, get_node_local_rank. They complete group.py.
-Try: leave out `0 <=`. Which mistake of the demo is not found any more?
+Changed: world, ProcessGroup.failure. New: Job, end_job, end_job_on_error.
+Try: with MPI installed, let rank 1 of 2 raise an error after init_process_group, under mpiexec.
 """
 
+import atexit
 import datetime
+import importlib.util
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -33,11 +34,74 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device
-from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.mpi import Job, world
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError, ReduceOp
+
+
+def is_available() -> bool:
+    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
+    return importlib.util.find_spec("mpi4py") is not None
+
+
+is_mpi_available = is_available
+
+
+is_gloo_available = is_available  # MPI serves it
+
+
+class Job:
+    """What this process has to know when it ends."""
+
+    watched = False  # whether its exceptions end the job
+    broken = False  # whether a call has failed, so that the others may wait for ever
+
+
+def end_job(mpi: Any, code: int = 1) -> None:
+    """End all processes of the job, this one too."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(0.2)  # for mpiexec to pass on what was printed
+    mpi.COMM_WORLD.Abort(code)
+
+
+def end_job_on_error(mpi: Any) -> None:
+    """Let an exception that is not caught end the whole job, and name the rank."""
+    comm, process, previous = mpi.COMM_WORLD, os.getpid(), sys.excepthook
+
+    def hook(kind: type, error: BaseException, trace: Any) -> None:
+        if os.getpid() == process:  # a forked process is not a rank
+            print(f"rank {comm.rank} of {comm.size} has failed:", file=sys.stderr)
+        previous(kind, error, trace)
+        if os.getpid() == process and comm.size > 1:
+            end_job(mpi)
+
+    def at_exit() -> None:
+        if Job.broken and os.getpid() == process:
+            end_job(mpi)  # MPI would wait for a call that never ends
+
+    sys.excepthook = hook
+    atexit.register(at_exit)
+
+
+def world() -> tuple[Any, Any]:
+    """MPI and the communicator of all processes: mpi4py's, or those of a simulated rank.
+
+    Raises:
+        RuntimeError: mpi4py or an MPI library is not installed.
+    """
+    if here.comm is not None:
+        return here.mpi, here.comm
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RuntimeError(
+            f"process groups need mpi4py and an MPI library ({error}): "
+            f"pip install 'tinytorch[distributed]'"
+        ) from None
+    if not Job.watched:
+        Job.watched = True
+        end_job_on_error(MPI)
+    return MPI, MPI.COMM_WORLD
 
 
 class MPIBackend:
@@ -127,7 +191,7 @@ give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another proce
 
 
 # By the name of a backend: a function that makes what moves tensors from what moves objects.
-BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host, gpu: host)
+BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
 
 
 # Which argument of a call has the same size and type in all processes.
@@ -195,15 +259,11 @@ class ProcessGroup:
         host: what moves objects, which are never on a GPU.
         backend: what moves tensors.
         timeout: how long a call may wait for the others, in seconds.
-        gpu: the number of the GPU with its tensors; None is the current one.
     """
 
-    def __init__(
-        self, name: str, ranks: list[int], host: MPIBackend, timeout: float, gpu: int | None = None
-    ):
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.gpu = gpu
-        self.backend = BACKENDS[name](host, gpu)
+        self.backend = BACKENDS[name](host)
         self.errors = (host.error, self.backend.error)
         self.seen = set()  # (name, bytes) of the calls that have been compared
         self.running: list[Work] = []  # what has begun, and may not be complete
@@ -287,7 +347,7 @@ class ProcessGroup:
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
             return GroupMember.NON_GROUP_MEMBER
-        return ProcessGroup(name, ranks, host, timeout, self.gpu)
+        return ProcessGroup(name, ranks, host, timeout)
 
 
 class DefaultGroup(type):
@@ -309,37 +369,12 @@ def set_default_group(group: ProcessGroup | None) -> None:
     (Here if here.comm is None else here).group = group
 
 
-def gpu_number(device_id: Any) -> int | None:
-    """The number of the GPU that init_process_group was given.
-
-    Raises:
-        ValueError: it is not a GPU with a number, or this machine does not have it.
-    """
-    if device_id is None:
-        return None
-    device = Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id)
-    if device.type == "cpu" or device.index is None:
-        raise ValueError(
-            "init_process_group device_id parameter must be an accelerator with an index"
-        )
-    if not 0 <= device.index < device_count():
-        raise ValueError(f"device_id {device} is out of range: there are {device_count()} GPUs")
-    return device.index
-
-
-def get_default_backend_for_device(device: Any) -> str:
-    """The name of the backend that serves a device best."""
-    return "gloo" if Device(device).type == "cpu" else "nccl"
-
-
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
     timeout: datetime.timedelta | None = None,
     world_size: int = -1,
     rank: int = -1,
-    *,
-    device_id: Any = None,
 ) -> None:
     """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
 
@@ -348,19 +383,15 @@ def init_process_group(
         init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
         timeout: how long a call waits for the other processes: 30 minutes.
         world_size, rank: checked, where they are given or in the environment; MPI knows them.
-        device_id: the GPU of this process; it makes "nccl" the default backend. Without it NCCL
-            takes the current GPU.
 
     Raises:
-        ValueError: there is a group already, world_size or rank are not what MPI says, or there is
-            no GPU device_id.
+        ValueError: there is a group already, or world_size or rank are not what MPI says.
         RuntimeError: mpi4py or MPI is missing.
     """
     seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
-    gpu = gpu_number(device_id)
-    name = (backend or ("mpi" if gpu is None else "nccl")).lower()
+    name = (backend or "mpi").lower()
     mpi, comm = world()
     for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
@@ -372,7 +403,7 @@ def init_process_group(
             )
     if name == "gloo" and comm.rank == 0:
         warnings.warn("the backend gloo is served by MPI", stacklevel=2)
-    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds, gpu)
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
     # A communicator of its own: messages of the program's own use of MPI do not come between.
     set_default_group(whole.part(name, whole.ranks, seconds))
 
@@ -411,21 +442,6 @@ def get_world_size(group: Any = None) -> int:
     """The number of processes in the group, or -1 where this one does not belong to it."""
     found = default_group() if group is None else group
     return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
-
-
-def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The number of this process on its machine, from LOCAL_RANK, or fallback_rank.
-
-    Raises:
-        RuntimeError: neither is there.
-    """
-    found = os.environ.get("LOCAL_RANK", fallback_rank)
-    if found is None:
-        raise RuntimeError(
-            "LOCAL_RANK is not in the environment. Consider passing fallback_rank, or start the "
-            "program with python -m tinytorch.distributed.run"
-        )
-    return int(found)
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
@@ -477,35 +493,43 @@ def new_group(
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.simulator import simulate
+    import contextlib
+    import io
+    import types
 
-    device_count = lambda: 2  # noqa: E731 (a machine with two GPUs, for this demo)
-    BACKENDS["nccl"] = lambda host, gpu: chosen.append(gpu) or host  # MPI, noting the GPU
-    chosen = []  # by the whole group of each rank, and by `half` of rank 0
+    from tinytorch.distributed.simulator import MPI as simulator_mpi
 
-    def program():
-        init_process_group(device_id=here.comm.rank)
-        half = new_group([0])
-        return get_backend(), group.WORLD.gpu, get_rank(half)
+    # Stands for mpi4py with two processes: this one, and one that never answers.
+    ended = []
+    comm = types.SimpleNamespace(rank=1, size=2, Abort=ended.append)
+    mpi4py = types.ModuleType("mpi4py")
+    mpi4py.MPI = types.SimpleNamespace(COMM_WORLD=comm)
 
-    simulate(2, init_process_group, "mpi")  # without a GPU: None
-    print(simulate(2, program), sorted(chosen))
-    # -> [('nccl', 0, 0), ('nccl', 1, -1)] [0, 0, 1]
-    for name in ("cpu", "cuda:1"):
-        print(name, get_default_backend_for_device(name))
-    # -> cpu gloo
-    # -> cuda:1 nccl
-    for mistake in ("cuda", 2, -1):
+    def with_mpi4py(package, call):
+        """What the call returns or raises when `package` is mpi4py; None: it is not installed."""
+        kept = sys.modules.get("mpi4py")
+        sys.modules["mpi4py"] = package
         try:
-            simulate(2, lambda: init_process_group(device_id=mistake))  # noqa: B023
-        except ValueError as error:
-            print(error)
-    # -> init_process_group device_id parameter must be an accelerator with an index
-    # -> device_id cuda:2 is out of range: there are 2 GPUs
-    # -> device_id cuda:-1 is out of range: there are 2 GPUs
-    os.environ.pop("LOCAL_RANK", None)
-    print(get_node_local_rank(fallback_rank=0))  # -> 0
-    try:
-        get_node_local_rank()
-    except RuntimeError as error:
-        print(str(error)[:38])  # -> LOCAL_RANK is not in the environment.
+            return call()
+        except RuntimeError as error:
+            return str(error).split(" (")[0]
+        finally:
+            sys.modules.pop("mpi4py")
+            if kept is not None:
+                sys.modules["mpi4py"] = kept
+
+    # Keeps what would run at the exit; Abort of the stand-in notes the code in `ended`.
+    at_exit, atexit.register = [], lambda call: at_exit.append(call)
+    hook = sys.excepthook
+    print(with_mpi4py(mpi4py, world)[1].rank)  # -> 1
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        sys.excepthook(KeyError, KeyError("lost"), None)
+    print(printed.getvalue().splitlines(), ended)
+    # -> ['rank 1 of 2 has failed:', "KeyError: 'lost'"] [1]
+    group = ProcessGroup("mpi", [0, 1], MPIBackend(simulator_mpi, comm), 1.0)
+    print(group.failure("barrier", "timed out"), Job.broken)
+    # -> rank 1, barrier: timed out True
+    at_exit[0]()
+    print("and when it ends after a caught time limit:", ended)
+    # -> and when it ends after a caught time limit: [1, 1]
+    Job.broken, sys.excepthook = False, hook

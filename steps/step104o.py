@@ -1,202 +1,205 @@
-"""Step 104o: NCCL: all-reduce from GPU to GPU
+"""Step 104o: Messages that belong together: batch_isend_irecv
 
-With MPI a gradient on a GPU would be copied to the main memory, sent, and copied back. NCCL is
-NVIDIA's library of collectives: it sends from GPU to GPU, in rings as in step 103c. CuPy has its
-calls. They take addresses, a number of elements, a type and a stream:
+In a ring each process sends to the next one and receives from the one before. With send and recv
+all would send first, and a long message waits for its receiver: a deadlock. Odd ranks could receive
+first, as in step 103c; then half of the connections are idle at a time.
 
-    comm.allReduce(source, target, count, type, op, stream)
+With isend and irecv all messages begin before the process waits for any. batch_isend_irecv does
+this for a list of messages, in any order:
 
-NCCLBackend has the methods of MPIBackend, so everything above it stays as it is. The processes find
-one another through MPI: rank 0 makes an identifier of 128 bytes and broadcasts it, and all make a
-communicator with it. Objects and barriers stay with MPI.
+    to = P2POp(isend, x, (rank + 1) % size)
+    at = P2POp(irecv, y, (rank - 1) % size)
+    for work in batch_isend_irecv([to, at]):
+        work.wait()
 
-A call is put into the current stream of a GPU, like a kernel (step 70c). What the program computes
-next comes behind it in the stream. So the program does not have to wait: a Queued says at once that
-it is complete. For the same reason no time limit sees whether the call ever ends.
+For MPI this is a loop. NCCL (step 104q) has to know which messages belong together: it works on one
+call after the other, and a send to a process that is sending too would never end. So step 104r
+gives its backend the method `together`.
 
-NCCL adds halves and bfloat16 itself. It knows neither int16 nor bool: these are moved as bytes.
+The trap: two messages between the same two ranks arrive in the order in which they were sent, so
+both sides have to list them in the same order.
 
-The demo and tests/distributed/test_nccl.py run it against a stand-in of CuPy's interface, on
-NumPy's memory: no GPU is needed, and none was there when this was written.
-
-New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
-Try: ReduceOp.AVG instead of SUM gives the same numbers. Which function of step 103o divides them?
+New: P2POp, batch_isend_irecv.
+Try: let one rank give the list [at, to], and not [to, at]. Does the order matter?
 """
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
-
-from tinytorch.cuda.backend import check_available, cupy, is_available
-from tinytorch.distributed.group import BACKENDS
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    Work,
+    default_group,
+    get_group_rank,
+)
 from tinytorch.distributed.mpi import MPIBackend
-from tinytorch.distributed.types import ReduceOp
-
-# The types that NCCL computes with, by NumPy's names.
-TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
+from tinytorch.distributed.types import DistBackendError
 
 
-# Its reductions. An average is a sum that is divided afterwards.
-REDUCTIONS = {"SUM": "SUM", "AVG": "SUM", "PRODUCT": "PROD", "MIN": "MIN", "MAX": "MAX"}
+class Message:
+    """A message that is on its way to this process: a request that knows its sender."""
 
+    def __init__(self, host: MPIBackend):
+        self.host, self.status = host, host.mpi.Status()
 
-OPS = {ReduceOp[name]: f"NCCL_{theirs}" for name, theirs in REDUCTIONS.items()}
-
-
-def is_nccl_available() -> bool:
-    """Whether there is a GPU for it."""
-    return is_available()
-
-
-class Queued:
-    """A call in the current stream. What the program computes next comes behind it there."""
+    def recv(self, wire: Any, source: int | None, tag: int) -> "Message":
+        self.request, self.nbytes = self.host.recv(wire, source, tag), wire.nbytes
+        return self
 
     def Test(self) -> bool:
+        if not self.request.Test(self.status):
+            return False
+        if (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
+            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
         return True
 
 
-class NCCLBackend:
-    """NCCL's collectives on CuPy arrays, in the current stream of one GPU: that with the number
-    `gpu`, or the one that is current now.
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
 
-    The processes find one another through MPI. A call returns when it is in the stream, so that no
-    timeout sees whether it ends.
+    Raises:
+        ValueError: it does not belong to the group, or is this process.
+    """
+    found = get_group_rank(group, rank)
+    if found == group.rank():
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    return found
+
+
+def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
+    wire = group.backend.movable(tensor.array)
+    return group.start("send", (wire, other(group, dst), tag), None, async_op)
+
+
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    return start_send(tensor, dst, group, tag, True)
+
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (group := ready("send", group, tensor)) is not None:
+        start_send(tensor, dst, group, tag, False)
+
+
+def start_recv(tensor: Tensor, src: Any, group: ProcessGroup, tag: int, async_op: bool) -> tuple:
+    wire = group.backend.movable(tensor.array)
+    message = Message(group.host) if group.backend is group.host else None
+    args = wire, None if src is None else other(group, src), tag
+    return group.start("recv", args, arrival(tensor, wire), async_op, message), message
+
+
+def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`, or from any."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    return start_recv(tensor, src, group, tag, True)[0]
+
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`, or from any.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (group := ready("recv", group, tensor)) is None:
+        return -1
+    message = start_recv(tensor, src, group, tag, False)[1]
+    return group.ranks[message.status.Get_source()] if src is None else src
+
+
+class P2POp:
+    """A message to send or receive, for batch_isend_irecv.
+
+    Args:
+        op: isend or irecv.
+        peer: the global rank of the other process.
+    Raises:
+        ValueError: op is another function, or there is no group.
+        TypeError: `tensor` is not a Tensor.
     """
 
-    device = "cuda"
-
-    def __init__(self, host: MPIBackend, gpu: int | None = None):
-        check_available()
-        self.xp, self.nccl = cupy, cupy.cuda.nccl
-        self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.error = self.nccl.NcclError
-        self.rank, self.size = host.rank, host.size
-        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
-        self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
-        number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
-        if self.rank == 0:
-            number[:] = self.nccl.get_unique_id()
-        host.broadcast(number, 0).Wait()
-        with self.gpu:
-            self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
-
-    def movable(self, array: Any) -> Any:
-        """The elements side by side; their bytes, where NCCL does not have the type."""
-        array = self.xp.ascontiguousarray(array)
-        known = self.types.get(array.dtype.name) is not None
-        return array if known else array.reshape(-1).view(np.uint8)
-
-    def reducible(self, array: Any) -> Any:
-        """The same to compute with.
-
-        Raises:
-            RuntimeError: NCCL does not have the type, and it is not bool.
-        """
-        if self.types.get(array.dtype.name) is None and array.dtype != bool:
-            raise RuntimeError(f"NCCL does not compute with {array.dtype.name}")
-        return self.movable(array)
-
-    def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
-        """comm.name(addresses, number of elements, their type, options, stream)."""
-        places = [array.data.ptr for array in arrays]
-        kind = self.types[counted.dtype.name]
-        with self.gpu:
-            stream = self.xp.cuda.get_current_stream().ptr
-            getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued()
-
-    def op(self, op: ReduceOp) -> int:
-        if op not in self.ops:
-            raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL")
-        return self.ops[op]
-
-    def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
-        return self.call("allReduce", [array, array], array, self.op(op))
-
-    def close(self) -> None:
-        self.comm.destroy()
+    def __init__(
+        self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0
+    ):
+        if op not in (isend, irecv):
+            raise ValueError("Invalid ``op``. Expected ``op`` to be isend or irecv.")
+        self.op, self.tensor, self.peer, self.tag = op, tensor, peer, tag
+        self.group = default_group() if group is None else group
 
 
-BACKENDS["nccl"] = NCCLBackend
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begin all these messages together, in any order: none of them waits for another one.
+
+    Raises:
+        ValueError: it is not a list of P2POp of one group.
+    """
+    if not isinstance(p2p_op_list, list) or not all(isinstance(x, P2POp) for x in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
+    if len({x.group for x in p2p_op_list}) > 1:
+        raise ValueError("All ops need to use the same group.")
+    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
+        return []
+    # MPI works on all that has begun. NCCL would work on one message after the other.
+    with nullcontext() if group.backend is group.host else group.backend.together():
+        return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
 
 
 if __name__ == "__main__":
-    import contextlib
-    import ctypes
-    import types
+    import importlib
 
-    from tinytorch.distributed.simulator import MPI, here, simulate
-
-    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
-    # made of the simulated MPI of step 103g.
-    class Array(np.ndarray):
-        @property
-        def data(self):
-            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
-
-    NAMES = "int8 uint8 int32 int64 float16 float32 float64".split()
-
-    def at(address, count, kind):
-        """The elements at an address."""
-        dtype = np.dtype(NAMES[kind])
-        return np.ndarray(
-            count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-        )
-
-    class Communicator:
-        def __init__(self, size, number, rank):
-            self.comm = here.comm.Split(number[0], rank)
-
-        def allReduce(self, source, target, count, kind, op, stream):
-            self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
-
-        def destroy(self):
-            print("destroyed")
-
-    kinds = {f"NCCL_{name.upper()}": i for i, name in enumerate(NAMES)}
-    reductions = {"NCCL_SUM": MPI.SUM, "NCCL_PROD": MPI.PROD, "NCCL_MIN": MPI.MIN}
-    nccl = types.SimpleNamespace(
-        NcclCommunicator=Communicator, NcclError=OSError, NCCL_MAX=MPI.MAX, **kinds, **reductions
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.group import (
+        get_rank,
+        get_world_size,
+        group,
+        init_process_group,
+        new_group,
     )
-    nccl.get_unique_id = lambda: (7,) * 128
-    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
-    cupy.ascontiguousarray = lambda array: np.ascontiguousarray(array).view(Array)
-    stream = types.SimpleNamespace(ptr=0)
-    cupy.cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: stream)
-    cupy.cuda.Device = lambda number: contextlib.nullcontext()
+    from tinytorch.distributed.simulator import simulate
+    from tinytorch.ops.creation import zeros
 
-    def check_available():
-        """There is a GPU, as far as the backend can see."""
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
 
-    def array(*numbers, dtype=np.float32):
-        return np.array(numbers, dtype).view(Array)
+    def ring():
+        """The sum of all ranks: each number goes round."""
+        init_process_group("mpi")
+        rank, size = get_rank(), get_world_size()
+        mine = total = tensor([10.0**rank])
+        for _ in range(size - 1):
+            came = zeros(1)
+            to, at = P2POp(isend, mine, (rank + 1) % size), P2POp(irecv, came, (rank - 1) % size)
+            for work in batch_isend_irecv([to, at]):
+                work.wait()
+            mine, total = came, total + came
+        return total.item()
 
-    def on_gpus():
-        rank = here.comm.rank
-        backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        total = array(1, rank)
-        done = backend.all_reduce(backend.reducible(total), ReduceOp.SUM).Test()
-        truth = backend.reducible(array(rank, dtype=bool))
-        short = backend.movable(array(rank, dtype=np.int16))
-        found = [done, total.tolist(), truth.dtype.name, short.size]
+    print(simulate(3, ring))  # -> [111.0, 111.0, 111.0]
+
+    def mistakes():
+        init_process_group("mpi")
+        x, found = zeros(1), []
+        whole, other = group.WORLD, new_group([0, 1])
         for mistake in (
-            lambda: backend.reducible(array(1, dtype=np.int16)),
-            lambda: backend.all_reduce(array(1), ReduceOp.BAND),
+            lambda: P2POp(send, x, 1),
+            lambda: batch_isend_irecv([x]),
+            lambda: batch_isend_irecv([P2POp(isend, x, 1, whole), P2POp(isend, x, 1, other)]),
         ):
             try:
                 mistake()
-            except (RuntimeError, ValueError) as error:
-                found.append(error)
-        return found, backend
+            except ValueError as error:
+                found.append(str(error))
+        return *found, batch_isend_irecv([])
 
-    print("a GPU for NCCL:", is_nccl_available())  # -> ...
-    results = simulate(2, on_gpus)
-    for found in results[1][0]:
+    for found in simulate(2, mistakes)[0]:
         print(found)
-    # -> True
-    # -> [2.0, 1.0]
-    # -> uint8
-    # -> 2
-    # -> NCCL does not compute with int16
-    # -> Cannot use ReduceOp.BAND with NCCL
-    results[0][1].close()  # -> destroyed
+    # -> Invalid ``op``. Expected ``op`` to be isend or irecv.
+    # -> Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.
+    # -> All ops need to use the same group.
+    # -> []

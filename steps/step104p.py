@@ -1,243 +1,214 @@
-"""Step 104p: NCCL: calls that begin together
+"""Step 104p: A barrier that names the missing: monitored_barrier
 
-A stream does one thing after the other. If two GPUs send to each other, each send waits in its
-stream for a receive that stands behind the other's send: a deadlock. isend does not help here: it
-keeps the program from waiting, and here it is the streams that wait.
+A time limit says who waited (step 104a). With 64 processes the interesting question is the other
+one: who did not come? A collective cannot tell: in MPI's barrier no process knows which one is
+missing.
 
-NCCL has brackets for this. Calls between groupStart and groupEnd are one call, in which sends and
-receives go on side by side:
+Messages can. Each process sends an empty message to the first process of the group, which checks it
+off a list:
 
-    groupStart()
-    send(x, 1); recv(y, 1)        noted, not begun
-    groupEnd()                    begun, as one
+    1, 2, 3 -> 0       "I am here"
+    0 -> 1, 2, 3       "all are here": go on
 
-`together` is these brackets as a context manager; batch_isend_irecv of step 104m uses it.
-all_to_all is n sends and n receives inside of them: CuPy has no such call of NCCL.
+After the time limit, the first process names the ranks that have not sent one:
 
-The trap: inside the brackets nothing has begun, so nothing is complete. A handle that said so would
-store the result before it has come. So Queued asks its backend whether calls are being collected.
+    rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s
 
-Changed: Queued, NCCLBackend.
-Try: let Queued.Test return True. When would `finish` have stored a result?
+The others wait twice as long, so that this error, which says more, comes first.
+
+The trap: all 2 (n - 1) messages of this barrier pass through one process. Put it where a program
+hangs, and not into the training loop.
+
+New: monitored_barrier, BARRIER. They complete p2p.py.
+Try: let all ranks but rank 0 come. What does the error say, and after how many seconds?
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import datetime
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from tinytorch.cuda.backend import check_available, cupy, is_available
-from tinytorch.distributed.group import BACKENDS
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    Work,
+    check_timeout,
+    default_group,
+    get_group_rank,
+)
 from tinytorch.distributed.mpi import MPIBackend
-from tinytorch.distributed.types import ReduceOp
+from tinytorch.distributed.types import DistBackendError
 
-# The types that NCCL computes with, by NumPy's names.
-TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
-
-
-# Its reductions. An average is a sum that is divided afterwards.
-REDUCTIONS = {"SUM": "SUM", "AVG": "SUM", "PRODUCT": "PROD", "MIN": "MIN", "MAX": "MAX"}
+BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767 at least
 
 
-OPS = {ReduceOp[name]: f"NCCL_{theirs}" for name, theirs in REDUCTIONS.items()}
+class Message:
+    """A message that is on its way to this process: a request that knows its sender."""
 
+    def __init__(self, host: MPIBackend):
+        self.host, self.status = host, host.mpi.Status()
 
-def is_nccl_available() -> bool:
-    """Whether there is a GPU for it."""
-    return is_available()
-
-
-class Queued:
-    """A call in the current stream. What the program computes next comes behind it there."""
-
-    def __init__(self, backend: "NCCLBackend"):
-        self.backend = backend
+    def recv(self, wire: Any, source: int | None, tag: int) -> "Message":
+        self.request, self.nbytes = self.host.recv(wire, source, tag), wire.nbytes
+        return self
 
     def Test(self) -> bool:
-        return not self.backend.collecting
+        if not self.request.Test(self.status):
+            return False
+        if (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
+            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
+        return True
 
 
-class NCCLBackend:
-    """NCCL's collectives on CuPy arrays, in the current stream of one GPU: that with the number
-    `gpu`, or the one that is current now.
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
 
-    The processes find one another through MPI. A call returns when it is in the stream, so that no
-    timeout sees whether it ends.
+    Raises:
+        ValueError: it does not belong to the group, or is this process.
+    """
+    found = get_group_rank(group, rank)
+    if found == group.rank():
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    return found
+
+
+def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
+    wire = group.backend.movable(tensor.array)
+    return group.start("send", (wire, other(group, dst), tag), None, async_op)
+
+
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    return start_send(tensor, dst, group, tag, True)
+
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (group := ready("send", group, tensor)) is not None:
+        start_send(tensor, dst, group, tag, False)
+
+
+def start_recv(tensor: Tensor, src: Any, group: ProcessGroup, tag: int, async_op: bool) -> tuple:
+    wire = group.backend.movable(tensor.array)
+    message = Message(group.host) if group.backend is group.host else None
+    args = wire, None if src is None else other(group, src), tag
+    return group.start("recv", args, arrival(tensor, wire), async_op, message), message
+
+
+def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`, or from any."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    return start_recv(tensor, src, group, tag, True)[0]
+
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`, or from any.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (group := ready("recv", group, tensor)) is None:
+        return -1
+    message = start_recv(tensor, src, group, tag, False)[1]
+    return group.ranks[message.status.Get_source()] if src is None else src
+
+
+class P2POp:
+    """A message to send or receive, for batch_isend_irecv.
+
+    Args:
+        op: isend or irecv.
+        peer: the global rank of the other process.
+    Raises:
+        ValueError: op is another function, or there is no group.
+        TypeError: `tensor` is not a Tensor.
     """
 
-    device = "cuda"
-
-    def __init__(self, host: MPIBackend, gpu: int | None = None):
-        check_available()
-        self.xp, self.nccl = cupy, cupy.cuda.nccl
-        self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.collecting = False  # whether calls are put together, and none has begun
-        self.error = self.nccl.NcclError
-        self.rank, self.size = host.rank, host.size
-        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
-        self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
-        number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
-        if self.rank == 0:
-            number[:] = self.nccl.get_unique_id()
-        host.broadcast(number, 0).Wait()
-        with self.gpu:
-            self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
-
-    def empty(self, size: int, dtype: Any) -> Any:
-        return self.xp.empty(size, dtype)
-
-    def movable(self, array: Any) -> Any:
-        """The elements side by side; their bytes, where NCCL does not have the type."""
-        array = self.xp.ascontiguousarray(array)
-        known = self.types.get(array.dtype.name) is not None
-        return array if known else array.reshape(-1).view(np.uint8)
-
-    def reducible(self, array: Any) -> Any:
-        """The same to compute with.
-
-        Raises:
-            RuntimeError: NCCL does not have the type, and it is not bool.
-        """
-        if self.types.get(array.dtype.name) is None and array.dtype != bool:
-            raise RuntimeError(f"NCCL does not compute with {array.dtype.name}")
-        return self.movable(array)
-
-    def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
-        """comm.name(addresses, number of elements, their type, options, stream)."""
-        places = [array.data.ptr for array in arrays]
-        kind = self.types[counted.dtype.name]
-        with self.gpu:
-            stream = self.xp.cuda.get_current_stream().ptr
-            getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued(self)
-
-    def op(self, op: ReduceOp) -> int:
-        if op not in self.ops:
-            raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL")
-        return self.ops[op]
-
-    def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
-        return self.call("allReduce", [array, array], array, self.op(op))
-
-    def send(self, array: Any, rank: int, tag: int) -> Queued:
-        return self.call("send", [array], array, rank)
-
-    def recv(self, array: Any, rank: int | None, tag: int) -> Queued:
-        if rank is None:
-            raise ValueError("recv with NCCL needs a source")
-        return self.call("recv", [array], array, rank)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Calls inside are one call. One after the other, two sends could wait for each other."""
-        self.collecting = True
-        self.nccl.groupStart()
-        try:
-            yield
-        finally:
-            self.nccl.groupEnd()
-            self.collecting = False
-
-    def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
-        """Messages between all pairs, as one call."""
-        out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
-        with self.together():
-            for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
-                if count:
-                    self.send(array[place : place + count], rank, 0)
-                if out_count:
-                    self.recv(out[out_place : out_place + out_count], rank, 0)
-                place, out_place = place + count, out_place + out_count
-        return Queued(self)
-
-    def close(self) -> None:
-        self.comm.destroy()
+    def __init__(
+        self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0
+    ):
+        if op not in (isend, irecv):
+            raise ValueError("Invalid ``op``. Expected ``op`` to be isend or irecv.")
+        self.op, self.tensor, self.peer, self.tag = op, tensor, peer, tag
+        self.group = default_group() if group is None else group
 
 
-BACKENDS["nccl"] = NCCLBackend
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begin all these messages together, in any order: none of them waits for another one.
+
+    Raises:
+        ValueError: it is not a list of P2POp of one group.
+    """
+    if not isinstance(p2p_op_list, list) or not all(isinstance(x, P2POp) for x in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
+    if len({x.group for x in p2p_op_list}) > 1:
+        raise ValueError("All ops need to use the same group.")
+    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
+        return []
+    # MPI works on all that has begun. NCCL would work on one message after the other.
+    with nullcontext() if group.backend is group.host else group.backend.together():
+        return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
+
+
+def monitored_barrier(
+    group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """A barrier whose error names all processes that have not come, whatever wait_all_ranks is.
+
+    Raises:
+        DistBackendError: in the first process of the group, with the global ranks that are missing;
+            in the others, if the first process has failed or not come.
+    """
+    if (group := ready("monitored_barrier", group)) is None:
+        return
+    seconds = group.timeout if timeout is None else check_timeout(timeout)
+    host, nothing, others = group.host, np.empty(0, np.uint8), range(1, group.size())
+    if group.rank() != 0:
+        group.start("send", (nothing, 0, BARRIER), backend=host)
+        answer = Work(group, "monitored_barrier", host.recv(nothing, 0, BARRIER), None)
+        answer.wait(datetime.timedelta(seconds=2 * seconds))  # the first process says more
+        return
+    waiting = {rank: host.recv(nothing, rank, BARRIER) for rank in others}
+    deadline = time.monotonic() + seconds
+    while waiting and time.monotonic() < deadline:
+        waiting = {rank: request for rank, request in waiting.items() if not request.Test()}
+        time.sleep(0.001)
+    if waiting:
+        missing = ", ".join(str(group.ranks[rank]) for rank in waiting)
+        raise group.failure("monitored_barrier", f"rank {missing} has not come in {seconds:g} s")
+    for rank in others:
+        group.start("send", (nothing, rank, BARRIER), backend=host)
 
 
 if __name__ == "__main__":
-    import contextlib
-    import ctypes
-    import types
+    import warnings
 
-    from tinytorch.distributed.simulator import MPI, here, simulate
+    from tinytorch.distributed.group import get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
 
-    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
-    # made of the simulated MPI of step 103g.
-    class Array(np.ndarray):
-        @property
-        def data(self):
-            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+    def all_come():
+        init_process_group("mpi")
+        monitored_barrier()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            monitored_barrier(GroupMember.NON_GROUP_MEMBER)
+        return "went on"
 
-    NAMES = "int8 uint8 int32 int64 float16 float32 float64".split()
+    print(simulate(3, all_come))  # -> ['went on', 'went on', 'went on']
 
-    def at(address, count, kind):
-        """The elements at an address."""
-        dtype = np.dtype(NAMES[kind])
-        return np.ndarray(
-            count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-        )
+    def some_come():
+        init_process_group("mpi")
+        if get_rank() in (0, 2):
+            monitored_barrier(timeout=datetime.timedelta(seconds=0.1))
 
-    class Communicator:
-        def __init__(self, size, number, rank):
-            self.comm = here.comm.Split(number[0], rank)
-
-        def allReduce(self, source, target, count, kind, op, stream):
-            self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
-
-        def send(self, source, count, kind, peer, stream):
-            self.comm.Isend(at(source, count, kind), peer)
-
-        def recv(self, target, count, kind, peer, stream):
-            self.comm.Irecv(at(target, count, kind), peer).Wait()
-
-        def destroy(self):
-            print("destroyed")
-
-    kinds = {f"NCCL_{name.upper()}": i for i, name in enumerate(NAMES)}
-    reductions = {"NCCL_SUM": MPI.SUM, "NCCL_PROD": MPI.PROD, "NCCL_MIN": MPI.MIN}
-    nccl = types.SimpleNamespace(
-        NcclCommunicator=Communicator, NcclError=OSError, NCCL_MAX=MPI.MAX, **kinds, **reductions
-    )
-    nccl.get_unique_id = lambda: (7,) * 128
-    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
-    cupy.ascontiguousarray = lambda array: np.ascontiguousarray(array).view(Array)
-    stream = types.SimpleNamespace(ptr=0)
-    cupy.cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: stream)
-    cupy.cuda.Device = lambda number: contextlib.nullcontext()
-
-    def check_available():
-        """There is a GPU, as far as the backend can see."""
-
-    def array(*numbers, dtype=np.float32):
-        return np.array(numbers, dtype).view(Array)
-
-    nccl.groupStart = lambda: order.append("begin")
-    nccl.groupEnd = lambda: order.append("end")
-    order = []
-
-    def on_gpus():
-        rank = here.comm.rank
-        backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        came, done = array(0), []
-        with backend.together():
-            done.append(backend.send(array(rank + 3), 1 - rank, 0).Test())
-            received = backend.recv(came, 1 - rank, 0)
-            done.append(received.Test())
-        done.append(received.Test())
-        out = backend.empty(3, np.float32)
-        counts = ([1, 2], [1, 2]) if rank == 0 else ([2, 1], [2, 1])
-        backend.all_to_all(out, counts[1], array(rank, 10, 20 + rank), counts[0])
-        try:
-            backend.recv(array(1), None, 0)
-        except ValueError as error:
-            return done, came.tolist(), out.tolist(), str(error)
-
-    for found in simulate(2, on_gpus):
-        print(*found)
-    # -> [False, False, True] [4.0] [0.0, 1.0, 10.0] recv with NCCL needs a source
-    # -> [False, False, True] [3.0] [10.0, 20.0, 21.0] recv with NCCL needs a source
-    print(order.count("begin"), order.count("end"))  # -> 4 4
+    try:
+        simulate(4, some_come)
+    except DistBackendError as error:
+        print(error)  # -> rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s

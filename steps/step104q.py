@@ -1,15 +1,28 @@
-"""Step 104q: Catalogue: the other calls of NCCL
+"""Step 104q: NCCL: all-reduce from GPU to GPU
 
-Skim this one. broadcast, reduce, all_gather and reduce_scatter are calls of NCCL like all_reduce of
-step 104o. gather and scatter are all_to_all of step 104p, in which the counts of all processes but
-one are 0.
+With MPI a gradient on a GPU would be copied to the main memory, sent, and copied back. NCCL is
+NVIDIA's library of collectives: it sends from GPU to GPU, in rings as in step 103c. CuPy has its
+calls. They take addresses, a number of elements, a type and a stream:
 
-Changed: NCCLBackend, which is complete.
-Try: in the demo, make the gather out of send, recv and together, without all_to_all.
+    comm.allReduce(source, target, count, type, op, stream)
+
+NCCLBackend has the methods of MPIBackend, so everything above it stays as it is. The processes find
+one another through MPI: rank 0 makes an identifier of 128 bytes and broadcasts it, and all make a
+communicator with it. Objects and barriers stay with MPI.
+
+A call is put into the current stream of a GPU, like a kernel (step 70c). What the program computes
+next comes behind it in the stream. So the program does not have to wait: a Queued says at once that
+it is complete. For the same reason no time limit sees whether the call ever ends.
+
+NCCL adds halves and bfloat16 itself. It knows neither int16 nor bool: these are moved as bytes.
+
+The demo and tests/distributed/test_nccl.py run it against a stand-in of CuPy's interface, on
+NumPy's memory: no GPU is needed, and none was there when this was written.
+
+New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
+Try: ReduceOp.AVG instead of SUM gives the same numbers. Which function of step 103o divides them?
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -38,11 +51,8 @@ def is_nccl_available() -> bool:
 class Queued:
     """A call in the current stream. What the program computes next comes behind it there."""
 
-    def __init__(self, backend: "NCCLBackend"):
-        self.backend = backend
-
     def Test(self) -> bool:
-        return not self.backend.collecting
+        return True
 
 
 class NCCLBackend:
@@ -59,7 +69,6 @@ class NCCLBackend:
         check_available()
         self.xp, self.nccl = cupy, cupy.cuda.nccl
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
         self.rank, self.size = host.rank, host.size
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
@@ -70,9 +79,6 @@ class NCCLBackend:
         host.broadcast(number, 0).Wait()
         with self.gpu:
             self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
-
-    def empty(self, size: int, dtype: Any) -> Any:
-        return self.xp.empty(size, dtype)
 
     def movable(self, array: Any) -> Any:
         """The elements side by side; their bytes, where NCCL does not have the type."""
@@ -97,7 +103,7 @@ class NCCLBackend:
         with self.gpu:
             stream = self.xp.cuda.get_current_stream().ptr
             getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued(self)
+        return Queued()
 
     def op(self, op: ReduceOp) -> int:
         if op not in self.ops:
@@ -106,59 +112,6 @@ class NCCLBackend:
 
     def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
         return self.call("allReduce", [array, array], array, self.op(op))
-
-    def broadcast(self, array: Any, root: int) -> Queued:
-        return self.call("broadcast", [array, array], array, root)
-
-    def reduce(self, array: Any, op: ReduceOp, root: int) -> Queued:
-        return self.call("reduce", [array, array], array, self.op(op), root)
-
-    def all_gather(self, out: Any, array: Any) -> Queued:
-        return self.call("allGather", [array, out], array)
-
-    def reduce_scatter(self, out: Any, array: Any, op: ReduceOp) -> Queued:
-        return self.call("reduceScatter", [array, out], out, self.op(op))
-
-    def send(self, array: Any, rank: int, tag: int) -> Queued:
-        return self.call("send", [array], array, rank)
-
-    def recv(self, array: Any, rank: int | None, tag: int) -> Queued:
-        if rank is None:
-            raise ValueError("recv with NCCL needs a source")
-        return self.call("recv", [array], array, rank)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Calls inside are one call. One after the other, two sends could wait for each other."""
-        self.collecting = True
-        self.nccl.groupStart()
-        try:
-            yield
-        finally:
-            self.nccl.groupEnd()
-            self.collecting = False
-
-    def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
-        """Messages between all pairs, as one call."""
-        out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
-        with self.together():
-            for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
-                if count:
-                    self.send(array[place : place + count], rank, 0)
-                if out_count:
-                    self.recv(out[out_place : out_place + out_count], rank, 0)
-                place, out_place = place + count, out_place + out_count
-        return Queued(self)
-
-    def gather(self, out: Any, array: Any, root: int) -> Queued:
-        counts = [array.size if rank == root else 0 for rank in range(self.size)]
-        out_counts = [array.size if self.rank == root else 0] * self.size
-        return self.all_to_all(array if out is None else out, out_counts, array, counts)
-
-    def scatter(self, out: Any, array: Any, root: int) -> Queued:
-        out_counts = [out.size if rank == root else 0 for rank in range(self.size)]
-        counts = [out.size if self.rank == root else 0] * self.size
-        return self.all_to_all(out, out_counts, out if array is None else array, counts)
 
     def close(self) -> None:
         self.comm.destroy()
@@ -197,27 +150,6 @@ if __name__ == "__main__":
         def allReduce(self, source, target, count, kind, op, stream):
             self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
 
-        def broadcast(self, source, target, count, kind, root, stream):
-            self.comm.Ibcast(at(target, count, kind), root).Wait()
-
-        def send(self, source, count, kind, peer, stream):
-            self.comm.Isend(at(source, count, kind), peer)
-
-        def recv(self, target, count, kind, peer, stream):
-            self.comm.Irecv(at(target, count, kind), peer).Wait()
-
-        def reduce(self, source, target, count, kind, op, root, stream):
-            part = at(source, count, kind).copy()
-            self.comm.Ireduce(part, at(target, count, kind), op, root).Wait()
-
-        def allGather(self, source, target, count, kind, stream):
-            out = at(target, count * self.comm.size, kind)
-            self.comm.Iallgather(at(source, count, kind), out).Wait()
-
-        def reduceScatter(self, source, target, count, kind, op, stream):
-            whole = at(source, count * self.comm.size, kind)
-            self.comm.Ireduce_scatter_block(whole, at(target, count, kind), op).Wait()
-
         def destroy(self):
             print("destroyed")
 
@@ -239,30 +171,32 @@ if __name__ == "__main__":
     def array(*numbers, dtype=np.float32):
         return np.array(numbers, dtype).view(Array)
 
-    nccl.groupStart = nccl.groupEnd = lambda: None
-
     def on_gpus():
         rank = here.comm.rank
         backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        largest, sent = array(rank), array(rank + 5)
-        backend.broadcast(backend.movable(sent), 1)
-        backend.reduce(largest, ReduceOp.MAX, 0)
-        whole, part = backend.empty(2, np.float32), array(0)
-        backend.all_gather(whole, array(rank))
-        backend.reduce_scatter(part, array(rank, 10), ReduceOp.SUM)
-        collected, given = backend.empty(2, np.float32), array(0)
-        backend.gather(collected if rank == 0 else None, array(rank + 3), 0)
-        backend.scatter(given, array(8, 9) if rank == 0 else None, 0)
-        at_root = largest, collected
-        results = [each.tolist() if rank == 0 else None for each in at_root]
-        return results + [each.tolist() for each in (sent, whole, part, given)]
+        total = array(1, rank)
+        done = backend.all_reduce(backend.reducible(total), ReduceOp.SUM).Test()
+        truth = backend.reducible(array(rank, dtype=bool))
+        short = backend.movable(array(rank, dtype=np.int16))
+        found = [done, total.tolist(), truth.dtype.name, short.size]
+        for mistake in (
+            lambda: backend.reducible(array(1, dtype=np.int16)),
+            lambda: backend.all_reduce(array(1), ReduceOp.BAND),
+        ):
+            try:
+                mistake()
+            except (RuntimeError, ValueError) as error:
+                found.append(error)
+        return found, backend
 
-    names = "reduce", "gather", "broadcast", "all_gather", "reduce_scatter", "scatter"
-    for name, *of_ranks in zip(names, *simulate(2, on_gpus), strict=True):
-        print(f"{name:14}", *of_ranks)
-    # -> reduce         [1.0] None
-    # -> gather         [3.0, 4.0] None
-    # -> broadcast      [6.0] [6.0]
-    # -> all_gather     [0.0, 1.0] [0.0, 1.0]
-    # -> reduce_scatter [1.0] [20.0]
-    # -> scatter        [8.0] [9.0]
+    print("a GPU for NCCL:", is_nccl_available())  # -> ...
+    results = simulate(2, on_gpus)
+    for found in results[1][0]:
+        print(found)
+    # -> True
+    # -> [2.0, 1.0]
+    # -> uint8
+    # -> 2
+    # -> NCCL does not compute with int16
+    # -> Cannot use ReduceOp.BAND with NCCL
+    results[0][1].close()  # -> destroyed

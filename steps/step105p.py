@@ -1,108 +1,140 @@
-"""Step 105p: A sum over processes that has a derivative
+"""Step 105p: Which samples are mine: DistributedSampler asks the group
 
-all_reduce writes into a tensor and records nothing. That is right for gradients, after backward. It
-is wrong inside a network: a layer that needs the mean over the whole batch (the next step), or that
-has a part of a matrix in each process (step 106d), puts its result into the loss, and the chain
-rule has to go through it. The demo shows what happens without: the weight gets no gradient at all.
+Each process has a DataLoader. If each shuffles with its own numbers, some samples come twice in an
+epoch, and others never: with two processes, a quarter is seen by both and a quarter by none.
 
-What is the derivative? Process r has x_r, all get y = x_0 + x_1 + ... and compute losses with it,
-and what is differentiated is the sum of all losses, L = L_0(y) + L_1(y) + ...:
+All processes have to shuffle alike, and take turns in the result:
 
-    dL/dx_r  =  dL_0/dy + dL_1/dy + ...        the sum of the gradients of all processes
+    order of all     7 2 9 0 5 3 8 1 6 4        from seed + epoch, equal in all processes
+    process 0        7   9   5   8   6          every second one
+    process 1          2   0   3   1   4
 
-So backward is an all_reduce, too: a gradient has to come from wherever its value went. As a
-Function calls itself in its backward, it can be differentiated any number of times.
+So the first n samples of all processes are the first 2 n of the whole. DistributedSampler of step
+83l does this, if it is told how many processes there are and which one this is. The process group
+knows both.
 
-The trap: backward sends messages now. If one process leaves out the backward of this layer, the
-others wait. And the order must be the same in all; here it follows from the graphs being alike.
+The trap: the order of an epoch comes from seed + epoch, and the sampler does not know the epoch.
+Without sampler.set_epoch(epoch), each epoch has the order of the first.
 
-PyTorch's word for it: torch.distributed.nn.functional.all_reduce.
+The second trap is the last batch. 10 samples on 3 processes are 4, 3 and 3. A process with a batch
+more than the others waits in its all_reduce for ever, so shares are made equal: some samples come
+twice, or with drop_last some are left out.
 
-New: GroupFunction, AllReduce, all_reduce.
-Try: let backward return g. Which line of the demo is wrong?
+Changed: DistributedSampler, which takes what it is not told from the group.
+Try: give the ranks different seeds. How many samples does no process see?
 """
 
 import importlib
-from typing import Any
+import math
+from collections.abc import Iterator, Sized
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.node import Function
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.distributed import collectives
-from tinytorch.distributed.types import ReduceOp
+from tinytorch.distributed.group import get_rank, get_world_size
+from tinytorch.ops.random import Generator, randperm
+from tinytorch.utils.data.sampler import Sampler
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class GroupFunction(Function):
-    """Base of Functions whose last argument is a process group; forward puts it into ctx.group."""
+class DistributedSampler(Sampler):
+    """Every num_replicas-th item, from item `rank` on: the share of one of num_replicas processes.
 
-    def sum_of_all(ctx, x: Any) -> Any:
-        """The sum of the arrays of all processes, as a new array."""
-        total = wrap(ctx.xp.array(x), ctx.device)
-        collectives.all_reduce(total, group=ctx.group)
-        return total.array
-
-
-class AllReduce(GroupFunction):
-    """y = the sum of x over all processes. Each x counts in the y of each process, so dL/dx is the
-    sum of dL/dy over all processes, if L is the sum of their losses."""
-
-    def forward(ctx, x: Any, group: Any) -> Any:
-        ctx.group = group
-        return ctx.sum_of_all(x)
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(AllReduce, g, ctx.group)
-
-
-def all_reduce(tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None) -> Tensor:
-    """The sum of the tensors of all processes, as a new tensor. Its gradient is the sum of theirs.
-
+    All processes shuffle in the same way, from seed + epoch: call set_epoch before each epoch. All
+    shares are equally long: some of the first items come twice, or with drop_last the last ones
+    are left out.
     Raises:
-        NotImplementedError: for another operation.
+        ValueError: for a rank outside of 0 to num_replicas - 1; without a process group, which
+            gives num_replicas and rank where they are not given.
     """
-    if op != ReduceOp.SUM:
-        raise NotImplementedError(f"only the sum has a gradient here, not {op.name}")
-    return AllReduce.apply(tensor, group)
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ):
+        num_replicas = get_world_size() if num_replicas is None else num_replicas
+        rank = get_rank() if rank is None else rank
+        if not 0 <= rank < num_replicas:
+            raise ValueError(
+                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
+            )
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
+        shares = len(dataset) / num_replicas
+        self.num_samples = math.floor(shares) if drop_last else math.ceil(shares)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        n = len(self.dataset)
+        generator = Generator().manual_seed(self.seed + self.epoch)
+        order = randperm(n, generator=generator).tolist() if self.shuffle else range(n)
+        for place in range(self.rank, self.total_size, self.num_replicas):
+            yield order[place % n]
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.group import get_rank, init_process_group
+    from tinytorch.distributed.group import init_process_group
     from tinytorch.distributed.simulator import simulate
+    from tinytorch.utils.data.sampler import RandomSampler
 
-    importlib.import_module("tinytorch.core.printing")
+    dataset = range(1000)
 
-    def without():
-        """The sum of all x, squared: recorded for x, and then replaced behind the graph's back."""
+    def own_numbers():
+        """Half an epoch each, by a sampler that does not know of the others."""
         init_process_group("mpi")
-        x = tensor([1.0, 2.0], requires_grad=True)
-        y = tensor([0.0, 0.0]) + x.detach()
-        collectives.all_reduce(y)
-        return y, y.requires_grad
+        generator = Generator().manual_seed(get_rank())
+        return list(RandomSampler(dataset, generator=generator))[:500]
 
-    print(*simulate(2, without)[0])  # -> tensor([2., 4.]) False
+    a, b = simulate(2, own_numbers)
+    print(f"seen twice: {len({*a} & {*b})}, never: {1000 - len({*a, *b})}")
+    # -> seen twice: 260, never: 260
 
-    def losses():
-        """Process r has x = [r + 1, 2], and the loss (r + 1) * y^2 / 2 with y the sum of all x."""
+    def shares(epochs, drop_last=False):
         init_process_group("mpi")
-        x = tensor([get_rank() + 1.0, 2.0], requires_grad=True)
-        y = all_reduce(x)
-        loss = ((get_rank() + 1) * y * y / 2).sum()
-        (g,) = grad(loss, x, create_graph=True)
-        g.sum().backward()
-        return y.detach(), g.detach(), x.grad
+        sampler = DistributedSampler(dataset, drop_last=drop_last)
+        found = []
+        for epoch in range(epochs):
+            sampler.set_epoch(epoch)
+            found.append(list(sampler))
+        return found
 
-    # y = [3, 4] and L = (1 + 2) y^2 / 2, so g = dL/dx = 3 y. The sum of both g is 6 y: 6.
-    for y, g, second in simulate(2, losses):
-        print(y, g, second)
-    # -> tensor([3., 4.]) tensor([ 9., 12.]) tensor([6., 6.])
-    # -> tensor([3., 4.]) tensor([ 9., 12.]) tensor([6., 6.])
+    (a,), (b,) = simulate(2, shares, 1)
+    print(f"seen twice: {len({*a} & {*b})}, never: {1000 - len({*a, *b})}")
+    # -> seen twice: 0, never: 0
+    first, second = simulate(2, shares, 2)[0]
+    print("another order in the next epoch:", first != second)
+    # -> another order in the next epoch: True
+
+    # The batches of one process and of four hold the same samples.
+    (one,) = simulate(1, shares, 1)[0]
+    four = [share for (share,) in simulate(4, shares, 1)]
+    print("the first 20:", {*one[:20]} == {i for share in four for i in share[:5]})
+    # -> the first 20: True
+
+    dataset = range(10)
     try:
-        all_reduce(tensor([1.0]), ReduceOp.MAX)
-    except NotImplementedError as error:
-        print(error)  # -> only the sum has a gradient here, not MAX
+        DistributedSampler(dataset)
+    except ValueError as error:
+        print(str(error)[:49])  # -> Default process group has not been initialized, p
+    try:
+        DistributedSampler(dataset, num_replicas=3, rank=3)
+    except ValueError as error:
+        print(error)  # -> Invalid rank 3, rank should be in the interval [0, 2]
+    for drop_last in (False, True):
+        found = [share for (share,) in simulate(3, shares, 1, drop_last)]
+        print([len(share) for share in found], "different:", len({i for s in found for i in s}))
+    # -> [4, 4, 4] different: 10
+    # -> [3, 3, 3] different: 9
+    plain = DistributedSampler(dataset, 3, 1, shuffle=False)
+    print(len(plain), list(plain))  # -> 4 [1, 4, 7, 0]

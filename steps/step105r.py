@@ -1,23 +1,27 @@
-"""Step 105r: convert_sync_batchnorm: the layers of a finished network
+"""Step 105r: SyncBatchNorm: the mean of the whole batch
 
-A network from somewhere else has BatchNorm layers, deep inside of its blocks. To train it on
-several processes, each has to become a SyncBatchNorm of step 105q, and the constructor of the
-network cannot be changed.
+Two processes equal one with the whole batch: with BatchNorm they do not. It subtracts the mean of
+the batch, and a process sees only its share. The mean of 2 images is a poor guess of the mean of 6,
+and a single value is refused. The demo compares: the result is off by a third, the running mean by
+more than its size.
 
-    ddp = DistributedDataParallel(SyncBatchNorm.convert_sync_batchnorm(network))
+Sums can be added over processes, so the mean and the variance can:
 
-The function walks down the tree of modules. A BatchNorm is replaced by a SyncBatchNorm with the
-same options, and with the same parameters and buffers: not copies, but the objects themselves. So
-the names in state_dict stay as they were, a checkpoint still fits, and an optimizer that was made
-before goes on with the right tensors.
+    m = sum of all x / total        v = sum of all (x - m)^2 / total        total = all counts
 
-The trap: the module itself may be a BatchNorm, and cannot replace itself: so the function returns
-the network, and the result has to be used.
+Everything else in batch normalisation belongs to one sample, or is a sum for the weight and bias,
+which DistributedDataParallel averages like every gradient. So the Function of step 86l changes in
+one place: `mean` adds up this process's rows and then all processes' sums. Its backward needs two
+means, of the gradients; they come from the same method. For the derivative of the derivative
+`means` does so, too, with step 105q's AllReduce, which can be differentiated.
 
-(PyTorch: the same classmethod.)
+total is counted anew in each call: shares may have different sizes.
 
-Changed: SyncBatchNorm. New: its method convert_sync_batchnorm.
-Try: convert a network twice. What happens to the layers the second time?
+The trap: in evaluation nothing is sent, so processes may evaluate alone. In training all have to
+call the layer equally often.
+
+New: NativeSyncBatchNorm, SyncBatchNorm.
+Try: leave `mean` as it is in step 86l, and see which of the results are wrong.
 """
 
 import importlib
@@ -28,8 +32,7 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.core.tensor import Tensor
 from tinytorch.distributed.group import get_world_size, is_initialized
 from tinytorch.distributed.nn.functional import AllReduce, GroupFunction
-from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
+from tinytorch.nn.norm_layers import _BatchNorm
 from tinytorch.nn.normalization import NativeBatchNorm, batch_norm, check
 from tinytorch.ops.reduction import Mean
 
@@ -99,33 +102,78 @@ class SyncBatchNorm(_BatchNorm):
         sizes = (n, channels, math.prod(rest)) if rest else (1, channels, n)
         return NativeSyncBatchNorm.apply(input, *others, sizes, (0, 2), eps, momentum, group)
 
-    @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with a SyncBatchNorm, which has the same parameters and buffers, in the place
-        of each BatchNorm in it; a BatchNorm itself gives a new SyncBatchNorm."""
-        if isinstance(module, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):
-            options = module.eps, module.momentum, module.affine, module.track_running_stats
-            old, module = module, cls(module.num_features, *options, process_group)
-            for name, value in (*old._parameters.items(), *old._buffers.items()):
-                setattr(module, name, value)
-            module.train(old.training)
-        for name, child in module.named_children():
-            module.add_module(name, cls.convert_sync_batchnorm(child, process_group))
-        return module
-
 
 if __name__ == "__main__":
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.conv import Conv2d
-    from tinytorch.ops.random import randn
+    from tinytorch.autograd.engine import grad
+    from tinytorch.distributed.group import get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
+    from tinytorch.nn.norm_layers import BatchNorm2d
+    from tinytorch.ops.creation import zeros
+    from tinytorch.ops.random import manual_seed, randn
 
+    manual_seed(0)
     images = randn(6, 3, 4, 4)
-    model = Sequential(Conv2d(3, 3, 1), BatchNorm2d(3), Sequential(BatchNorm2d(3)))
-    model(images)
-    before, saved = model.eval()(images), list(model.state_dict())
-    model = SyncBatchNorm.convert_sync_batchnorm(model)
-    print(type(model[1]).__name__, type(model[2][0]).__name__)  # -> SyncBatchNorm SyncBatchNorm
-    print("the same names:", list(model.state_dict()) == saved)  # -> the same names: True
-    print("the same result:", (model(images) == before).all().item())  # -> the same result: True
-    print("still in evaluation:", not model[2][0].training)  # -> still in evaluation: True
-    print(type(SyncBatchNorm.convert_sync_batchnorm(BatchNorm1d(2))).__name__)  # -> SyncBatchNorm
+    rows = (slice(0, 2), slice(2, 6))  # the processes have two and four of them
+
+    def run(size, synced):
+        """The result, the gradient, its derivative and the statistics of this process's share."""
+        init_process_group("mpi")
+        layer = SyncBatchNorm(3) if synced else BatchNorm2d(3)
+        x = images[rows[get_rank()]] if size == 2 else images[:]
+        x = x.clone().requires_grad_()
+        y = layer(x)
+        (g,) = grad((y**3).sum(), x, create_graph=True)
+        (g**2).sum().backward()
+        layer.eval()
+        return y, g, x.grad, layer.running_mean, layer.running_var, layer(x)
+
+    (whole,) = simulate(1, run, 1, True)
+    names = "result", "gradient", "its derivative", "running mean", "running variance", "evaluation"
+
+    def compare(synced):
+        results = simulate(2, run, 2, synced)
+        for i, name in enumerate(names):
+            error = 0.0
+            for share, result in zip(rows, results, strict=True):
+                expected = whole[i] if "running" in name else whole[i][share]
+                difference = (result[i] - expected).abs().max() / expected.abs().max()
+                error = max(error, difference.item())
+            print(f"  {name:16} is off by {error:.2f}")
+
+    compare(synced=False)
+    # ->   result           is off by 0.34
+    # ->   gradient         is off by 0.74
+    # ->   its derivative   is off by 1.65
+    # ->   running mean     is off by 2.81
+    # ->   running variance is off by 0.05
+    # ->   evaluation       is off by 0.02
+    compare(synced=True)
+    # ->   result           is off by 0.00
+    # ->   gradient         is off by 0.00
+    # ->   its derivative   is off by 0.00
+    # ->   running mean     is off by 0.00
+    # ->   running variance is off by 0.00
+    # ->   evaluation       is off by 0.00
+
+    def alone():
+        """One sample in each process, without a dimension of an image."""
+        init_process_group("mpi")
+        return SyncBatchNorm(3)(images[get_rank() : get_rank() + 1, :, 0, 0])
+
+    a, b = simulate(2, alone)
+    print("one sample each:", (a + b).abs().max().item() < 1e-6, a.abs().min().item() > 0.9)
+    # -> one sample each: True True
+
+    try:
+        SyncBatchNorm(3)(zeros(3))
+    except ValueError as error:
+        print(error)  # -> expected at least 2D input (got 1D input)
+
+    def nothing():
+        init_process_group("mpi")
+        SyncBatchNorm(3)(images[6 * get_rank() :])
+
+    try:
+        simulate(2, nothing)
+    except ValueError as error:
+        print(error)  # -> each process needs a part of the batch, got [0, 3, 4, 4]

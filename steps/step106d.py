@@ -17,7 +17,7 @@ own: these have to be added.
 
 Each is the backward of the other, so derivatives of any order work.
 
-The trap: this is not the all_reduce of step 105p. There each process has a loss of its own and the
+The trap: this is not the all_reduce of step 105q. There each process has a loss of its own and the
 losses are added. Here the loss is one, in parts.
 
 (Megatron-LM's names. In PyTorch: ColwiseParallel, in torch.distributed.tensor.parallel.)

@@ -13,7 +13,7 @@ GatherLast again:
     GatherLast    y = all parts, side by side    backward: this process's part    (SplitLast)
     SplitLast     y = this process's part        backward: all parts              (GatherLast)
 
-The trap: the loss is one, computed several times. The backward of AllReduce (step 105p) would add
+The trap: the loss is one, computed several times. The backward of AllReduce (step 105q) would add
 the gradients of all these copies, and the result would be n times too large.
 
 all_gather_into_tensor puts the parts one after the other along a new first dimension. They belong

@@ -9,7 +9,7 @@ and end the others at once.) It starts again from a file.
     at the start     all processes read it, if it is there; the sampler gets the epoch
 
 As gradients are equal, so are weights and moments, and one copy is enough. What else is part of the
-state? The order of the samples: it follows from seed and epoch (step 105o). In the demo a process
+state? The order of the samples: it follows from seed and epoch (step 105p). In the demo a process
 fails at step 7, in another run it hangs there, and each time the resumed run ends with the same
 weights, bit for bit.
 

@@ -1,30 +1,30 @@
-"""Step 46d: Catalogue: shapes, and the stage's end
+"""Step 46d: Copies and files: deepcopy and pickle
 
-The rest of shapes and of broadcasting, and the core in its annotated form. Read Expand and
-as_array; skim the rest.
+A program copies a model to keep its best weights, and writes it into a file. Python has a module
+for each: copy.deepcopy copies an object with everything that it refers to, and pickle turns such an
+object into bytes and back. Both go through the attributes of a tensor, and for a result this leads
+into the graph, to nodes and the module numpy:
 
-- x.shape is a Size: a tuple that prints as PyTorch's and knows its number of elements. The error of
-  x.size(5) says which dimensions there are.
-- x.expand(2, 3) repeats without a copy, -1 keeps a size; expand_as, broadcast_to, sum_to_size,
-  broadcast_shapes and broadcast_tensors are its kin. Sizes come as f(2, 3) or as f((2, 3)).
-- Expand makes its array itself. A stride says how many bytes lie between an element and the next
-  one; with stride 0 all are the same element. NumPy's broadcast_to does the same, but its result
-  cannot be written, and it takes longer.
-- as_array: where no dimension is left, NumPy's result is a scalar object. The array that is made
-  of it also takes its place among the saved values, so that roles_of finds the output there.
-- Function.apply gathers arrays, edges and the device in one loop. new(cls), which makes an object
-  without a call of __init__, and cls.forward(ctx, ...) save some time in each call.
-- sum_back calls a method, sum_to_size: in the package Function is in a module before SumTo.
-- backward(ctx, *grads) may get several gradients, from step 48a on.
+    copy.deepcopy(w * w)      TypeError: cannot pickle 'module' object
 
-At the end of stage 7 a tensor knows its type and its device, takes data in and gives it out, and
-explains its errors. Stage 8 looks at the graph at work.
+Even where it worked, it would be of no use: the copied graph would end at copied leaves, and
+gradients would arrive there, not at w. So a tensor says itself how it is copied. A leaf gives its
+elements, its gradient and its flag; a result is refused, with a message that names the reason.
 
-The trap is a write into an expanded tensor: one element is shown many times, and all of them
-change.
+    __deepcopy__(memo)    the copy. memo holds the copies made so far, by the id of the original
+    __reduce__()          a function and its arguments, which make the tensor again: unpickle
 
-Changed: Function, Tensor.shape, Tensor.size, Expand. New: Size, expand and its kin, as_shape.
-Try: x = tensor([[1.0], [2.0]]).expand(2, 3), then x.array[0, 0] = 5. Which elements change?
+A file holds a NumPy array and the name of the device, whatever the array library is. wrap gets a
+parameter cls, since a subclass of Tensor has to come back as what it was.
+
+The trap is a tensor that a model uses in two places. Two separate copies of it would be trained
+apart. memo prevents that: the second time it hands out the first copy.
+
+(PyTorch refuses results in deepcopy with the same words. Its own file format comes in topic 80.)
+
+Changed: wrap. New: Tensor.__reduce__, Tensor.__deepcopy__, unpickle.
+Try: copy.deepcopy([w, w]), and then [copy.deepcopy(w), copy.deepcopy(w)]. In which of the two lists
+are both entries one tensor?
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def set_grad_enabled(flag: bool):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -68,55 +68,19 @@ def set_grad_enabled(flag: bool):
 
 
 def no_grad():
-    """Inside this block no call is recorded."""
+    """Inside this block no call is recorded: outputs have no grad_fn."""
     return set_grad_enabled(False)
 
 
-class Size(tuple):
-    """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
-
-    def __repr__(self) -> str:
-        return f"tinytorch.Size([{', '.join(map(str, self))}])"
-
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
-
-    def __radd__(self, other):
-        return Size(tuple(other) + tuple(self))
-
-    def __mul__(self, times):
-        return Size(tuple(self) * times)
-
-    __rmul__ = __mul__
-
-    def numel(self) -> int:
-        return int(np.prod(self, dtype=np.int64))
-
-
 class Tensor:
-    """An n-dimensional array that can be differentiated.
+    """An array that can be differentiated.
 
-    Attributes:
-        array: the NumPy (or CuPy) array with the elements; the graph does not see changes of it.
-        device: the Device where the array lives.
-        requires_grad: whether gradients flow to this tensor.
-        grad: what backward() has accumulated here, or None.
-        grad_fn: the Function call that made this tensor, or None for a leaf.
-
-    Operations are not in this class. Each one attaches its methods where it is defined: see
-    `tensor_method`.
-
-    `Tensor(2, 3)` is an uninitialised float tensor of that shape, `Tensor([1, 2])` a float tensor
-    of these values, as in PyTorch; prefer `tensor(...)`, which keeps the type of its data.
+    array: the elements, in an array of the device.
+    device: the Device where they are. grad: what backward() has added up here, or None.
+    requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
     """
 
     # Defaults of what only some tensors change: read here, and not stored in each of them.
-    array: Any
-    device: Device
     _requires_grad = False
     _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
     _grad = None
@@ -124,54 +88,34 @@ class Tensor:
     sequence_nr = None
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
-    def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            made = tensor(data[0], dtype=Defaults.dtype, device=device)
-            self.array, self.device = made.array, made.device
-        else:
-            self.device = as_device(device)
-            shape = data[0] if data and isinstance(data[0], Size) else data or (0,)
-            self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
-
-    # Its place in the graph.
+    def __init__(self, data):
+        made = tensor(data, dtype=Defaults.dtype)
+        self.array, self.device = made.array, made.device
 
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self):
         return self._requires_grad
 
     @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
+    def requires_grad(self, flag):
         if self._edge is not None:
-            if not value:
-                raise RuntimeError(
-                    "you can only change requires_grad flags of leaf variables. If you want to "
-                    "use a computed variable in a subgraph that doesn't require differentiation "
-                    "use var_no_grad = var.detach()."
-                )
-            return
-        if value and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables; use detach()"
+            )
+        if flag and not self.dtype.is_floating_point:
             raise RuntimeError(
                 f"only Tensors of floating point dtype can require gradients, this one is "
                 f"{self.dtype!r}"
             )
-        self._requires_grad = bool(value)
-
-    def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
-        """Set requires_grad in place and return the tensor.
-
-        Raises:
-            RuntimeError: the element type is not a floating point type.
-        """
-        self.requires_grad = requires_grad
-        return self
+        self._requires_grad = flag
 
     @property
     def grad_fn(self):
         return None if self._edge is None else self._edge[0]
 
     @property
-    def is_leaf(self) -> bool:
-        return self.grad_fn is None
+    def is_leaf(self):
+        return self._edge is None
 
     @property
     def grad(self) -> "Tensor | None":
@@ -191,8 +135,9 @@ class Tensor:
                     )
         self._grad = grad
 
-    def detach(self) -> "Tensor":
-        """The same memory as a tensor of its own, outside the graph."""
+    def detach(self):
+        """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view(), self.device)
 
     @property
@@ -205,46 +150,25 @@ class Tensor:
             raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
         self.array, self.device = new.array.view(), new.device
 
-    # What a tensor is like.
+    @property
+    def shape(self):
+        return self.array.shape
 
     @property
-    def shape(self) -> Size:
-        return Size(self.array.shape)
-
-    @property
-    def ndim(self) -> int:
+    def ndim(self):
         return self.array.ndim
 
     @property
-    def dtype(self) -> DType:
+    def dtype(self):
         return DType.by_numpy[self.array.dtype]
 
-    def numel(self) -> int:
-        return int(self.array.size)
+    def numel(self):
+        """The number of elements."""
+        return self.array.size
 
-    nelement = numel
-
-    def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`.
-
-        Raises:
-            IndexError: the tensor has no such dimension.
-        """
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
-
-    def dim(self) -> int:
-        return self.array.ndim
-
-    ndimension = dim
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -274,23 +198,11 @@ class Tensor:
     def is_cuda(self) -> bool:
         return self.device.type == "cuda"
 
-    # Out of tinytorch, into Python and NumPy.
+    def __len__(self):
+        return len(self.array)
 
-    def __len__(self) -> int:
-        if self.array.ndim == 0:
-            raise TypeError("len() of a 0-d tensor")
-        return self.array.shape[0]
-
-    def item(self) -> int | float | bool:
-        """The only element as a Python number.
-
-        Raises:
-            RuntimeError: there is not exactly one element.
-        """
-        if self.array.size != 1:
-            raise RuntimeError(
-                f"a Tensor with {self.array.size} elements cannot be converted to Scalar"
-            )
+    def item(self):
+        """The only element, as a Python number."""
         return self.array.item()
 
     def tolist(self) -> Any:
@@ -322,30 +234,20 @@ class Tensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
-    def __bool__(self) -> bool:
+    def __bool__(self):
         if self.array.size != 1:
-            many = "no values" if self.array.size == 0 else "more than one value"
-            raise RuntimeError(f"Boolean value of Tensor with {many} is ambiguous")
+            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
         return bool(self.array.item())
 
-    def __float__(self) -> float:
-        return float(self.array.item())  # ValueError where there are more, or none
+    def __float__(self):
+        return float(self.array.item())
 
-    def __int__(self) -> int:
-        return int(self.array.item())
-
-    def __index__(self) -> int:
-        if self.dtype.is_floating_point or self.array.size != 1:
-            raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self.item())
-
-    def __format__(self, spec: str) -> str:
-        if self.array.ndim == 0 and type(self) is Tensor:
-            return format(self.item(), spec)
-        return object.__format__(self, spec)
-
-    # == compares elements; a tensor in a set or dict is compared by identity.
-    __hash__ = object.__hash__
+    def __repr__(self):
+        indent = " " * len("tensor(")  # aligns the rows of a matrix
+        text = np.array2string(self.numpy(force=True), separator=", ", prefix=indent)
+        if self._edge is not None:
+            return f"tensor({text}, grad_fn=<{self.grad_fn.name()}>)"
+        return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
     def __reduce__(self):
         if self.grad_fn is not None:
@@ -376,24 +278,15 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
     """A tensor around an array of `device`, without history. No copy, no check."""
     out = object.__new__(cls)
     out.array, out.device = array, device
-    # Each operation asks for these. Python finds them sooner in an object than in its class.
-    out._requires_grad, out._edge = False, None
     return out
 
 
-def tensor_method(*names: str) -> Callable:
-    """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
+def tensor_method(*names):
+    """Attach a function to Tensor as a method, under each of these names."""
 
-    Only a program that you run yourself (a step, a notebook) may replace a method of the package.
-
-    Raises:
-        RuntimeError: Tensor has this method already.
-    """
-
-    def attach(function: Callable) -> Callable:
+    def attach(function):
         for name in names:
-            written = getattr(function, "fget", function)  # a property hides its function
-            if name in Tensor.__dict__ and written.__module__ != "__main__":
+            if name in Tensor.__dict__:
                 raise RuntimeError(f"Tensor has a method '{name}' already")
             setattr(Tensor, name, function)
         return function
@@ -407,16 +300,10 @@ def tensor(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
-    pin_memory: bool = False,
 ) -> Tensor:
     """A new leaf tensor with a copy of `data`: a number, nested sequences, an array, a tensor.
 
     Python floats become the default type, ints int64, bools bool; arrays and tensors keep theirs.
-
-    Raises:
-        ValueError: a nested sequence is ragged.
-        TypeError: there is a string among the data.
-        RuntimeError: the type of an object cannot be inferred.
     """
     if isinstance(data, Tensor):
         device = data.device if device is None else device
@@ -457,16 +344,12 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return wrap(array.view(), device_of(array))
 
 
-def is_tensor(obj: Any) -> bool:
-    return isinstance(obj, Tensor)
-
-
-def edge_of(tensor: Tensor) -> tuple | None:
+def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
 
 
-# Numbers the calls. It counts down (0, -1, -2, ...), so that a min-heap yields the newest first.
+# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
 next_sequence_nr = itertools.count(0, -1).__next__
 
 
@@ -479,94 +362,65 @@ def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
-new = object.__new__
-NOTHING = ()  # what a call has saved that saved nothing
-
-
 class Function:
-    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
-    the node that a backward pass visits.
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
 
-    A subclass writes two short methods:
-
-        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
-        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
-
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
-    differentiated. So its formula uses only what both have: operators, methods with the same
-    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
+    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
+    both have, functions of `ctx.xp` (an array library, or the class Tensor), and `ctx.call`.
     """
 
-    # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    # Of one call; most calls keep these.
     xp: Any = cpu.xp
     device: Device = cpu
-    sequence_nr: int
-    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
-    saved: Any = NOTHING
-    saves: Sequence[int | None]  # the role of each: i for input i, ~0 for the output, None
+    saved = ()
     input_shapes: list | None = None  # where an input was broadcast
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args):
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        ctx = new(cls)
-        arrays, edges, device = [], [], None
-        for x in args:
-            edge = None
-            if isinstance(x, Tensor):
-                if x.device is not device:
-                    if device is not None:
-                        return cls.apply(*on_one_device(args))
-                    device = x.device
-                if x._requires_grad:
-                    edge = x._edge or (x, 0)
-                x = x.array
-            arrays.append(x)
-            edges.append(edge)
-        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        # The one question about hardware: it is asked once per call.
+        devices = {x.device for x in args if isinstance(x, Tensor)}
+        if len(devices) > 1:
+            return cls.apply(*on_one_device(args))
+        (ctx.device,) = devices
+        ctx.xp = ctx.device.xp
         try:
-            result = cls.forward(ctx, *arrays)
+            result = ctx.forward(*arrays)
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
                 raise
             raise translated from error
-        device = ctx.device  # a transfer has changed it
-        array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = wrap(array, device)
-        needed = any(edge is not None for edge in edges)
+        # NumPy gives a scalar object where no dimension is left.
+        out = wrap(ctx.xp.asarray(result), ctx.device)  # a transfer has changed the device
+        needed = any(edge is not None for edge in ctx.edges)
         if needed and GradMode.enabled and cls.differentiable:
             ctx.sequence_nr = next_sequence_nr()
-            out._requires_grad, out._edge = True, (ctx, 0)
-            ctx.saves = ctx.roles_of(arrays, (array,))
+            ctx.saves = ctx.roles_of(arrays, result)
             if cls.elementwise:
-                ctx.note_shapes(arrays, array.shape)
+                ctx.note_shapes(arrays, out.array.shape)
+            out._requires_grad, out._edge = True, (ctx, 0)
         return out
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
-    def as_array(ctx, result: Any) -> Any:
-        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
-        array = ctx.xp.asarray(result)
-        if ctx.saved is not NOTHING:
-            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
-        return array
+    def roles_of(ctx, inputs, output):
+        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
 
-    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
-        """Which input or output each saved value is. All of them are alive now, so that `is` tells
-        them apart; later an array may be replaced, or its id used again."""
+        All of them are alive now, so that `is` tells them apart.
+        """
         roles = []
         for value in ctx.saved:
             role = next((i for i, x in enumerate(inputs) if x is value), None)
-            if role is None:
-                role = next((~k for k, y in enumerate(outputs) if y is value), None)
-            roles.append(role)
+            roles.append(~0 if role is None and value is output else role)
         return roles
 
     def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
@@ -575,13 +429,12 @@ class Function:
             if edge is not None and x.shape != shape:
                 ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 
-    def sum_back(ctx, grads: tuple) -> list:
+    def sum_back(ctx, grads):
         """The gradients of inputs that were broadcast, summed where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
             if grad is not None and shape is not None and grad.shape != shape:
-                as_tensor = isinstance(grad, Tensor)
-                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+                grad = ctx.call(SumTo, grad, shape)
             sums.append(grad)
         return sums
 
@@ -597,31 +450,31 @@ class Function:
         """For each argument, whether a gradient has to be computed for it."""
         return tuple(edge is not None for edge in ctx.edges)
 
-    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+    def call(ctx, function, x, *parameters):
         """Another operation inside backward: recorded for a Tensor, only computed for an array."""
         if isinstance(x, Tensor):
             return function.apply(x, *parameters)
-        inner = new(function)
+        inner = function()
         inner.xp, inner.device = ctx.xp, ctx.device
         inner.edges = (None,) * (1 + len(parameters))
-        return function.forward(inner, x, *parameters)
+        return inner.forward(x, *parameters)
 
-    def forward(ctx, *args: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+    def forward(ctx, *arrays):
+        """Compute an array from the arrays, and keep what backward needs."""
+        raise NotImplementedError
 
-    def backward(ctx, *grads: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one, or a tuple."""
+        raise NotImplementedError
 
-    # For the engine.
-
-    def gradients(ctx, grads: list) -> Any:
-        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+    def gradients(ctx, g):
+        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(*grads)
+        return twin.backward(g)
 
-    def saved_tensor(ctx, number: int) -> Any:
+    def saved_tensor(ctx, number):
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
         value, role = ctx.saved[number], ctx.saves[number]
@@ -688,18 +541,15 @@ def on_one_device(args: tuple) -> list:
     return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
 
-def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
-    """Carry the gradients `grads` of `edges` to the leaves: {leaf: gradient}.
+def backward_pass(edges, grads, as_tensors):
+    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
 
     The heap yields the newest node that has a gradient. All calls that used its result are newer
     still, so by then every part of its gradient has arrived.
-
-    Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
-    differentiated.
     """
-    arrived: dict = {}  # node or leaf -> its gradient
-    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
-    heap: list = []
+    arrived = {}  # node or leaf -> its gradient
+    own = set()  # those whose gradient is a sum made here: only these are added to in place
+    heap = []
     while True:
         for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
@@ -720,7 +570,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         _, node = heapq.heappop(heap)
         grad = arrived.pop(node)
-        grads = node.gradients([grad]) if as_tensors else node.backward(grad)
+        grads = node.gradients(grad) if as_tensors else node.backward(grad)
         if not isinstance(grads, tuple):
             grads = (grads,)
         if node.input_shapes is not None:
@@ -728,11 +578,12 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
         edges = node.edges
 
 
-def accumulate(leaf: Tensor, grad: Any) -> None:
+def accumulate(leaf, grad):
     """Add an arrived gradient to leaf.grad, which always owns its array."""
     if isinstance(grad, Tensor):
         leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is None:
+        # A copy: Add hands the same array to both inputs.
         leaf._grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
@@ -740,9 +591,7 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
 
 
 @tensor_method("backward")
-def tensor_backward(
-    self: Tensor, gradient: Tensor | None = None, create_graph: bool = False
-) -> None:
+def tensor_backward(self, gradient=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
@@ -777,10 +626,10 @@ class Add(Function):
 
     elementwise = True
 
-    def forward(ctx, a: Any, b: Any) -> Any:
+    def forward(ctx, a, b):
         return a + b
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return g, g
 
 
@@ -802,10 +651,10 @@ class Mul(Function):
 class Neg(Function):
     """y = -x;   dy/dx = -1."""
 
-    def forward(ctx, x: Any) -> Any:
+    def forward(ctx, x):
         return -x
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return -g
 
 
@@ -976,20 +825,13 @@ def sum(input: Tensor) -> Tensor:
 
 
 class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
 
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape, new = x.shape, len(shape) - x.ndim
-        if x.__class__ is not np.ndarray:
-            return ctx.xp.broadcast_to(x, shape)
-        # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
-        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
-        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
-        if x.flags.c_contiguous:
-            return np.ndarray(shape, x.dtype, x, 0, strides)
-        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return ctx.call(SumTo, g, ctx.shape)
 
 
@@ -1002,95 +844,6 @@ class SumTo(Function):
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
-
-
-@tensor_method("expand")
-def expand(input: Tensor, *sizes: Any) -> Tensor:
-    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
-
-    Raises:
-        RuntimeError: a size other than 1 would have to change, or there are too few sizes.
-    """
-    sizes, shape = as_shape(sizes), input.array.shape
-    new = len(sizes) - len(shape)
-    if new < 0:
-        raise RuntimeError(
-            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
-            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
-        )
-    target = list(sizes)
-    for i, size in enumerate(sizes):
-        old = shape[i - new] if i >= new else None
-        if size == -1 and old is not None:
-            target[i] = old
-        elif size < 0 or (old not in (None, 1, size)):
-            raise RuntimeError(
-                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
-                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
-                f"{list(shape)}"
-            )
-    return Expand.apply(input, tuple(target))
-
-
-@tensor_method("expand_as")
-def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """A view of `input` in the shape of `other`."""
-    return expand(input, other.array.shape)
-
-
-@tensor_method("broadcast_to")
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
-    """A view of `input` broadcast to the shape `size`."""
-    return expand(input, size)
-
-
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sum to the shape `size`, which must broadcast to the shape of `input`.
-
-    Raises:
-        RuntimeError: it does not.
-    """
-    size, shape = as_shape(size), input.array.shape
-    extra = len(shape) - len(size)
-    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
-        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
-    if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
-    return SumTo.apply(input, size)
-
-
-def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which all `shapes` are broadcast.
-
-    Raises:
-        RuntimeError: the shapes do not fit.
-    """
-    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    result = [1] * max(map(len, shapes), default=0)
-    for shape in shapes:
-        for i in range(1, len(shape) + 1):
-            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
-                raise RuntimeError(
-                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
-                    f"{', '.join(str(list(s)) for s in shapes)}"
-                )
-            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return Size(result)
-
-
-def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors as views of one common shape."""
-    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
-    return tuple(expand(tensor, shape) for tensor in tensors)
 
 
 class MemoryFormat:
@@ -1247,69 +1000,39 @@ def array_wrap(self: Tensor, array: Any, context: Any = None, scalar: bool = Fal
     return from_numpy(np.asarray(array))
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 if __name__ == "__main__":
+    import pickle
 
     def error(action, *args):
         try:
             action(*args)
-        except (RuntimeError, IndexError, NotImplementedError) as reason:
+        except (RuntimeError, TypeError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    t = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print(t.shape, t.shape[:1], t.shape + (4,), (7,) + t.shape, t.shape * 2, t.shape.numel())
-    # -> tinytorch.Size([2, 3]) tinytorch.Size([2]) tinytorch.Size([2, 3, 4]) ...
-    print(t.size(-1), t.size(), t.shape[0])  # -> 3 tinytorch.Size([2, 3]) 2
-    print(error(t.size, 2))
-    # -> IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)
-    print(error(tensor(1.0).size, 0))
-    # -> IndexError: Dimension specified as 0 but tensor has no dimensions
-    print(Tensor(t.shape).shape)  # -> tinytorch.Size([2, 3])
+    w = tensor([1.0, 2.0], requires_grad=True)
+    (w * w).sum().backward()
 
-    row = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    table = row.expand(1000, -1)
-    print(table.shape, table.array.strides, np.shares_memory(table.array, row.array))
-    # -> tinytorch.Size([1000, 3]) (0, 4) True
-    print("can be written:", table.array.flags.writeable)  # -> can be written: True
-    table.sum().backward(create_graph=True)
-    print(row.grad)  # -> tensor([1000.0, 1000.0, 1000.0])
-    print(wrap(row.detach().array[::2], cpu).expand(2, 2).tolist(), row.broadcast_to((1, 3)).shape)
-    # -> [[1.0, 3.0], [1.0, 3.0]] tinytorch.Size([1, 3])
-    print(row.expand_as(t).shape, t.sum_to_size(3), tensor([True, True]).sum_to_size(1))
-    # -> tinytorch.Size([2, 3]) tensor([5.0, 7.0, 9.0]) tensor([2])
-    print(error(t.expand, 2).partition(" must")[0])
-    # -> RuntimeError: expand([2, 3], size=[2]): the number of sizes provided (1)
-    print(error(row.expand, 2, 4).partition(" at")[0])
-    # -> RuntimeError: The expanded size of the tensor (4) must match the existing size (3)
-    print(error(t.sum_to_size, 2))
-    # -> RuntimeError: size [2] is not expandable to size [2, 3].
-    print(broadcast_shapes((2, 1), (3,), 1), [x.shape for x in broadcast_tensors(row, t)])
-    # -> tinytorch.Size([2, 3]) [tinytorch.Size([2, 3]), tinytorch.Size([2, 3])]
-    print(error(broadcast_shapes, (2,), (3,)))
-    # -> RuntimeError: Shape mismatch: objects cannot be broadcast to a single shape: [2], [3]
-    print(as_shape((tensor(2), 3)), error(Function.apply, t))
-    # -> (2, 3) NotImplementedError: Function has no forward
+    # Without the two methods Python goes through the attributes.
+    methods = {name: getattr(Tensor, name) for name in ("__deepcopy__", "__reduce__")}
+    for name in methods:
+        delattr(Tensor, name)
+    print("step 46c:", error(copy.deepcopy, w * w))
+    # -> step 46c: TypeError: cannot pickle 'module' object
+    for name, method in methods.items():
+        setattr(Tensor, name, method)
 
-    # A saved output without dimensions: its role is found, and its second derivative is right.
-    x = tensor(0.5, requires_grad=True)
-    y = x.exp()
-    print(y.grad_fn.saves, y.grad_fn.saved[0] is y.array)  # -> [-1] True
-    y.backward(create_graph=True)
-    g, x.grad = x.grad, None
-    g.backward()
-    print("e^0.5 twice:", x.grad.item() == g.item() == y.item())  # -> e^0.5 twice: True
-    x.grad = None
-    (x * row).sum().backward(create_graph=True)
-    (x * x).backward()
-    print(x.grad)  # -> tensor(7.0)
-    try:
-        x.detach().backward()
-    except RuntimeError as reason:
-        print(reason)
-        # -> element 0 of tensors does not require grad and does not have a grad_fn
-    print(error(t.exp().backward))
-    # -> RuntimeError: grad can be implicitly created only for scalar outputs
+    twin = copy.deepcopy(w)
+    print(twin, twin.grad, twin.grad is w.grad, np.shares_memory(twin.array, w.array))
+    # -> tensor([1., 2.], requires_grad=True) tensor([2., 4.]) False False
+    print(error(copy.deepcopy, w * w).partition(" (")[0])
+    # -> RuntimeError: Only Tensors created explicitly by the user
+
+    model = {"encoder": w, "decoder": w}  # one parameter in two places
+    copied = copy.deepcopy(model)
+    print("still one:", copied["encoder"] is copied["decoder"], copied["encoder"] is w)
+    # -> still one: True False
+
+    back = pickle.loads(pickle.dumps(w))
+    print(back, back.is_leaf, back.grad)  # -> tensor([1., 2.], requires_grad=True) True None
+    print(error(pickle.dumps, w * w))
+    # -> RuntimeError: only leaf tensors can be pickled: call detach() first

@@ -1,28 +1,32 @@
-"""Step 46e: What counts as an integer
+"""Step 46e: Catalogue: the remaining members of Tensor
 
-A size of 2.0 fails inside NumPy, with an error of NumPy's. A size of True does not fail at all: in
-Python True is 1, although as a size or a dimension it can only be a mistake. So tinytorch decides
-what counts as an integer:
+The remaining methods and properties of a tensor, and annotations for the core. Nothing here is
+needed to compute, and programs use all of it. Skim it: each member is a line or two, with its
+refusal.
 
-    2, np.int64(2), tensor(2)             an integer: operator.index says so, and gives Python's int
-    2.0, "2", None, tensor(2.0)           not one: TypeError from operator.index
-    True, np.array(2)                     not one here, though operator.index would take them
+- As a number: int(x), f"{x:.3f}", items[x], len(x), bool(x), x.item().
+- A tensor's hash is its identity, so that sets and dictionaries can hold tensors, although == will
+  compare elements again (stage 9).
+- Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
+- requires_grad_ returns the tensor, dim() is ndim, nelement() is numel(), is_tensor() asks.
+- tensor_method refuses a second method of the same name. Only a program that you run yourself may
+  replace one of the package.
+- tensor(..., pin_memory=True) is accepted. It has an effect only with a GPU (step 68c).
+- Printing becomes a function, attached as __repr__. Until step 54a writes it properly, it shows
+  the elements only.
+- wrap stores _requires_grad and _edge in each tensor, since a look-up in the class takes longer.
 
-NumPy's integers count. len() gives Python's, but x.shape[0] of an array, a loop over np.arange, or
-an index from np.argmax does not, and a program should not have to write int() around each.
+The trap is Tensor(2) against tensor(2): two uninitialised numbers, or the number 2.
 
-All sizes go through as_shape, so the check is there. Python's own int passes without a call, to
-save time: almost all sizes are of this type.
-
-Changed: as_shape, Tensor.__init__. New: as_integer.
-Try: ask operator.index for True, and for np.array(2).
+Changed: Tensor, wrap, tensor, tensor_method; annotations of the engine, Add and Neg. New:
+is_tensor, tensor_repr.
+Try: {x: "found"}[x + 0] for a tensor x. Why is this a KeyError?
 """
 
 import contextlib
 import copy
 import heapq
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,31 +68,6 @@ def no_grad():
     return set_grad_enabled(False)
 
 
-class Size(tuple):
-    """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
-
-    def __repr__(self) -> str:
-        return f"tinytorch.Size([{', '.join(map(str, self))}])"
-
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
-
-    def __radd__(self, other):
-        return Size(tuple(other) + tuple(self))
-
-    def __mul__(self, times):
-        return Size(tuple(self) * times)
-
-    __rmul__ = __mul__
-
-    def numel(self) -> int:
-        return int(np.prod(self, dtype=np.int64))
-
-
 class Tensor:
     """An n-dimensional array that can be differentiated.
 
@@ -117,12 +96,12 @@ class Tensor:
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], (int, np.integer, Size)):
+        if len(data) == 1 and not isinstance(data[0], int):
             made = tensor(data[0], dtype=Defaults.dtype, device=device)
             self.array, self.device = made.array, made.device
         else:
             self.device = as_device(device)
-            shape = data[0] if data and isinstance(data[0], Size) else data or (0,)
+            shape = data or (0,)
             self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
 
     # Its place in the graph.
@@ -200,8 +179,8 @@ class Tensor:
     # What a tensor is like.
 
     @property
-    def shape(self) -> Size:
-        return Size(self.array.shape)
+    def shape(self):
+        return self.array.shape
 
     @property
     def ndim(self) -> int:
@@ -216,22 +195,9 @@ class Tensor:
 
     nelement = numel
 
-    def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`.
-
-        Raises:
-            IndexError: the tensor has no such dimension.
-        """
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
 
     def dim(self) -> int:
         return self.array.ndim
@@ -471,94 +437,65 @@ def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
-new = object.__new__
-NOTHING = ()  # what a call has saved that saved nothing
-
-
 class Function:
-    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
-    the node that a backward pass visits.
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
 
-    A subclass writes two short methods:
-
-        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
-        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
-
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
-    differentiated. So its formula uses only what both have: operators, methods with the same
-    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
+    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
+    both have, functions of `ctx.xp` (an array library, or the class Tensor), and `ctx.call`.
     """
 
-    # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    # Of one call; most calls keep these.
     xp: Any = cpu.xp
     device: Device = cpu
-    sequence_nr: int
-    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
-    saved: Any = NOTHING
-    saves: Sequence[int | None]  # the role of each: i for input i, ~0 for the output, None
+    saved = ()
     input_shapes: list | None = None  # where an input was broadcast
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args):
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        ctx = new(cls)
-        arrays, edges, device = [], [], None
-        for x in args:
-            edge = None
-            if isinstance(x, Tensor):
-                if x.device is not device:
-                    if device is not None:
-                        return cls.apply(*on_one_device(args))
-                    device = x.device
-                if x._requires_grad:
-                    edge = x._edge or (x, 0)
-                x = x.array
-            arrays.append(x)
-            edges.append(edge)
-        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        # The one question about hardware: it is asked once per call.
+        devices = {x.device for x in args if isinstance(x, Tensor)}
+        if len(devices) > 1:
+            return cls.apply(*on_one_device(args))
+        (ctx.device,) = devices
+        ctx.xp = ctx.device.xp
         try:
-            result = cls.forward(ctx, *arrays)
+            result = ctx.forward(*arrays)
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
                 raise
             raise translated from error
-        device = ctx.device  # a transfer has changed it
-        array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = wrap(array, device)
-        needed = any(edge is not None for edge in edges)
+        # NumPy gives a scalar object where no dimension is left.
+        out = wrap(ctx.xp.asarray(result), ctx.device)  # a transfer has changed the device
+        needed = any(edge is not None for edge in ctx.edges)
         if needed and GradMode.enabled and cls.differentiable:
             ctx.sequence_nr = next_sequence_nr()
-            out._requires_grad, out._edge = True, (ctx, 0)
-            ctx.saves = ctx.roles_of(arrays, (array,))
+            ctx.saves = ctx.roles_of(arrays, result)
             if cls.elementwise:
-                ctx.note_shapes(arrays, array.shape)
+                ctx.note_shapes(arrays, out.array.shape)
+            out._requires_grad, out._edge = True, (ctx, 0)
         return out
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
-    def as_array(ctx, result: Any) -> Any:
-        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
-        array = ctx.xp.asarray(result)
-        if ctx.saved is not NOTHING:
-            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
-        return array
+    def roles_of(ctx, inputs, output):
+        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
 
-    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
-        """Which input or output each saved value is. All of them are alive now, so that `is` tells
-        them apart; later an array may be replaced, or its id used again."""
+        All of them are alive now, so that `is` tells them apart.
+        """
         roles = []
         for value in ctx.saved:
             role = next((i for i, x in enumerate(inputs) if x is value), None)
-            if role is None:
-                role = next((~k for k, y in enumerate(outputs) if y is value), None)
-            roles.append(role)
+            roles.append(~0 if role is None and value is output else role)
         return roles
 
     def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
@@ -567,13 +504,12 @@ class Function:
             if edge is not None and x.shape != shape:
                 ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 
-    def sum_back(ctx, grads: tuple) -> list:
+    def sum_back(ctx, grads):
         """The gradients of inputs that were broadcast, summed where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
             if grad is not None and shape is not None and grad.shape != shape:
-                as_tensor = isinstance(grad, Tensor)
-                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+                grad = ctx.call(SumTo, grad, shape)
             sums.append(grad)
         return sums
 
@@ -589,31 +525,31 @@ class Function:
         """For each argument, whether a gradient has to be computed for it."""
         return tuple(edge is not None for edge in ctx.edges)
 
-    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+    def call(ctx, function, x, *parameters):
         """Another operation inside backward: recorded for a Tensor, only computed for an array."""
         if isinstance(x, Tensor):
             return function.apply(x, *parameters)
-        inner = new(function)
+        inner = function()
         inner.xp, inner.device = ctx.xp, ctx.device
         inner.edges = (None,) * (1 + len(parameters))
-        return function.forward(inner, x, *parameters)
+        return inner.forward(x, *parameters)
 
-    def forward(ctx, *args: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+    def forward(ctx, *arrays):
+        """Compute an array from the arrays, and keep what backward needs."""
+        raise NotImplementedError
 
-    def backward(ctx, *grads: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one, or a tuple."""
+        raise NotImplementedError
 
-    # For the engine.
-
-    def gradients(ctx, grads: list) -> Any:
-        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+    def gradients(ctx, g):
+        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(*grads)
+        return twin.backward(g)
 
-    def saved_tensor(ctx, number: int) -> Any:
+    def saved_tensor(ctx, number):
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
         value, role = ctx.saved[number], ctx.saves[number]
@@ -712,7 +648,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         _, node = heapq.heappop(heap)
         grad = arrived.pop(node)
-        grads = node.gradients([grad]) if as_tensors else node.backward(grad)
+        grads = node.gradients(grad) if as_tensors else node.backward(grad)
         if not isinstance(grads, tuple):
             grads = (grads,)
         if node.input_shapes is not None:
@@ -968,20 +904,13 @@ def sum(input: Tensor) -> Tensor:
 
 
 class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
 
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape, new = x.shape, len(shape) - x.ndim
-        if x.__class__ is not np.ndarray:
-            return ctx.xp.broadcast_to(x, shape)
-        # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
-        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
-        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
-        if x.flags.c_contiguous:
-            return np.ndarray(shape, x.dtype, x, 0, strides)
-        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return ctx.call(SumTo, g, ctx.shape)
 
 
@@ -994,106 +923,6 @@ class SumTo(Function):
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
-
-
-def as_integer(number: Any) -> int:
-    """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
-
-    Raises:
-        TypeError: it is of another type, such as float, bool or an array.
-    """
-    if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple([n if type(n) is int else as_integer(n) for n in sizes])
-
-
-@tensor_method("expand")
-def expand(input: Tensor, *sizes: Any) -> Tensor:
-    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
-
-    Raises:
-        RuntimeError: a size other than 1 would have to change, or there are too few sizes.
-    """
-    sizes, shape = as_shape(sizes), input.array.shape
-    new = len(sizes) - len(shape)
-    if new < 0:
-        raise RuntimeError(
-            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
-            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
-        )
-    target = list(sizes)
-    for i, size in enumerate(sizes):
-        old = shape[i - new] if i >= new else None
-        if size == -1 and old is not None:
-            target[i] = old
-        elif size < 0 or (old not in (None, 1, size)):
-            raise RuntimeError(
-                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
-                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
-                f"{list(shape)}"
-            )
-    return Expand.apply(input, tuple(target))
-
-
-@tensor_method("expand_as")
-def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """A view of `input` in the shape of `other`."""
-    return expand(input, other.array.shape)
-
-
-@tensor_method("broadcast_to")
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
-    """A view of `input` broadcast to the shape `size`."""
-    return expand(input, size)
-
-
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sum to the shape `size`, which must broadcast to the shape of `input`.
-
-    Raises:
-        RuntimeError: it does not.
-    """
-    size, shape = as_shape(size), input.array.shape
-    extra = len(shape) - len(size)
-    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
-        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
-    if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
-    return SumTo.apply(input, size)
-
-
-def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which all `shapes` are broadcast.
-
-    Raises:
-        RuntimeError: the shapes do not fit.
-    """
-    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    result = [1] * max(map(len, shapes), default=0)
-    for shape in shapes:
-        for i in range(1, len(shape) + 1):
-            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
-                raise RuntimeError(
-                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
-                    f"{', '.join(str(list(s)) for s in shapes)}"
-                )
-            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return Size(result)
-
-
-def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors as views of one common shape."""
-    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
-    return tuple(expand(tensor, shape) for tensor in tensors)
 
 
 class MemoryFormat:
@@ -1256,24 +1085,37 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    x = tensor([1.0, 2.0, 3.0])
-    for size in (3, np.int64(3), tensor(3)):
-        print(x.expand(2, size).shape)
-    # -> tinytorch.Size([2, 3])
-    # -> tinytorch.Size([2, 3])
-    # -> tinytorch.Size([2, 3])
 
-    print([operator.index(True), operator.index(np.array(2))])  # -> [1, 2]
-    for size in (True, np.array(2), 2.0, "2"):
+    def error(action, *args):
         try:
-            x.expand(size, 3)
-        except TypeError as error:
-            print(error)
-    # -> argument must be int, not bool
-    # -> argument must be int, not ndarray
-    # -> 'float' object cannot be interpreted as an integer
-    # -> 'str' object cannot be interpreted as an integer
+            action(*args)
+        except (RuntimeError, TypeError) as reason:
+            return f"{type(reason).__name__}: {reason}"
 
-    # Tensor(3) is uninitialised memory for three elements, also if 3 is one of NumPy's.
-    print(Tensor(3).shape, Tensor(np.int64(3)).shape, Tensor([3]).tolist())
-    # -> tinytorch.Size([3]) tinytorch.Size([3]) [3.0]
+    x = tensor(2.5)
+    print(int(x), float(x), f"{x:.3f}", [10, 20, 30][tensor(1)], len(tensor([1, 2])))
+    # -> 2 2.5 2.500 20 2
+    print(error(lambda: [10, 20][x]))
+    # -> TypeError: only integer tensors of a single element can be converted to an index
+    print(error(len, x), "-", error(bool, tensor([])))
+    # -> TypeError: len() of a 0-d tensor - RuntimeError: Boolean value of Tensor with no values ...
+    print(error(tensor([1.0, 2.0]).item))
+    # -> RuntimeError: a Tensor with 2 elements cannot be converted to Scalar
+    print(x.dim(), x.nelement(), is_tensor(x), bool(x), f"{tensor([1])}", f"{'x':>3}")
+    # -> 0 1 True True tensor([1])   x
+
+    w = tensor([1.0, 2.0]).requires_grad_()
+    print(error(setattr, w * w, "requires_grad", False)[:56])
+    # -> RuntimeError: you can only change requires_grad flags of
+    print("in a set:", len({w, w, w.detach()}))  # -> in a set: 2
+
+    print(Tensor(2, 3).shape, Tensor([2, 3]), Tensor().numel())
+    # -> (2, 3) tensor([2.0, 3.0]) 0
+    outside = type(add)(add.__code__, {"__name__": "elsewhere", **globals()}, "add")
+    outside.__module__ = "elsewhere"
+    print(error(tensor_method("add"), outside))
+    # -> RuntimeError: Tensor has a method 'add' already
+
+    (w * w).sum().backward(create_graph=True)
+    print("accumulated as a tensor:", w.grad.grad_fn.name())
+    # -> accumulated as a tensor: CloneBackward0

@@ -1,38 +1,31 @@
-"""Step 46f: Arguments that are not tensors
+"""Step 46f: The shape is a Size
 
-Call a function with a number in place of a tensor, and this is the answer:
+x.shape is a tuple of Python's. A program written for PyTorch asks more of it:
 
-    expand(3, 2)     AttributeError: 'int' object has no attribute 'array'
+    x.shape.numel()     AttributeError: a tuple does not know how many elements a tensor has
+    print(x.shape)      (2, 3), where PyTorch prints torch.Size([2, 3])
+    x.size(5)           IndexError: tuple index out of range. Which dimensions are there?
 
-It names neither the function nor the argument, only a detail of ours. PyTorch says
+So x.shape is a Size: a subclass of tuple with a method more and another repr. Everything that takes
+a tuple takes a Size, and == compares it with one.
 
-    TypeError: expand(): argument 'input' (position 1) must be Tensor, not int
+The trap of a subclass is what its operators return. Python's (2, 3, 4)[:2], (2,) + (3,) and
+(2,) * 3 are made by the class tuple, so for a Size they would be plain tuples again, and
+x.shape[:-1].numel() would fail. The five methods with two underscores make them Sizes.
 
-because a parser compares the arguments of each call with the function's signature first. In Python
-such a parser takes longer than a small operation. But a wrong argument nearly always makes the call
-fail somewhere. So `checked` looks for it only then: it runs the function, and if that raises, binds
-the arguments to the parameters and compares them with the annotations. If one does not fit, a
-TypeError names it, with the first error as its cause. If all fit, the first error is passed on.
+Tensor(2, 3) takes sizes and Tensor([2, 3]) elements (step 46e). A Size counts as sizes:
+Tensor(x.shape) has the shape of x.
 
-What succeeds pays for one more Python call. The methods do not pay even that: x.expand(2) starts
-from a tensor. So tensor_method returns the checked function, and attaches the function as it is. A
-method that takes a second tensor, such as expand_as, is attached checked; operators never are.
+(In PyTorch torch.Size is a subclass of tuple as well.)
 
-The trap is a wrong argument that does not make the call fail. `checked` cannot see it: a function
-that would accept True as a size has to refuse it itself, as as_integer does.
-
-Changed: tensor_method. New: expected_type, wrong_argument, checked.
-Try: time expand(x, 2, 3) and x.expand(2, 3) with timeit.
+Changed: Tensor.shape, Tensor.size, Tensor.__init__. New: Size.
+Try: take Size.__add__ out, and print type(x.shape + (4,)).
 """
 
 import contextlib
 import copy
-import functools
 import heapq
-import inspect
 import itertools
-import operator
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,58 +43,6 @@ from tinytorch.core.dtype import (
     numpy_dtype,
     result_type,
 )
-
-
-def expected_type(value: Any, annotation: Any) -> str | None:
-    """What an argument is not, but should be by the annotation of its parameter: "Tensor" or "int".
-    None if it is as it should be, and for other annotations, which are not checked."""
-    kinds = annotation.__args__ if isinstance(annotation, types.UnionType) else (annotation,)
-    names = [getattr(kind, "__name__", "") for kind in kinds if kind is not types.NoneType]
-    if names not in (["Tensor"], ["int"]) or (value is None and types.NoneType in kinds):
-        return None
-    if names == ["Tensor"]:
-        return None if isinstance(value, annotation) else "Tensor"
-    try:
-        operator.index(value)
-        return "int" if isinstance(value, (bool, np.ndarray)) else None
-    except TypeError:
-        return "int"
-
-
-def wrong_argument(function: Callable, args: tuple, kwargs: dict) -> TypeError | None:
-    """PyTorch's error for the first argument that is not of its parameter's type, or None."""
-    try:
-        call = inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:  # an argument is missing, or unknown: Python has said so
-        return None
-    parameters = call.signature.parameters
-    for name, given in call.arguments.items():
-        parameter, position = parameters[name], [*parameters].index(name) + 1
-        for value in given if parameter.kind is parameter.VAR_POSITIONAL else (given,):
-            kind = expected_type(value, parameter.annotation)
-            if kind is not None:
-                return TypeError(
-                    f"{function.__name__}(): argument '{name}' (position {position}) must be "
-                    f"{kind}, not {type(value).__name__}"
-                )
-    return None
-
-
-def checked(function: Callable) -> Callable:
-    """The function, with its failures explained: TypeError if an argument is of a wrong type. A
-    call that succeeds is not looked at, and pays for no check."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            wrong = wrong_argument(function, args, kwargs)
-            if wrong is None:
-                raise
-            raise wrong from error
-
-    return call
 
 
 class GradMode:
@@ -179,7 +120,7 @@ class Tensor:
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], (int, np.integer, Size)):
+        if len(data) == 1 and not isinstance(data[0], (int, Size)):
             made = tensor(data[0], dtype=Defaults.dtype, device=device)
             self.array, self.device = made.array, made.device
         else:
@@ -438,9 +379,6 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
 def tensor_method(*names: str) -> Callable:
     """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
 
-    The function that this returns is checked. The method is not, to save a call: its first argument
-    is a Tensor already. It is checked if it takes a second one, unless it is an operator.
-
     Only a program that you run yourself (a step, a notebook) may replace a method of the package.
 
     Raises:
@@ -448,15 +386,12 @@ def tensor_method(*names: str) -> Callable:
     """
 
     def attach(function: Callable) -> Callable:
-        written = getattr(function, "fget", function)  # a property hides its function
-        safe = checked(function) if written is function else function
-        kinds = [each.annotation for each in inspect.signature(written).parameters.values()]
-        several = kinds.count(Tensor) > 1
         for name in names:
+            written = getattr(function, "fget", function)  # a property hides its function
             if name in Tensor.__dict__ and written.__module__ != "__main__":
                 raise RuntimeError(f"Tensor has a method '{name}' already")
-            setattr(Tensor, name, safe if several and not name.startswith("__") else function)
-        return safe
+            setattr(Tensor, name, function)
+        return function
 
     return attach
 
@@ -539,94 +474,65 @@ def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
-new = object.__new__
-NOTHING = ()  # what a call has saved that saved nothing
-
-
 class Function:
-    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
-    the node that a backward pass visits.
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
 
-    A subclass writes two short methods:
-
-        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
-        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
-
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
-    differentiated. So its formula uses only what both have: operators, methods with the same
-    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
+    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
+    both have, functions of `ctx.xp` (an array library, or the class Tensor), and `ctx.call`.
     """
 
-    # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    # Of one call; most calls keep these.
     xp: Any = cpu.xp
     device: Device = cpu
-    sequence_nr: int
-    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
-    saved: Any = NOTHING
-    saves: Sequence[int | None]  # the role of each: i for input i, ~0 for the output, None
+    saved = ()
     input_shapes: list | None = None  # where an input was broadcast
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args):
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        ctx = new(cls)
-        arrays, edges, device = [], [], None
-        for x in args:
-            edge = None
-            if isinstance(x, Tensor):
-                if x.device is not device:
-                    if device is not None:
-                        return cls.apply(*on_one_device(args))
-                    device = x.device
-                if x._requires_grad:
-                    edge = x._edge or (x, 0)
-                x = x.array
-            arrays.append(x)
-            edges.append(edge)
-        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        # The one question about hardware: it is asked once per call.
+        devices = {x.device for x in args if isinstance(x, Tensor)}
+        if len(devices) > 1:
+            return cls.apply(*on_one_device(args))
+        (ctx.device,) = devices
+        ctx.xp = ctx.device.xp
         try:
-            result = cls.forward(ctx, *arrays)
+            result = ctx.forward(*arrays)
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
                 raise
             raise translated from error
-        device = ctx.device  # a transfer has changed it
-        array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = wrap(array, device)
-        needed = any(edge is not None for edge in edges)
+        # NumPy gives a scalar object where no dimension is left.
+        out = wrap(ctx.xp.asarray(result), ctx.device)  # a transfer has changed the device
+        needed = any(edge is not None for edge in ctx.edges)
         if needed and GradMode.enabled and cls.differentiable:
             ctx.sequence_nr = next_sequence_nr()
-            out._requires_grad, out._edge = True, (ctx, 0)
-            ctx.saves = ctx.roles_of(arrays, (array,))
+            ctx.saves = ctx.roles_of(arrays, result)
             if cls.elementwise:
-                ctx.note_shapes(arrays, array.shape)
+                ctx.note_shapes(arrays, out.array.shape)
+            out._requires_grad, out._edge = True, (ctx, 0)
         return out
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
-    def as_array(ctx, result: Any) -> Any:
-        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
-        array = ctx.xp.asarray(result)
-        if ctx.saved is not NOTHING:
-            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
-        return array
+    def roles_of(ctx, inputs, output):
+        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
 
-    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
-        """Which input or output each saved value is. All of them are alive now, so that `is` tells
-        them apart; later an array may be replaced, or its id used again."""
+        All of them are alive now, so that `is` tells them apart.
+        """
         roles = []
         for value in ctx.saved:
             role = next((i for i, x in enumerate(inputs) if x is value), None)
-            if role is None:
-                role = next((~k for k, y in enumerate(outputs) if y is value), None)
-            roles.append(role)
+            roles.append(~0 if role is None and value is output else role)
         return roles
 
     def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
@@ -635,13 +541,12 @@ class Function:
             if edge is not None and x.shape != shape:
                 ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 
-    def sum_back(ctx, grads: tuple) -> list:
+    def sum_back(ctx, grads):
         """The gradients of inputs that were broadcast, summed where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
             if grad is not None and shape is not None and grad.shape != shape:
-                as_tensor = isinstance(grad, Tensor)
-                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+                grad = ctx.call(SumTo, grad, shape)
             sums.append(grad)
         return sums
 
@@ -657,31 +562,31 @@ class Function:
         """For each argument, whether a gradient has to be computed for it."""
         return tuple(edge is not None for edge in ctx.edges)
 
-    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+    def call(ctx, function, x, *parameters):
         """Another operation inside backward: recorded for a Tensor, only computed for an array."""
         if isinstance(x, Tensor):
             return function.apply(x, *parameters)
-        inner = new(function)
+        inner = function()
         inner.xp, inner.device = ctx.xp, ctx.device
         inner.edges = (None,) * (1 + len(parameters))
-        return function.forward(inner, x, *parameters)
+        return inner.forward(x, *parameters)
 
-    def forward(ctx, *args: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+    def forward(ctx, *arrays):
+        """Compute an array from the arrays, and keep what backward needs."""
+        raise NotImplementedError
 
-    def backward(ctx, *grads: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one, or a tuple."""
+        raise NotImplementedError
 
-    # For the engine.
-
-    def gradients(ctx, grads: list) -> Any:
-        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+    def gradients(ctx, g):
+        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(*grads)
+        return twin.backward(g)
 
-    def saved_tensor(ctx, number: int) -> Any:
+    def saved_tensor(ctx, number):
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
         value, role = ctx.saved[number], ctx.saves[number]
@@ -780,7 +685,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         _, node = heapq.heappop(heap)
         grad = arrived.pop(node)
-        grads = node.gradients([grad]) if as_tensors else node.backward(grad)
+        grads = node.gradients(grad) if as_tensors else node.backward(grad)
         if not isinstance(grads, tuple):
             grads = (grads,)
         if node.input_shapes is not None:
@@ -1036,20 +941,13 @@ def sum(input: Tensor) -> Tensor:
 
 
 class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
 
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape, new = x.shape, len(shape) - x.ndim
-        if x.__class__ is not np.ndarray:
-            return ctx.xp.broadcast_to(x, shape)
-        # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
-        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
-        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
-        if x.flags.c_contiguous:
-            return np.ndarray(shape, x.dtype, x, 0, strides)
-        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return ctx.call(SumTo, g, ctx.shape)
 
 
@@ -1062,107 +960,6 @@ class SumTo(Function):
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
-
-
-def as_integer(number: Any) -> int:
-    """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
-
-    Raises:
-        TypeError: it is of another type, such as float, bool or an array.
-    """
-    if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple([n if type(n) is int else as_integer(n) for n in sizes])
-
-
-@tensor_method("expand")
-def expand(input: Tensor, *sizes: Any) -> Tensor:
-    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
-
-    Raises:
-        RuntimeError: a size other than 1 would have to change, or there are too few sizes.
-    """
-    sizes, shape = as_shape(sizes), input.array.shape
-    new = len(sizes) - len(shape)
-    if new < 0:
-        raise RuntimeError(
-            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
-            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
-        )
-    target = list(sizes)
-    for i, size in enumerate(sizes):
-        old = shape[i - new] if i >= new else None
-        if size == -1 and old is not None:
-            target[i] = old
-        elif size < 0 or (old not in (None, 1, size)):
-            raise RuntimeError(
-                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
-                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
-                f"{list(shape)}"
-            )
-    return Expand.apply(input, tuple(target))
-
-
-@tensor_method("expand_as")
-def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """A view of `input` in the shape of `other`."""
-    return expand(input, other.array.shape)
-
-
-@tensor_method("broadcast_to")
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
-    """A view of `input` broadcast to the shape `size`."""
-    return expand(input, size)
-
-
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sum to the shape `size`, which must broadcast to the shape of `input`.
-
-    Raises:
-        RuntimeError: it does not.
-    """
-    size, shape = as_shape(size), input.array.shape
-    extra = len(shape) - len(size)
-    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
-        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
-    if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
-    return SumTo.apply(input, size)
-
-
-def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which all `shapes` are broadcast.
-
-    Raises:
-        RuntimeError: the shapes do not fit.
-    """
-    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    result = [1] * max(map(len, shapes), default=0)
-    for shape in shapes:
-        for i in range(1, len(shape) + 1):
-            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
-                raise RuntimeError(
-                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
-                    f"{', '.join(str(list(s)) for s in shapes)}"
-                )
-            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return Size(result)
-
-
-@checked
-def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors as views of one common shape."""
-    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
-    return tuple(expand(tensor, shape) for tensor in tensors)
 
 
 class MemoryFormat:
@@ -1326,41 +1123,29 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
 
-    def message(call: Callable) -> str:
+    def error(action, *args):
         try:
-            return str(call())
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
+            action(*args)
+        except (AttributeError, IndexError) as reason:
+            return f"{type(reason).__name__}: {reason}"
 
-    x = tensor([1.0, 2.0, 3.0])
-    print(message(lambda: expand.__wrapped__(3, 2)))  # the function without its check
-    # -> AttributeError: 'int' object has no attribute 'array'
-    print(message(lambda: expand(3, 2)))
-    # -> TypeError: expand(): argument 'input' (position 1) must be Tensor, not int
-    print(message(lambda: x.expand_as([2, 3])))
-    # -> TypeError: expand_as(): argument 'other' (position 2) must be Tensor, not list
-    print(message(lambda: broadcast_to(None, (2, 3))))
-    # -> TypeError: broadcast_to(): argument 'input' (position 1) must be Tensor, not NoneType
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    print("step 46e:", error(lambda: x.array.shape[5]))
+    # -> step 46e: IndexError: tuple index out of range
+    print("now:", error(x.size, 5))
+    # -> now: IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 5)
+    print(error(tensor(1.0).size, 0))
+    # -> IndexError: Dimension specified as 0 but tensor has no dimensions
 
-    # What fails for another reason is passed on, and a call that Python refuses, too.
-    print(message(lambda: expand(x, 4)))
-    # -> RuntimeError: The expanded size of the tensor (4) must match the existing size (3) ...
-    print(message(lambda: expand_as(x)))
-    # -> TypeError: expand_as() missing 1 required positional argument: 'other'
+    print("step 46e:", error(lambda: x.array.shape.numel()))
+    # -> step 46e: AttributeError: 'tuple' object has no attribute 'numel'
+    print("now:", x.shape, x.shape.numel(), x.size(), x.size(-1), x.shape[0], x.shape == (2, 3))
+    # -> now: tinytorch.Size([2, 3]) 6 tinytorch.Size([2, 3]) 3 2 True
 
-    @checked
-    def rows(input: Tensor, start: int, count: int | None = None, *others: Tensor) -> Tensor:
-        parts = [tensor.array[start:][:count] for tensor in (input, *others)]
-        return wrap(np.concatenate(parts), input.device)
-
-    print(rows(x, 1, None, x))  # -> tensor([2.0, 3.0, 2.0, 3.0])
-    print(message(lambda: rows(x, 1.5)))
-    # -> TypeError: rows(): argument 'start' (position 2) must be int, not float
-    print(message(lambda: rows(3, tensor(1))))
-    # -> TypeError: rows(): argument 'input' (position 1) must be Tensor, not int
-    print(message(lambda: rows(x, 0, None, x, "x")))
-    # -> TypeError: rows(): argument 'others' (position 4) must be Tensor, not str
-
-    # The operators and most methods are the functions themselves, without a call in between.
-    print(Tensor.__add__ is add.__wrapped__, Tensor.expand is expand.__wrapped__)  # -> True True
-    print(Tensor.expand_as is expand_as)  # -> True
+    for shape in (x.shape[:1], x.shape + (4,), (7,) + x.shape, x.shape * 2):
+        print(shape, shape.numel())
+        # -> tinytorch.Size([2]) 2
+        # -> tinytorch.Size([2, 3, 4]) 24
+        # -> tinytorch.Size([7, 2, 3]) 42
+        # -> tinytorch.Size([2, 3, 2, 3]) 36
+    print(Tensor(x.shape).shape, Tensor(4).shape)  # -> tinytorch.Size([2, 3]) tinytorch.Size([4])

@@ -17,7 +17,7 @@ have no mallopt: nothing happens.
 
 The trap: the process keeps the memory that it once needed, and other programs do not get it.
 
-(PyTorch keeps memory as well: on a GPU always, see step 70d; on the CPU people link jemalloc.)
+(PyTorch keeps memory as well: on a GPU always, see step 70e; on the CPU people link jemalloc.)
 
 Changed: a new module, core/memory.py. New: keep_freed_memory; importing the module calls it.
 Try: let keep_freed_memory return False at once. How many faults are there then?

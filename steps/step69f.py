@@ -5,9 +5,6 @@ words: __global__ marks a kernel, and threadIdx, blockIdx, blockDim and gridDim 
 being passed. It is text, and a compiler on the machine makes a program of it when it is first
 launched; CuPy's RawKernel calls that compiler. Launching again uses the program that is there.
 
-A function in C is written for one type. The text says T for it, and `typedef float T;` in front of
-the text makes it float. So there is one text, and a program for each type, in a dictionary.
-
 The kernel is the grid-stride loop of step 69b. (Its `long long` is an integer of 64 bits: an int
 would overflow at 2^31 elements, and the thread would write to a negative place.)
 
@@ -19,10 +16,10 @@ dispatcher does the same with a table: operation and device, and the kernel for 
 The trap: `launch` passes addresses. Nothing checks the number, order or type of the arguments; the
 type of a Python int would have to be guessed, so n goes as np.int64, which is C's long long.
 
-On a machine without a GPU the demo puts a played kernel into the dictionary: the launch of step 69e
-runs it.
+On a machine without a GPU the demo puts a played kernel in the place of the compiled one: the
+launch of step 69e runs it.
 
-New: C_NAMES, Kernel; add and add_kernel.
+New: Kernel; add and add_kernel.
 Try: n = 999 in `add_on_cuda`. Which element of the result is left as it was in memory?
 """
 
@@ -35,31 +32,24 @@ import numpy as np
 from tinytorch.core.device import device_of
 from tinytorch.cuda.backend import cupy, on_cuda
 
-# What the element types are called in CUDA C.
-C_NAMES = {"float32": "float", "float64": "double"}
-
 
 class Kernel:
     """A function in CUDA C that runs on the GPU in many threads at once.
 
     Args:
         name: the name of the function in the source.
-        source: CUDA C, in which T stands for the element type.
+        source: CUDA C.
     """
 
     def __init__(self, name: str, source: str):
         self.name, self.source = name, source
-        self.compiled: dict[str, Any] = {}
+        self.compiled: Any = None
 
-    def text(self, dtype: str) -> str:
-        """The source for one element type, as the compiler gets it."""
-        return f"typedef {C_NAMES[dtype]} T;\n{self.source}"
-
-    def launch(self, dtype: Any, grid: tuple, block: tuple, *args: Any) -> None:
+    def launch(self, grid: tuple, block: tuple, *args: Any) -> None:
         """Starts grid x block threads on the current stream; compiled at the first launch."""
-        if dtype.name not in self.compiled:
-            self.compiled[dtype.name] = cupy.RawKernel(self.text(dtype.name), self.name)
-        self.compiled[dtype.name](grid, block, args)
+        if self.compiled is None:
+            self.compiled = cupy.RawKernel(self.source, self.name)
+        self.compiled(grid, block, args)
 
 
 # Each thread starts at its own number and goes on in steps of all threads there are: a grid of any
@@ -67,7 +57,7 @@ class Kernel:
 add_kernel = Kernel(
     "add",
     """
-extern "C" __global__ void add(const T* a, const T* b, T* c, long long n) {
+extern "C" __global__ void add(const float* a, const float* b, float* c, long long n) {
     long long step = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         c[i] = a[i] + b[i];
@@ -86,15 +76,12 @@ def add(a: Any, b: Any) -> Any:
 def add_on_cuda(a: Any, b: Any) -> Any:
     c = device_of(a).xp.empty(a.shape, a.dtype)
     blocks = min(math.ceil(a.size / 256), 4096)
-    add_kernel.launch(a.dtype, (blocks,), (256,), a, b, c, np.int64(a.size))
+    add_kernel.launch((blocks,), (256,), a, b, c, np.int64(a.size))
     return c
 
 
 if __name__ == "__main__":
     from tinytorch.kernels.simulator import launch
-
-    print(add_kernel.text("float32").splitlines()[0])  # -> typedef float T;
-    print(add_kernel.text("float64").splitlines()[0])  # -> typedef double T;
 
     a = np.arange(1000, dtype=np.float32)
     b = np.ones(1000, np.float32)
@@ -112,7 +99,7 @@ if __name__ == "__main__":
         launches.append((grid, block))
         launch(add_in_python, grid, block, *args)
 
-    add_kernel.compiled["float32"] = played
+    add_kernel.compiled = played
     c = add_on_cuda(a, b)
     print("the body for CuPy's arrays, played:", np.array_equal(c, a + b), launches)
     # -> the body for CuPy's arrays, played: True [((4,), (256,))]
@@ -123,9 +110,9 @@ if __name__ == "__main__":
     # -> for a thousand million: 4096
 
     if cupy is not None and cupy.cuda.is_available():
-        add_kernel.compiled.clear()
+        add_kernel.compiled = None
         x = cupy.arange(1000, dtype=cupy.float32)
-        report = bool((add(x, x) == 2 * x).all()), "compiled:", list(add_kernel.compiled)
+        report = bool((add(x, x) == 2 * x).all()), "compiled:", add_kernel.compiled is not None
     else:
         report = "left out, for want of a GPU"
     print("on the GPU:", report)  # -> ...

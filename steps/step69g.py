@@ -1,26 +1,20 @@
-"""Step 69g: Which arrays a kernel can take
+"""Step 69g: One text, and a program for each element type
 
-A kernel reads memory, not an array. The one of step 69f gets an address and a count, and takes n
-elements from there on. If it is given x[::2], whose elements lie two apart, it reads the first half
-of x: the demo plays it, and [0 2 4 6] + [0 2 4 6] is [0 2 4 6]. Two arrays of different types are
-worse: the bytes of one are read as numbers of the other type. None of this is an error on a GPU.
+The kernel of step 69f says float. Given two arrays of float64 it takes their bytes for floats of
+half the length, and the result is nonsense, without an error: the demo plays it. A function in C is
+written for one type, so another text would be needed for each.
 
-So `fits` checks the arrays before a launch: all have one type, the kernel is written for that type,
-and the elements lie row by row without gaps (c_contiguous). Other arrays take the generic version,
-which is slower, and right. Arrays of two shapes are broadcast there as well. And an empty array
-must not be launched: a grid of 0 blocks is an error in CUDA.
+PyTorch's kernels are C++ templates: `T` stands for the type, and the compiler makes a function for
+each. In C, one line in front of the text does it:
 
-`copy` is a second kernel, to measure what step 69b counted. It copies the same elements in order,
-or in steps: thread i takes the place i * step % n. If step and n have no common divisor, this
-visits each place once. On a GPU, the demo prints how many gigabytes a second both ways reach; where
-there is none, it counts the sectors that a warp touches.
+    typedef float T;        T is float from here on
 
-(Our `fits` refuses more than it must: PyTorch's kernels for elementwise operations take strides
-along, and compute the place of each element from them.)
+So there is one text, and a program for each type, in a dictionary. `launch` is told the type.
 
-Changed: C_NAMES (int types), Kernel (types, fits), add_on_cuda. New: copy_kernel, copy. Finished:
-kernels/kernel.py and kernels/basic.py.
-Try: copy(a, 8), whose step divides 1,000. How many different places would the kernel touch?
+The trap: the name of a type is not the same everywhere. NumPy's float64 is C's double.
+
+Changed: Kernel, add_on_cuda. New: C_NAMES.
+Try: add_kernel.text("float16"). What is missing?
 """
 
 import functools
@@ -32,8 +26,8 @@ import numpy as np
 from tinytorch.core.device import device_of
 from tinytorch.cuda.backend import cupy, on_cuda
 
-# What the element types are called in CUDA C. Other types keep to the generic version.
-C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+# What the element types are called in CUDA C.
+C_NAMES = {"float32": "float", "float64": "double"}
 
 
 class Kernel:
@@ -42,23 +36,15 @@ class Kernel:
     Args:
         name: the name of the function in the source.
         source: CUDA C, in which T stands for the element type.
-        types: the element types that it is written for, by name.
     """
 
-    def __init__(self, name: str, source: str, types: tuple[str, ...] = tuple(C_NAMES)):
-        self.name, self.source, self.types = name, source, types
+    def __init__(self, name: str, source: str):
+        self.name, self.source = name, source
         self.compiled: dict[str, Any] = {}
 
     def text(self, dtype: str) -> str:
         """The source for one element type, as the compiler gets it."""
         return f"typedef {C_NAMES[dtype]} T;\n{self.source}"
-
-    def fits(self, *arrays: Any) -> bool:
-        """Whether the kernel can take these arrays: one type that it knows, laid out row by row."""
-        dtype = arrays[0].dtype
-        return dtype.name in self.types and all(
-            array.dtype == dtype and array.flags.c_contiguous for array in arrays
-        )
 
     def launch(self, dtype: Any, grid: tuple, block: tuple, *args: Any) -> None:
         """Starts grid x block threads on the current stream; compiled at the first launch."""
@@ -89,125 +75,41 @@ def add(a: Any, b: Any) -> Any:
 
 @on_cuda(add)
 def add_on_cuda(a: Any, b: Any) -> Any:
-    if a.shape != b.shape or not add_kernel.fits(a, b):
-        return a + b
     c = device_of(a).xp.empty(a.shape, a.dtype)
     blocks = min(math.ceil(a.size / 256), 4096)
-    if a.size:
-        add_kernel.launch(a.dtype, (blocks,), (256,), a, b, c, np.int64(a.size))
+    add_kernel.launch(a.dtype, (blocks,), (256,), a, b, c, np.int64(a.size))
     return c
-
-
-# The same elements, in order (step 1) or from here and there. The GPU reads 32 bytes at a time,
-# whether a thread wants 4 of them or eight threads want them all.
-copy_kernel = Kernel(
-    "copy",
-    """
-extern "C" __global__ void copy(const T* x, T* y, long long n, long long step) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) {
-        long long place = i * step % n;
-        y[place] = x[place];
-    }
-}
-""",
-)
-
-
-@functools.singledispatch
-def copy(x: Any, step: int = 1) -> Any:
-    """A copy of an array, read and written in steps. step and x.size have no common divisor."""
-    return x.copy()
-
-
-@on_cuda(copy)
-def copy_on_cuda(x: Any, step: int = 1) -> Any:
-    if math.gcd(step, x.size) != 1 or not copy_kernel.fits(x):
-        return x.copy()
-    y = device_of(x).xp.empty(x.shape, x.dtype)
-    blocks = math.ceil(x.size / 256)
-    copy_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(x.size), np.int64(step))
-    return y
 
 
 if __name__ == "__main__":
     from tinytorch.kernels.simulator import launch
 
-    # The kernels, played. They see memory: n elements from the address of an array on.
-    def memory_of(array, n):
-        return np.lib.stride_tricks.as_strided(array, (n,), (array.itemsize,))
+    # The kernel of step 69f takes the bytes of doubles for floats.
+    doubles = np.array([1.0, 2.0, 3.0])
+    print(doubles.view(np.float32))  # -> [0.    1.875 0.    2.    0.    2.125]
 
+    for dtype in ("float32", "float64"):
+        print(add_kernel.text(dtype).splitlines()[0])
+        # -> typedef float T;
+        # -> typedef double T;
+
+    # A program for each type, played.
     def add_in_python(t, a, b, c, n):
         for i in range(t.number, n, t.gridDim.x * t.blockDim.x):
             c[i] = a[i] + b[i]
 
-    launches = []
+    for dtype in ("float32", "float64"):
+        add_kernel.compiled[dtype] = lambda grid, block, args: launch(
+            add_in_python, grid, block, *args
+        )
+        a = np.arange(1000, dtype=dtype)
+        c = add_on_cuda(a, a)
+        print(c.dtype, np.array_equal(c, a + a))
+        # -> float32 True
+        # -> float64 True
 
-    def played_add(grid, block, args):
-        launches.append(grid)
-        *arrays, n = args
-        launch(add_in_python, grid, block, *(memory_of(array, n) for array in arrays), n)
-
-    add_kernel.compiled["float32"] = played_add
-    x = np.arange(8, dtype=np.float32)
-    half, wrong = x[::2], np.empty(4, np.float32)
-    played_add((1,), (256,), (half, half, wrong, np.int64(4)))  # as step 69f launched it
-    print(
-        half + half, "should be, and is", wrong
-    )  # -> [ 0.  4.  8. 12.] should be, and is [0. 2. 4. 6.]
-    print("fits:", add_kernel.fits(x, x), add_kernel.fits(half, half))  # -> fits: True False
-    print("fits, two types:", add_kernel.fits(x, x.astype(np.float64)))  # -> fits, two types: False
-    print("fits, a type unknown to it:", add_kernel.fits(x > 1, x > 1))
-    # -> fits, a type unknown to it: False
-
-    launches.clear()
-    print(add_on_cuda(half, half), add_on_cuda(x[:3], x[:1]), "launches:", len(launches))
-    # -> [ 0.  4.  8. 12.] [0. 1. 2.] launches: 0
-    print(add_on_cuda(x, x), add_on_cuda(x[:0], x[:0]), "launches:", len(launches))
-    # -> [ 0.  2.  4.  6.  8. 10. 12. 14.] [] launches: 1
-
-    # The copy, in order and in steps of 7.
-    def copy_in_python(t, x, y, n, step):
-        if t.number < n:
-            place = t.number * step % n
-            y[place] = x[place]
-            touched.append(place)
-
-    copy_kernel.compiled["float32"] = lambda grid, block, args: launch(
-        copy_in_python, grid, block, *args
-    )
-    a = np.arange(1000, dtype=np.float32)
-    for step in (1, 7):
-        touched = []
-        equal = np.array_equal(copy_on_cuda(a, step), copy(a, step))
-        sectors = len({4 * place // 32 for place in touched[:32]})
-        print(f"step {step}: {equal}, sectors for the first warp: {sectors}")
-        # -> step 1: True, sectors for the first warp: 4
-        # -> step 7: True, sectors for the first warp: 28
-    touched = []
-    copy_on_cuda(a, 8)
-    print("a step that divides 1,000 takes the generic version:", touched)
-    # -> a step that divides 1,000 takes the generic version: []
-
-    # On a GPU, with kernels that were compiled.
-    add_kernel.compiled.clear()
-    copy_kernel.compiled.clear()
-
-    def speed(action, arrays):
-        """Gigabytes in a second, if each call reads and writes so many large arrays."""
-        if cupy is None or not cupy.cuda.is_available():
-            return "left out, for want of a GPU"
-        big = cupy.ones(1 << 26, cupy.float32)
-        action(big)  # compiles it
-        start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record()
-        action(big)
-        end.record()
-        end.synchronize()
-        seconds = cupy.cuda.get_elapsed_time(start, end) / 1000
-        return f"{arrays * big.nbytes / seconds / 1e9:.0f} GB/s"
-
-    for step in (1, 1021):
-        print(f"copy in steps of {step}:", speed(lambda x, step=step: copy(x, step), 2))  # -> ...
-    print("CuPy's copy:", speed(lambda x: x.copy(), 2))  # -> ...
-    print("add:", speed(lambda x: add(x, x), 3), "CuPy's:", speed(lambda x: x + x, 3))  # -> ...
+    if cupy is not None and cupy.cuda.is_available():
+        add_kernel.compiled.clear()
+        for dtype in (cupy.float32, cupy.float64):
+            x = cupy.arange(1000, dtype=dtype)
+            print(bool((add(x, x) == 2 * x).all()), "compiled:", list(add_kernel.compiled))

@@ -1,82 +1,130 @@
-"""Step 69h: Philox: a counter-based random generator
+"""Step 69h: Which arrays a kernel can take
 
-Most generators are a chain: each number is made from the state that the previous one left. Number
-617 needs 616 others first, so a million threads would have to wait for each other. Nor can each
-thread take its own number as the seed of its own chain: the demo does that with a common generator,
-and the threads' first numbers differ by the same amount from one to the next.
+A kernel reads memory, not an array. The one of step 69g gets an address and a count, and takes n
+elements from there on. If it is given x[::2], whose elements lie two apart, it reads the first half
+of x: the demo plays it, and [0 2 4 6] + [0 2 4 6] is [0 2 4 6]. Two arrays of different types are
+worse: the bytes of one are read as numbers of the other type. None of this is an error on a GPU.
 
-A counter-based generator has no chain: random number i is a function of i, which scrambles its bits
-so well that no pattern remains. Any thread can compute any number, at any time.
+So `fits` checks the arrays before a launch: all have one type, the kernel is written for that type,
+and the elements lie row by row without gaps (c_contiguous). Other arrays take the generic version,
+which is slower, and right. Arrays of two shapes are broadcast there as well.
 
-Philox (Salmon and others, 2011) does ten rounds of this with four words of 32 bits, a to d:
+(Our `fits` refuses more than it must: PyTorch's kernels for elementwise operations take strides
+along, and compute the place of each element from them.)
 
-    p = a * 0xD2511F53, q = c * 0xCD9E8D57        products of 64 bits
-    a, b, c, d = high(q) ^ b ^ key,  low(q),  high(p) ^ d ^ other_key,  low(p)
+The trap: an empty array fits, but a grid of 0 blocks is an error in CUDA. So it gets no launch.
 
-The lower half of a product with an odd number loses nothing: it can be undone. In the upper half,
-each bit depends on all bits below. So the halves change places before the next round multiplies
-them. The two keys change from round to round, so that no two rounds are alike. As each round can be
-undone, two counters never give the same four words.
-
-The trap: this is for simulations, not for secrets: every number can be computed from the others by
-a program that knows how. PyTorch's generator on a GPU is this one, too.
-
-New: LOW, philox.
-Try: `range(2)` instead of `range(10)`. How many bits differ from one i to the next?
+Changed: C_NAMES (int types), Kernel (types, fits), add_on_cuda.
+Try: launch played_add with x and x[::-1]. Which elements does it add up?
 """
 
+import functools
+import math
 from typing import Any
 
+import numpy as np
+
 from tinytorch.core.device import device_of
+from tinytorch.cuda.backend import cupy, on_cuda
 
-LOW = 0xFFFFFFFF  # the lower 32 bits
+# What the element types are called in CUDA C. Other types keep to the generic version.
+C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
 
 
-def philox(counters: Any) -> Any:
-    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
+class Kernel:
+    """A function in CUDA C that runs on the GPU in many threads at once.
 
-    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
+    Args:
+        name: the name of the function in the source.
+        source: CUDA C, in which T stands for the element type.
+        types: the element types that it is written for, by name.
     """
-    xp = device_of(counters).xp
-    a, b = counters & LOW, counters >> 32
-    c = d = xp.zeros_like(counters)
-    key = other_key = 0
-    for _ in range(10):
-        p, q = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
-        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
-    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
+
+    def __init__(self, name: str, source: str, types: tuple[str, ...] = tuple(C_NAMES)):
+        self.name, self.source, self.types = name, source, types
+        self.compiled: dict[str, Any] = {}
+
+    def text(self, dtype: str) -> str:
+        """The source for one element type, as the compiler gets it."""
+        return f"typedef {C_NAMES[dtype]} T;\n{self.source}"
+
+    def fits(self, *arrays: Any) -> bool:
+        """Whether the kernel can take these arrays: one type that it knows, laid out row by row."""
+        dtype = arrays[0].dtype
+        return dtype.name in self.types and all(
+            array.dtype == dtype and array.flags.c_contiguous for array in arrays
+        )
+
+    def launch(self, dtype: Any, grid: tuple, block: tuple, *args: Any) -> None:
+        """Starts grid x block threads on the current stream; compiled at the first launch."""
+        if dtype.name not in self.compiled:
+            self.compiled[dtype.name] = cupy.RawKernel(self.text(dtype.name), self.name)
+        self.compiled[dtype.name](grid, block, args)
+
+
+# Each thread starts at its own number and goes on in steps of all threads there are: a grid of any
+# size does arrays of any size, and neighbours always touch neighbours.
+add_kernel = Kernel(
+    "add",
+    """
+extern "C" __global__ void add(const T* a, const T* b, T* c, long long n) {
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        c[i] = a[i] + b[i];
+}
+""",
+)
+
+
+@functools.singledispatch
+def add(a: Any, b: Any) -> Any:
+    """a + b for two arrays of one shape and type."""
+    return a + b
+
+
+@on_cuda(add)
+def add_on_cuda(a: Any, b: Any) -> Any:
+    if a.shape != b.shape or not add_kernel.fits(a, b):
+        return a + b
+    c = device_of(a).xp.empty(a.shape, a.dtype)
+    blocks = min(math.ceil(a.size / 256), 4096)
+    if a.size:
+        add_kernel.launch(a.dtype, (blocks,), (256,), a, b, c, np.int64(a.size))
+    return c
 
 
 if __name__ == "__main__":
-    import numpy as np
+    from tinytorch.kernels.simulator import launch
 
-    # A chain: to get number 617, all before it.
-    def chain(state):
-        while True:
-            state = (1664525 * state + 1013904223) % 2**32
-            yield state
+    # The kernels, played. They see memory: n elements from the address of an array on.
+    def memory_of(array, n):
+        return np.lib.stride_tricks.as_strided(array, (n,), (array.itemsize,))
 
-    numbers = chain(7)
-    print("number 617:", [next(numbers) for _ in range(617)][-1], "after 616 others")
-    # -> number 617: 3115145090 after 616 others
-    first = [next(chain(thread)) for thread in range(4)]
+    def add_in_python(t, a, b, c, n):
+        for i in range(t.number, n, t.gridDim.x * t.blockDim.x):
+            c[i] = a[i] + b[i]
+
+    launches = []
+
+    def played_add(grid, block, args):
+        launches.append(grid)
+        *arrays, n = args
+        launch(add_in_python, grid, block, *(memory_of(array, n) for array in arrays), n)
+
+    add_kernel.compiled["float32"] = played_add
+    x = np.arange(8, dtype=np.float32)
+    half, wrong = x[::2], np.empty(4, np.float32)
+    played_add((1,), (256,), (half, half, wrong, np.int64(4)))  # as step 69g launched it
     print(
-        "four threads, each with its own seed:",
-        [b - a for a, b in zip(first[:-1], first[1:], strict=True)],
-    )
-    # -> four threads, each with its own seed: [1664525, 1664525, 1664525]
+        half + half, "should be, and is", wrong
+    )  # -> [ 0.  4.  8. 12.] should be, and is [0. 2. 4. 6.]
+    print("fits:", add_kernel.fits(x, x), add_kernel.fits(half, half))  # -> fits: True False
+    print("fits, two types:", add_kernel.fits(x, x.astype(np.float64)))  # -> fits, two types: False
+    print("fits, a type unknown to it:", add_kernel.fits(x > 1, x > 1))
+    # -> fits, a type unknown to it: False
 
-    many = philox(np.arange(1000, dtype=np.uint64))
-    alone = philox(np.array([617], dtype=np.uint64))
-    print("number 617, asked for alone:", (alone[0] == many[617]).all())
-    # -> number 617, asked for alone: True
-    print([f"{int(word):08x}" for word in philox(np.zeros(1, np.uint64))[0]])  # as published
-    # -> ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
-
-    ones = np.unpackbits(many.view(np.uint8)).mean()
-    print(f"bits that are 1: {ones:.2f}")  # -> bits that are 1: 0.50
-    changed = np.unpackbits((many[:-1] ^ many[1:]).view(np.uint8)).mean()
-    print(f"bits that differ from one i to the next: {changed:.2f}")
-    # -> bits that differ from one i to the next: 0.50
+    launches.clear()
+    print(add_on_cuda(half, half), add_on_cuda(x[:3], x[:1]), "launches:", len(launches))
+    # -> [ 0.  4.  8. 12.] [0. 1. 2.] launches: 0
+    print(add_on_cuda(x, x), add_on_cuda(x[:0], x[:0]), "launches:", len(launches))
+    # -> [ 0.  2.  4.  6.  8. 10. 12. 14.] [] launches: 1

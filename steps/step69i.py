@@ -1,127 +1,176 @@
-"""Step 69i: A source of random numbers: a seed and a counter
+"""Step 69i: Measuring memory access: a copy in steps
 
-Each program that calls philox gets the same numbers, and so do two calls in one program, if both
-begin at counter 0. Two things are missing. A seed: it is the key with which the first round begins,
-and one bit of it changes half of all bits. And a count: n numbers take the next n / 2 counters
-(each gives four words of 32 bits, which are two of 64).
+Step 69b counted the sectors of 32 bytes that a warp touches: neighbouring elements share them, and
+elements far apart need one each. Is it so on a GPU, and what does it cost?
 
-This is all that a source has to remember. The state of a chain of good quality has 2,500 bytes
-(Mersenne Twister); here, two numbers of 64 bits are a bookmark, and setting them goes back.
+`copy` is a kernel to measure it. It copies the same elements in order, or in steps: thread i takes
+the place i * step % n. If step and n have no common divisor, this visits each place once. Only the
+order differs:
 
-From words to integers below `span`, the remainder: words % span. It is not quite fair. 2^64 is not
-a multiple of 6, so some numbers of a die come up once more in 2^64 draws; no test can see that.
-With 8 bits it would be visible: of 256 values, 43 give a 0 and 42 a 5.
+    step 1     0 1 2 3 ...          32 threads read 4 sectors
+    step 7     0 7 14 21 ...        32 threads read 28
 
-A permutation is the order in which random words would be sorted: two of them are equal only with
-probability n^2 / 2^65.
+On a GPU, the demo prints how many gigabytes a second both ways reach, and what CuPy's own copy and
+the addition reach; where there is none, it counts the sectors that a warp touches.
 
-The trap: words are unsigned. `low` may be negative, so the words become int64 before it is added.
-And the full range of int64 has 2^64 values: that span does not fit 64 bits, and needs no remainder.
+The trap: with a common divisor, some places are visited several times and others never. Such a
+step takes the generic version.
 
-It draws where its device computes, in that device's array library (device.xp). Here it is the CPU.
-
-Changed: philox (seed). New: PhiloxSource.
-Try: words(3) and then words(1), against words(4). Which word is thrown away?
+New: copy_kernel, copy. Finished: kernels/kernel.py and kernels/basic.py.
+Try: copy(a, 8), whose step divides 1,000. How many different places would the kernel touch?
 """
 
+import functools
 import math
-import struct
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, device_of
+from tinytorch.core.device import device_of
+from tinytorch.cuda.backend import cupy, on_cuda
 
-LOW = 0xFFFFFFFF  # the lower 32 bits
+# What the element types are called in CUDA C. Other types keep to the generic version.
+C_NAMES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
 
 
-def philox(counters: Any, seed: int) -> Any:
-    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
+class Kernel:
+    """A function in CUDA C that runs on the GPU in many threads at once.
 
-    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
-    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
+    Args:
+        name: the name of the function in the source.
+        source: CUDA C, in which T stands for the element type.
+        types: the element types that it is written for, by name.
     """
-    xp = device_of(counters).xp
-    a, b = counters & LOW, counters >> 32
-    c = d = xp.zeros_like(counters)
-    key, other_key = seed & LOW, seed >> 32
-    for _ in range(10):
-        p, q = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
-        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
-    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
+
+    def __init__(self, name: str, source: str, types: tuple[str, ...] = tuple(C_NAMES)):
+        self.name, self.source, self.types = name, source, types
+        self.compiled: dict[str, Any] = {}
+
+    def text(self, dtype: str) -> str:
+        """The source for one element type, as the compiler gets it."""
+        return f"typedef {C_NAMES[dtype]} T;\n{self.source}"
+
+    def fits(self, *arrays: Any) -> bool:
+        """Whether the kernel can take these arrays: one type that it knows, laid out row by row."""
+        dtype = arrays[0].dtype
+        return dtype.name in self.types and all(
+            array.dtype == dtype and array.flags.c_contiguous for array in arrays
+        )
+
+    def launch(self, dtype: Any, grid: tuple, block: tuple, *args: Any) -> None:
+        """Starts grid x block threads on the current stream; compiled at the first launch."""
+        if dtype.name not in self.compiled:
+            self.compiled[dtype.name] = cupy.RawKernel(self.text(dtype.name), self.name)
+        self.compiled[dtype.name](grid, block, args)
 
 
-class PhiloxSource:
-    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
+# Each thread starts at its own number and goes on in steps of all threads there are: a grid of any
+# size does arrays of any size, and neighbours always touch neighbours.
+add_kernel = Kernel(
+    "add",
+    """
+extern "C" __global__ void add(const T* a, const T* b, T* c, long long n) {
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        c[i] = a[i] + b[i];
+}
+""",
+)
 
-    def __init__(self, device: Device):
-        self.device = device
-        self.seed(0)
 
-    def seed(self, seed: int) -> None:
-        self.key, self.counter = seed, 0
+@functools.singledispatch
+def add(a: Any, b: Any) -> Any:
+    """a + b for two arrays of one shape and type."""
+    return a + b
 
-    def get_state(self) -> bytes:
-        return struct.pack("<QQ", self.key, self.counter)
 
-    def set_state(self, state: bytes) -> None:
-        self.key, self.counter = struct.unpack("<QQ", state)
+@on_cuda(add)
+def add_on_cuda(a: Any, b: Any) -> Any:
+    if a.shape != b.shape or not add_kernel.fits(a, b):
+        return a + b
+    c = device_of(a).xp.empty(a.shape, a.dtype)
+    blocks = min(math.ceil(a.size / 256), 4096)
+    if a.size:
+        add_kernel.launch(a.dtype, (blocks,), (256,), a, b, c, np.int64(a.size))
+    return c
 
-    def words(self, n: int) -> Any:
-        """n random numbers of 64 bits; the next call goes on after them."""
-        xp, count = self.device.xp, (n + 1) // 2
-        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
-        self.counter += count
-        return words.view(xp.uint64).reshape(-1)[:n]
 
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        words, span = self.words(math.prod(shape)), high - low
-        words = words % span if span < 1 << 64 else words
-        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
+# The same elements, in order (step 1) or from here and there. The GPU reads 32 bytes at a time,
+# whether a thread wants 4 of them or eight threads want them all.
+copy_kernel = Kernel(
+    "copy",
+    """
+extern "C" __global__ void copy(const T* x, T* y, long long n, long long step) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        long long place = i * step % n;
+        y[place] = x[place];
+    }
+}
+""",
+)
 
-    def permutation(self, n: int) -> Any:
-        return self.device.xp.argsort(self.words(n))
+
+@functools.singledispatch
+def copy(x: Any, step: int = 1) -> Any:
+    """A copy of an array, read and written in steps. step and x.size have no common divisor."""
+    return x.copy()
+
+
+@on_cuda(copy)
+def copy_on_cuda(x: Any, step: int = 1) -> Any:
+    if math.gcd(step, x.size) != 1 or not copy_kernel.fits(x):
+        return x.copy()
+    y = device_of(x).xp.empty(x.shape, x.dtype)
+    blocks = math.ceil(x.size / 256)
+    copy_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(x.size), np.int64(step))
+    return y
 
 
 if __name__ == "__main__":
-    from tinytorch.core.device import cpu
+    from tinytorch.kernels.simulator import launch
 
-    many, other = (philox(np.arange(1000, dtype=np.uint64), seed) for seed in (6, 7))
-    differ = np.unpackbits((many ^ other).view(np.uint8)).mean()
-    print(f"seeds 6 and 7, bits that differ: {differ:.2f}")
-    # -> seeds 6 and 7, bits that differ: 0.50
-    first, second = (philox(np.arange(2, dtype=np.uint64), 1) for _ in range(2))
-    print("two calls from counter 0, the same numbers:", np.array_equal(first, second))
-    # -> two calls from counter 0, the same numbers: True
+    # The copy, in order and in steps of 7.
+    def copy_in_python(t, x, y, n, step):
+        if t.number < n:
+            place = t.number * step % n
+            y[place] = x[place]
+            touched.append(place)
 
-    source = PhiloxSource(cpu)
-    source.seed(1)
-    four = [source.words(4), source.words(4)]
-    source.seed(1)
-    print("two calls go on:", np.array_equal(np.concatenate(four), source.words(8)))
-    # -> two calls go on: True
-    state = source.get_state()
-    print("the state is two numbers:", struct.unpack("<QQ", state))
-    # -> the state is two numbers: (1, 4)
-    int64 = np.dtype(np.int64)
-    rolled = source.integers(1, 7, (8,), int64)
-    source.set_state(state)
-    print("back, and again:", np.array_equal(source.integers(1, 7, (8,), int64), rolled))
-    # -> back, and again: True
-
-    dice = source.integers(1, 7, (60_000,), int64)
-    share = np.bincount(dice)[1:] / len(dice)
-    print("each side, a sixth:", (abs(share - 1 / 6) < 0.01).all())  # -> each side, a sixth: True
-    print(np.bincount(np.arange(256) % 6))  # -> [43 43 43 43 42 42]
-    shifted = source.integers(-5, 5, (2, 3), int64)
-    print("with negative ones:", shifted.shape, shifted.min() >= -5, shifted.max() < 5)
-    # -> with negative ones: (2, 3) True True
-    widest = source.integers(-(2**63), 2**63, (1000,), int64)
-    print("half of all int64 are below 0:", round((widest < 0).mean(), 1))
-    # -> half of all int64 are below 0: 0.5
-    order = source.permutation(1000)
-    print(
-        "all there:", np.array_equal(np.sort(order), np.arange(1000)), "first:", len(set(order[:9]))
+    copy_kernel.compiled["float32"] = lambda grid, block, args: launch(
+        copy_in_python, grid, block, *args
     )
-    # -> all there: True first: 9
+    a = np.arange(1000, dtype=np.float32)
+    for step in (1, 7):
+        touched = []
+        equal = np.array_equal(copy_on_cuda(a, step), copy(a, step))
+        sectors = len({4 * place // 32 for place in touched[:32]})
+        print(f"step {step}: {equal}, sectors for the first warp: {sectors}")
+        # -> step 1: True, sectors for the first warp: 4
+        # -> step 7: True, sectors for the first warp: 28
+    touched = []
+    copy_on_cuda(a, 8)
+    print("a step that divides 1,000 takes the generic version:", touched)
+    # -> a step that divides 1,000 takes the generic version: []
+
+    # On a GPU, with kernels that were compiled.
+    copy_kernel.compiled.clear()
+
+    def speed(action, arrays):
+        """Gigabytes in a second, if each call reads and writes so many large arrays."""
+        if cupy is None or not cupy.cuda.is_available():
+            return "left out, for want of a GPU"
+        big = cupy.ones(1 << 26, cupy.float32)
+        action(big)  # compiles it
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        action(big)
+        end.record()
+        end.synchronize()
+        seconds = cupy.cuda.get_elapsed_time(start, end) / 1000
+        return f"{arrays * big.nbytes / seconds / 1e9:.0f} GB/s"
+
+    for step in (1, 1021):
+        print(f"copy in steps of {step}:", speed(lambda x, step=step: copy(x, step), 2))  # -> ...
+    print("CuPy's copy:", speed(lambda x: x.copy(), 2))  # -> ...
+    print("add:", speed(lambda x: add(x, x), 3), "CuPy's:", speed(lambda x: x + x, 3))  # -> ...

@@ -1,43 +1,38 @@
-"""Step 69j: Uniform floats below 1, in each type
+"""Step 69j: Philox: a counter-based random generator
 
-A word of 64 bits divided by 2^64 is a number in [0, 1): in mathematics. As a float it is rounded,
-and the largest words are rounded up. A float32 has a mantissa of 24 bits, so all from 1 - 2^-25 on
-become 1.0; a float16 with 11 bits does that once in 4,096 draws. Then log(1 - u), from which other
-distributions are made, is -inf, once in a long run.
+Most generators are a chain: each number is made from the state that the previous one left. Number
+617 needs 616 others first, so a million threads would have to wait for each other. Nor can each
+thread take its own number as the seed of its own chain: the demo does that with a common generator,
+and the threads' first numbers differ by the same amount from one to the next.
 
-So take no more bits than the mantissa holds. These are the top bits of the word; the number they
-form is exact in the type, and so is its product with a power of two:
+A counter-based generator has no chain: random number i is a function of i, which scrambles its bits
+so well that no pattern remains. Any thread can compute any number, at any time.
 
-    u = (word >> (64 - bits)) * 2^-bits           bits: 11, 8, 24, 53
+Philox (Salmon and others, 2011) does ten rounds of this with four words of 32 bits, a to d:
 
-The largest is 1 - 2^-bits, and it is a number of the type. The other trap is the lower end: u can
-be 0, so use log(1 - u), never log(u).
+    p = a * 0xD2511F53, q = c * 0xCD9E8D57        products of 64 bits
+    a, b, c, d = high(q) ^ b ^ key,  low(q),  high(p) ^ d ^ other_key,  low(p)
 
-Normal numbers come from pairs of uniform ones by box_muller, as in step 65c. Two are drawn at a
-time, and for an odd n one is left out. float16 is drawn in float32 and rounded at the end: with 11
-bits there would be no normal number beyond 3.9. An integer type has no numbers between 0 and 1, and
-is refused.
+The lower half of a product with an odd number loses nothing: it can be undone. In the upper half,
+each bit depends on all bits below. So the halves change places before the next round multiplies
+them. The two keys change from round to round, so that no two rounds are alike. As each round can be
+undone, two counters never give the same four words.
 
-With this, a PhiloxSource has all that a Generator asks of its source: rand, randn, randint and
-randperm draw from it, and none of them has to change.
+The trap: this is for simulations, not for secrets: every number can be computed from the others by
+a program that knows how. PyTorch's generator on a GPU is this one, too.
 
-Changed: PhiloxSource (bits, mantissa, uniform, normal).
-Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
+New: LOW, philox.
+Try: `range(2)` instead of `range(10)`. How many bits differ from one i to the next?
 """
 
-import math
-import struct
 from typing import Any
 
-import numpy as np
-
-from tinytorch.core.device import Device, device_of
-from tinytorch.ops.random import box_muller
+from tinytorch.core.device import device_of
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
 
-def philox(counters: Any, seed: int) -> Any:
+def philox(counters: Any) -> Any:
     """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
 
     Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
@@ -46,7 +41,7 @@ def philox(counters: Any, seed: int) -> Any:
     xp = device_of(counters).xp
     a, b = counters & LOW, counters >> 32
     c = d = xp.zeros_like(counters)
-    key, other_key = seed & LOW, seed >> 32
+    key = other_key = 0
     for _ in range(10):
         p, q = a * 0xD2511F53, c * 0xCD9E8D57
         a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
@@ -54,99 +49,34 @@ def philox(counters: Any, seed: int) -> Any:
     return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
 
 
-class PhiloxSource:
-    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
-
-    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
-
-    def __init__(self, device: Device):
-        self.device = device
-        self.seed(0)
-
-    def seed(self, seed: int) -> None:
-        self.key, self.counter = seed, 0
-
-    def get_state(self) -> bytes:
-        return struct.pack("<QQ", self.key, self.counter)
-
-    def set_state(self, state: bytes) -> None:
-        self.key, self.counter = struct.unpack("<QQ", state)
-
-    def words(self, n: int) -> Any:
-        """n random numbers of 64 bits; the next call goes on after them."""
-        xp, count = self.device.xp, (n + 1) // 2
-        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
-        self.counter += count
-        return words.view(xp.uint64).reshape(-1)[:n]
-
-    def mantissa(self, dtype: np.dtype) -> int:
-        if dtype.name not in self.bits:
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        return self.bits[dtype.name]
-
-    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        bits = self.mantissa(dtype)
-        words = self.words(math.prod(shape)) >> (64 - bits)
-        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
-
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        self.mantissa(dtype)
-        n, wide = math.prod(shape), np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        u, v = (self.uniform(((n + 1) // 2,), wide) for _ in range(2))
-        pairs = box_muller(self.device.xp, u, v)
-        return pairs.reshape(-1)[:n].astype(dtype).reshape(shape)
-
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        words, span = self.words(math.prod(shape)), high - low
-        words = words % span if span < 1 << 64 else words
-        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
-
-    def permutation(self, n: int) -> Any:
-        return self.device.xp.argsort(self.words(n))
-
-
 if __name__ == "__main__":
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.core.device import cpu
-    from tinytorch.ops.random import Generator, rand, randint, randn, randperm
+    import numpy as np
 
-    source = PhiloxSource(cpu)
-    source.seed(1)
-    float16, float32 = np.dtype(np.float16), np.dtype(np.float32)
-    rounded = (source.words(100_000) * 2.0**-64).astype(float16)
-    print("divided by 2^64, then rounded:", rounded.max(), "in", (rounded == 1).sum(), "of 100,000")
-    # -> divided by 2^64, then rounded: 1.0 in 21 of 100,000
-    half = source.uniform((100_000,), float16)
-    print("by its top 11 bits:", half.max() < 1, float(half.max()) == 1 - 2.0**-11)
-    # -> by its top 11 bits: True True
+    # A chain: to get number 617, all before it.
+    def chain(state):
+        while True:
+            state = (1664525 * state + 1013904223) % 2**32
+            yield state
 
-    for name in ("float16", "float32", "float64"):
-        u = source.uniform((100_000,), np.dtype(name))
-        print(f"{u.dtype}: below 1: {u.max() < 1}, mean {u.mean(dtype=float):.2f}")
-        # -> float16: below 1: True, mean 0.50
-        # -> float32: below 1: True, mean 0.50
-        # -> float64: below 1: True, mean 0.50
-    z = source.normal((100_001,), float32)
-    print(f"normal: {z.shape}, mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
-    # -> normal: (100001,), mean 0.0, deviation 1.00
+    numbers = chain(7)
+    print("number 617:", [next(numbers) for _ in range(617)][-1], "after 616 others")
+    # -> number 617: 3115145090 after 616 others
+    first = [next(chain(thread)) for thread in range(4)]
     print(
-        f"with 11 bits, at most {np.sqrt(-2 * np.log(2.0**-11)):.1f}"
-    )  # -> with 11 bits, at most 3.9
-    print("in float16, the largest is above 3.9:", source.normal((100_000,), float16).max() > 3.95)
-    # -> in float16, the largest is above 3.9: True
-    try:
-        source.uniform((3,), np.dtype(np.int64))
-    except NotImplementedError as error:
-        print(error)  # -> random numbers of type int64: ask for a float type
+        "four threads, each with its own seed:",
+        [b - a for a, b in zip(first[:-1], first[1:], strict=True)],
+    )
+    # -> four threads, each with its own seed: [1664525, 1664525, 1664525]
 
-    own = Generator("cpu")
-    own.source = PhiloxSource(cpu)  # a backend says so for its device: random_source=PhiloxSource
-    own.manual_seed(3)
-    drawn = rand(4, generator=own)
-    print(randn(2, generator=own).shape, randint(1, 7, (5,), generator=own).shape)
-    # -> tinytorch.Size([2]) tinytorch.Size([5])
-    print(sorted(randperm(5, generator=own).tolist()))  # -> [0, 1, 2, 3, 4]
-    own.manual_seed(3)
-    print(
-        "the same seed:", rand(4, generator=own).tolist() == drawn.tolist()
-    )  # -> the same seed: True
+    many = philox(np.arange(1000, dtype=np.uint64))
+    alone = philox(np.array([617], dtype=np.uint64))
+    print("number 617, asked for alone:", (alone[0] == many[617]).all())
+    # -> number 617, asked for alone: True
+    print([f"{int(word):08x}" for word in philox(np.zeros(1, np.uint64))[0]])  # as published
+    # -> ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+
+    ones = np.unpackbits(many.view(np.uint8)).mean()
+    print(f"bits that are 1: {ones:.2f}")  # -> bits that are 1: 0.50
+    changed = np.unpackbits((many[:-1] ^ many[1:]).view(np.uint8)).mean()
+    print(f"bits that differ from one i to the next: {changed:.2f}")
+    # -> bits that differ from one i to the next: 0.50

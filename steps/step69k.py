@@ -1,29 +1,29 @@
-"""Step 69k: Philox in one kernel
+"""Step 69k: A source of random numbers: a seed and a counter
 
-philox on whole arrays has a price. Each `*`, `>>`, `&` and `^` reads and writes an array in main
-memory: the demo counts the operations, and there are more than a hundred for 4 words. On a GPU that
-is a hundred launches, and memory is what is slow there.
+Each program that calls philox gets the same numbers, and so do two calls in one program, if both
+begin at counter 0. Two things are missing. A seed: it is the key with which the first round begins,
+and one bit of it changes half of all bits. And a count: n numbers take the next n / 2 counters
+(each gives four words of 32 bits, which are two of 64).
 
-A thread that does all ten rounds for one i keeps its words in registers, and writes only the result
-to memory. PHILOX is the same algorithm in CUDA C, where unsigned int has 32 bits and overflows as
-we want it to: what the & LOW does in Python happens by itself.
+This is all that a source has to remember. The state of a chain of good quality has 2,500 bytes
+(Mersenne Twister); here, two numbers of 64 bits are a bookmark, and setting them goes back.
 
-CuPy's ElementwiseKernel writes the rest of such a kernel: the loop over i, and `counter`, which is
-counters[i]. `raw` words are not taken element by element; the text finds its four places itself.
-The text is compiled once, at the first use (functools.cache), and not at all without a GPU.
+From words to integers below `span`, the remainder: words % span. It is not quite fair. 2^64 is not
+a multiple of 6, so some numbers of a die come up once more in 2^64 draws; no test can see that.
+With 8 bits it would be visible: of 256 values, 43 give a 0 and 42 a 5.
 
-philox becomes a singledispatch, and philox_on_cuda is its body for CuPy's arrays, as `add` has one
-in step 69f. PhiloxSource does not change: it calls philox.
+A permutation is the order in which random words would be sorted: two of them are equal only with
+probability n^2 / 2^65.
 
-The trap: two versions of one algorithm may differ in one sign or constant, and their numbers look
-equally random. So the demo compares them word by word. It compiles the C text with the machine's
-own C compiler, where there is one, and puts the loop around it.
+The trap: words are unsigned. `low` may be negative, so the words become int64 before it is added.
+And the full range of int64 has 2^64 values: that span does not fit 64 bits, and needs no remainder.
 
-Changed: philox. New: PHILOX, philox_kernel, philox_on_cuda.
-Try: `key += 0x9E3779B8u` in PHILOX. Would you have seen it without the comparison?
+It draws where its device computes, in that device's array library (device.xp). Here it is the CPU.
+
+Changed: philox (seed). New: PhiloxSource.
+Try: words(3) and then words(1), against words(4). Which word is thrown away?
 """
 
-import functools
 import math
 import struct
 from typing import Any
@@ -31,13 +31,10 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device, device_of
-from tinytorch.cuda.backend import cupy, on_cuda
-from tinytorch.ops.random import box_muller
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
 
-@functools.singledispatch
 def philox(counters: Any, seed: int) -> Any:
     """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
 
@@ -55,36 +52,8 @@ def philox(counters: Any, seed: int) -> Any:
     return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
 
 
-PHILOX = """
-    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
-    for (int round = 0; round < 10; round++) {
-        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
-        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
-        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
-        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
-    }
-    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
-"""
-
-
-@functools.cache
-def philox_kernel() -> Any:
-    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
-    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
-    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
-
-
-@on_cuda(philox)
-def philox_on_cuda(counters: Any, seed: int) -> Any:
-    words = cupy.empty((counters.size, 4), cupy.uint32)
-    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
-    return words
-
-
 class PhiloxSource:
     """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
-
-    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
 
     def __init__(self, device: Device):
         self.device = device
@@ -106,23 +75,6 @@ class PhiloxSource:
         self.counter += count
         return words.view(xp.uint64).reshape(-1)[:n]
 
-    def mantissa(self, dtype: np.dtype) -> int:
-        if dtype.name not in self.bits:
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        return self.bits[dtype.name]
-
-    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        bits = self.mantissa(dtype)
-        words = self.words(math.prod(shape)) >> (64 - bits)
-        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
-
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        self.mantissa(dtype)
-        n, wide = math.prod(shape), np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        u, v = (self.uniform(((n + 1) // 2,), wide) for _ in range(2))
-        pairs = box_muller(self.device.xp, u, v)
-        return pairs.reshape(-1)[:n].astype(dtype).reshape(shape)
-
     def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         words, span = self.words(math.prod(shape)), high - low
         words = words % span if span < 1 << 64 else words
@@ -133,69 +85,43 @@ class PhiloxSource:
 
 
 if __name__ == "__main__":
-    import ctypes
-    import shutil
-    import subprocess
-    import tempfile
-    from pathlib import Path
+    from tinytorch.core.device import cpu
 
-    from tinytorch.core.device import array_types
+    many, other = (philox(np.arange(1000, dtype=np.uint64), seed) for seed in (6, 7))
+    differ = np.unpackbits((many ^ other).view(np.uint8)).mean()
+    print(f"seeds 6 and 7, bits that differ: {differ:.2f}")
+    # -> seeds 6 and 7, bits that differ: 0.50
+    first, second = (philox(np.arange(2, dtype=np.uint64), 1) for _ in range(2))
+    print("two calls from counter 0, the same numbers:", np.array_equal(first, second))
+    # -> two calls from counter 0, the same numbers: True
 
-    class Counted(np.ndarray):
-        """An array that counts the operations on whole arrays."""
+    source = PhiloxSource(cpu)
+    source.seed(1)
+    four = [source.words(4), source.words(4)]
+    source.seed(1)
+    print("two calls go on:", np.array_equal(np.concatenate(four), source.words(8)))
+    # -> two calls go on: True
+    state = source.get_state()
+    print("the state is two numbers:", struct.unpack("<QQ", state))
+    # -> the state is two numbers: (1, 4)
+    int64 = np.dtype(np.int64)
+    rolled = source.integers(1, 7, (8,), int64)
+    source.set_state(state)
+    print("back, and again:", np.array_equal(source.integers(1, 7, (8,), int64), rolled))
+    # -> back, and again: True
 
-        operations = 0
-
-        def __array_ufunc__(self, ufunc, method, *inputs, **options):
-            Counted.operations += 1
-            inputs = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
-            return getattr(ufunc, method)(*inputs, **options).view(Counted)
-
-    counters = np.arange(1000, dtype=np.uint64)
-    generic = philox.dispatch(object)
-    array_types[Counted] = "cpu"
-    generic(counters.view(Counted), 7)
-    print("operations on whole arrays:", Counted.operations)  # -> operations on whole arrays: 102
-
-    class PlayedCupy:
-        """The part of CuPy that philox_on_cuda needs, with a C compiler and a loop for the GPU."""
-
-        empty, uint32 = staticmethod(np.empty), np.uint32
-
-        @staticmethod
-        def ElementwiseKernel(arguments, results, text, name):
-            source = f"""
-                void {name}(const unsigned long long* counters, unsigned long long seed,
-                            unsigned int* words, long long size) {{
-                    for (long long i = 0; i < size; i++) {{
-                        unsigned long long counter = counters[i];
-                        {text}
-                    }}
-                }}"""
-            folder = tempfile.TemporaryDirectory()
-            file, library = Path(folder.name, "kernel.c"), Path(folder.name, "kernel.so")
-            file.write_text(source)
-            subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, file], check=True)
-            function = getattr(ctypes.CDLL(str(library)), name)
-
-            def kernel(counters, seed, words, size):
-                pointers = [ctypes.c_void_p(array.ctypes.data) for array in (counters, words)]
-                wide = ctypes.c_ulonglong(int(seed)), ctypes.c_longlong(size)
-                function(pointers[0], wide[0], pointers[1], wide[1])
-                folder.cleanup()
-
-            return kernel
-
-    seed = 2**40 + 7  # both halves of the seed, and of the counter
-    counters += np.uint64(2**33 - 500)
-    if cupy is not None and cupy.cuda.is_available():
-        made = cupy.asnumpy(philox(cupy.asarray(counters), seed))
-        report = "on the GPU"
-    elif shutil.which("cc"):
-        cupy = PlayedCupy
-        made, report = philox_on_cuda(counters, seed), "by a C compiler, as no GPU is here"
-    else:
-        made, report = None, "left out, for want of a GPU and of a C compiler"
-    print("the text in C, run", report)  # -> ...
-    same = made is None or np.array_equal(made, generic(counters, seed))
-    print("word for word the same:", same)  # -> word for word the same: True
+    dice = source.integers(1, 7, (60_000,), int64)
+    share = np.bincount(dice)[1:] / len(dice)
+    print("each side, a sixth:", (abs(share - 1 / 6) < 0.01).all())  # -> each side, a sixth: True
+    print(np.bincount(np.arange(256) % 6))  # -> [43 43 43 43 42 42]
+    shifted = source.integers(-5, 5, (2, 3), int64)
+    print("with negative ones:", shifted.shape, shifted.min() >= -5, shifted.max() < 5)
+    # -> with negative ones: (2, 3) True True
+    widest = source.integers(-(2**63), 2**63, (1000,), int64)
+    print("half of all int64 are below 0:", round((widest < 0).mean(), 1))
+    # -> half of all int64 are below 0: 0.5
+    order = source.permutation(1000)
+    print(
+        "all there:", np.array_equal(np.sort(order), np.arange(1000)), "first:", len(set(order[:9]))
+    )
+    # -> all there: True first: 9

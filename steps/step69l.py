@@ -1,46 +1,42 @@
-"""Step 69l: Random numbers drawn on the GPU
+"""Step 69l: Uniform floats below 1, in each type
 
-The source draws on the GPU, and nothing uses it there yet. Up to now, rand(1000, device="cuda")
-asks NumPy, and sends the numbers over the bus; the demo prints the class of the source.
+A word of 64 bits divided by 2^64 is a number in [0, 1): in mathematics. As a float it is rounded,
+and the largest words are rounded up. A float32 has a mantissa of 24 bits, so all from 1 - 2^-25 on
+become 1.0; a float16 with 11 bits does that once in 4,096 draws. Then log(1 - u), from which other
+distributions are made, is -inf, once in a long run.
 
-A backend can name a source of its own, `random_source` (step 65b left room for it). Then each
-Generator for such a device makes one, and every function that draws uses it, later ones included.
-So `register` is one assignment.
+So take no more bits than the mantissa holds. These are the top bits of the word; the number they
+form is exact in the type, and so is its product with a power of two:
 
-Each device has a default generator of its own, with its own seed and its own place in the stream.
-Two consequences, both in PyTorch as well:
+    u = (word >> (64 - bits)) * 2^-bits           bits: 11, 8, 24, 53
 
-- The same seed gives other numbers on a GPU than on the CPU. A program that has to give the same
-  result on both draws on the CPU, and sends.
-- tinytorch.manual_seed seeds all devices, tinytorch.cuda.manual_seed only the current GPU. It does
-  nothing where there is none, so that one program runs on both machines. (The trap: to resume
-  a run, bring back the states of all generators, not of one.)
+The largest is 1 - 2^-bits, and it is a number of the type. The other trap is the lower end: u can
+be 0, so use log(1 - u), never log(u).
 
-The state is a uint8 tensor on the CPU, so that it can be saved.
+Normal numbers come from pairs of uniform ones by box_muller, as in step 65c. Two are drawn at a
+time, and for an odd n one is left out. float16 is drawn in float32 and rounded at the end: with 11
+bits there would be no normal number beyond 3.9. An integer type has no numbers between 0 and 1, and
+is refused.
 
-Without a GPU, the demo plays one: a device type `cuda` whose arrays are NumPy's.
+With this, a PhiloxSource has all that a Generator asks of its source: rand, randn, randint and
+randperm draw from it, and none of them has to change.
 
-New: register, default_generator, get_rng_state, set_rng_state, manual_seed, manual_seed_all,
-initial_seed. With them, tinytorch/cuda/random.py is finished.
-Try: leave out the call of register() in the demo, and see which promise fails.
+Changed: PhiloxSource (bits, mantissa, uniform, normal).
+Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
 """
 
-import functools
 import math
 import struct
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device, device_of
-from tinytorch.core.tensor import Tensor
-from tinytorch.cuda.backend import backend, cupy, device_count, is_available, on_cuda
-from tinytorch.ops.random import Generator, box_muller, generator_for
+from tinytorch.core.device import Device, device_of
+from tinytorch.ops.random import box_muller
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
 
-@functools.singledispatch
 def philox(counters: Any, seed: int) -> Any:
     """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
 
@@ -56,32 +52,6 @@ def philox(counters: Any, seed: int) -> Any:
         a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
         key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
     return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
-
-
-PHILOX = """
-    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
-    for (int round = 0; round < 10; round++) {
-        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
-        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
-        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
-        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
-    }
-    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
-"""
-
-
-@functools.cache
-def philox_kernel() -> Any:
-    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
-    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
-    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
-
-
-@on_cuda(philox)
-def philox_on_cuda(counters: Any, seed: int) -> Any:
-    words = cupy.empty((counters.size, 4), cupy.uint32)
-    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
-    return words
 
 
 class PhiloxSource:
@@ -135,88 +105,48 @@ class PhiloxSource:
         return self.device.xp.argsort(self.words(n))
 
 
-def register() -> bool:
-    """Lets the generators of `cuda` draw on the GPU."""
-    if is_available():
-        backend.random_source = PhiloxSource
-    return is_available()
-
-
-registered = register()
-
-
-def default_generator(device: Any) -> Generator:
-    return generator_for(as_device(device), None)
-
-
-def get_rng_state(device: Any = "cuda") -> Tensor:
-    """Where the random numbers of a GPU are now, as a uint8 tensor on the CPU."""
-    return default_generator(device).get_state()
-
-
-def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
-    """Lets a GPU's random numbers go on from where get_rng_state() was called."""
-    default_generator(device).set_state(new_state)
-
-
-def manual_seed(seed: int) -> None:
-    """Seeds the current GPU. tinytorch.manual_seed seeds all devices. Nothing without a GPU."""
-    if is_available():
-        default_generator("cuda").manual_seed(seed)
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seeds all GPUs."""
-    for index in range(device_count()):
-        default_generator(index).manual_seed(seed)
-
-
-def initial_seed() -> int:
-    """The seed of the current GPU."""
-    return default_generator("cuda").initial_seed()
-
-
 if __name__ == "__main__":
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.core.device import Backend, register_backend
-    from tinytorch.ops.random import manual_seed as seed_all
-    from tinytorch.ops.random import rand
+    from tinytorch.core.device import cpu
+    from tinytorch.ops.random import Generator, rand, randint, randn, randperm
 
-    class Played(np.ndarray):
-        """The arrays of a GPU that is played."""
+    source = PhiloxSource(cpu)
+    source.seed(1)
+    float16, float32 = np.dtype(np.float16), np.dtype(np.float32)
+    rounded = (source.words(100_000) * 2.0**-64).astype(float16)
+    print("divided by 2^64, then rounded:", rounded.max(), "in", (rounded == 1).sum(), "of 100,000")
+    # -> divided by 2^64, then rounded: 1.0 in 21 of 100,000
+    half = source.uniform((100_000,), float16)
+    print("by its top 11 bits:", half.max() < 1, float(half.max()) == 1 - 2.0**-11)
+    # -> by its top 11 bits: True True
 
-    if not is_available():
-        backend = Backend(
-            np,
-            Played,
-            from_numpy=lambda array, index: np.asarray(array).view(Played),
-            to_numpy=np.asarray,
-            index_of=lambda array: 0,
-        )
-        register_backend("cuda", backend)
-        print("drawn by a", type(Generator("cuda").source).__name__)  # -> drawn by a HostSource
-        is_available, device_count = (lambda: True), (lambda: 1)
-        register()
-    print("now by a", type(Generator("cuda").source).__name__)  # -> now by a PhiloxSource
+    for name in ("float16", "float32", "float64"):
+        u = source.uniform((100_000,), np.dtype(name))
+        print(f"{u.dtype}: below 1: {u.max() < 1}, mean {u.mean(dtype=float):.2f}")
+        # -> float16: below 1: True, mean 0.50
+        # -> float32: below 1: True, mean 0.50
+        # -> float64: below 1: True, mean 0.50
+    z = source.normal((100_001,), float32)
+    print(f"normal: {z.shape}, mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
+    # -> normal: (100001,), mean 0.0, deviation 1.00
+    print(
+        f"with 11 bits, at most {np.sqrt(-2 * np.log(2.0**-11)):.1f}"
+    )  # -> with 11 bits, at most 3.9
+    print("in float16, the largest is above 3.9:", source.normal((100_000,), float16).max() > 3.95)
+    # -> in float16, the largest is above 3.9: True
+    try:
+        source.uniform((3,), np.dtype(np.int64))
+    except NotImplementedError as error:
+        print(error)  # -> random numbers of type int64: ask for a float type
 
-    seed_all(3)
-    on_cpu, on_gpu = rand(3).tolist(), rand(3, device="cuda").tolist()
-    print("one seed, two devices, the same numbers:", on_cpu == on_gpu)
-    # -> one seed, two devices, the same numbers: False
-    seed_all(3)
-    print("again:", rand(3).tolist() == on_cpu, rand(3, device="cuda").tolist() == on_gpu)
-    # -> again: True True
-
-    manual_seed(3)  # the GPU's alone
-    back, goes_on = rand(3, device="cuda").tolist() == on_gpu, rand(3).tolist() != on_cpu
-    print(f"GPU from the start: {back}, the CPU goes on: {goes_on}")
-    # -> GPU from the start: True, the CPU goes on: True
-    manual_seed_all(4)
-    print("seeds of GPU and CPU:", initial_seed(), default_generator("cpu").initial_seed())
-    # -> seeds of GPU and CPU: 4 3
-
-    state = get_rng_state()
-    drawn = rand(3, device="cuda").tolist()
-    set_rng_state(state)
-    print(state.dtype, state.shape, rand(3, device="cuda").tolist() == drawn)
-    # -> tinytorch.uint8 tinytorch.Size([16]) True
+    own = Generator("cpu")
+    own.source = PhiloxSource(cpu)  # a backend says so for its device: random_source=PhiloxSource
+    own.manual_seed(3)
+    drawn = rand(4, generator=own)
+    print(randn(2, generator=own).shape, randint(1, 7, (5,), generator=own).shape)
+    # -> tinytorch.Size([2]) tinytorch.Size([5])
+    print(sorted(randperm(5, generator=own).tolist()))  # -> [0, 1, 2, 3, 4]
+    own.manual_seed(3)
+    print(
+        "the same seed:", rand(4, generator=own).tolist() == drawn.tolist()
+    )  # -> the same seed: True

@@ -1,170 +1,222 @@
-"""Step 69n: Coins and dice: bernoulli and random_
+"""Step 69n: Random numbers drawn on the GPU
 
-A coin with the probability p is a uniform number below p: u < p happens with the probability p,
-because u is spread evenly. That also holds at the ends: u is never 1, so p = 1 always gives 1; u <
-0 is never true, so p = 0 never does. (With <= instead of <, p = 0 would be a 1 now and then.)
-Dropout (step 72h) uses such coins.
+The source draws on the GPU, and nothing uses it there yet. Up to now, rand(1000, device="cuda")
+asks NumPy, and sends the numbers over the bus; the demo prints the class of the source.
 
-PyTorch has it twice, and the two look alike. The trap is which tensor gives the probabilities:
+A backend can name a source of its own, `random_source` (step 65b left room for it). Then each
+Generator for such a device makes one, and every function that draws uses it, later ones included.
+So `register` is one assignment.
 
-    bernoulli(p)        a coin for each probability in the tensor p
-    x.bernoulli_(p)     x is only the place; p is a number, or a tensor that is broadcast to it
+Each device has a default generator of its own, with its own seed and its own place in the stream.
+Two consequences, both in PyTorch as well:
 
-bernoulli(x, p) is the second one in a new tensor. Probabilities that are not in [0, 1] are an
-error: 1.2 would be a coin that always shows 1, and the mistake would stay hidden.
+- The same seed gives other numbers on a GPU than on the CPU. A program that has to give the same
+  result on both draws on the CPU, and sends.
+- tinytorch.manual_seed seeds all devices, tinytorch.cuda.manual_seed only the current GPU. It does
+  nothing where there is none, so that one program runs on both machines. (The trap: to resume
+  a run, bring back the states of all generators, not of one.)
 
-random_ fills with integers, random_(1, 7) with those of a die. Without bounds, it goes as far as
-the type can: a float32 holds every integer only up to 2^24, as 2^24 + 1 has no place in its 24
-bits; an integer type holds them up to its maximum. The source draws the integers as int64, whatever
-the type, and check_range refuses what the type cannot hold.
+The state is a uint8 tensor on the CPU, so that it can be saved.
 
-New: bernoulli, random_, bernoulli_. With them, tinytorch/ops/sampling.py is finished.
-Try: zeros(3).random_(0, 2**24 + 10) many times. Which numbers never come?
+Without a GPU, the demo plays one: a device type `cuda` whose arrays are NumPy's.
+
+New: register, default_generator, get_rng_state, set_rng_state, manual_seed, manual_seed_all,
+initial_seed. With them, tinytorch/cuda/random.py is finished.
+Try: leave out the call of register() in the demo, and see which promise fails.
 """
 
+import functools
+import math
+import struct
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import check_writable, overwrite
-from tinytorch.core.dtype import float32
-from tinytorch.core.limits import finfo, iinfo
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.ops.random import Generator, check_range, generator_for
+from tinytorch.core.device import Device, as_device, device_of
+from tinytorch.core.tensor import Tensor
+from tinytorch.cuda.backend import backend, cupy, device_count, is_available, on_cuda
+from tinytorch.ops.random import Generator, box_muller, generator_for
+
+LOW = 0xFFFFFFFF  # the lower 32 bits
 
 
-@tensor_method("bernoulli")
-def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that `input` gives for each element, else 0; input's type. With `p`
-    that is the probability, and input gives only the shape and the type.
+@functools.singledispatch
+def philox(counters: Any, seed: int) -> Any:
+    """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
 
-    Raises:
-        NotImplementedError: `input` is of an integer type.
-        RuntimeError: a probability is outside of [0, 1].
+    Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+    (2011): ten rounds of multiplying, exchanging halves and mixing in a key.
     """
-    if p is not None:
-        return input.detach().clone().bernoulli_(p, generator=generator)
-    p = input.array
-    if not input.is_floating_point():
-        raise NotImplementedError(f"bernoulli is not implemented for {input.dtype!r}")
-    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
-        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
-    return wrap((draws < p).astype(p.dtype), input.device)
+    xp = device_of(counters).xp
+    a, b = counters & LOW, counters >> 32
+    c = d = xp.zeros_like(counters)
+    key, other_key = seed & LOW, seed >> 32
+    for _ in range(10):
+        p, q = a * 0xD2511F53, c * 0xCD9E8D57
+        a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
+        key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
+    return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
 
 
-def fill_with(self: Tensor, array: Any) -> Tensor:
-    """Writes random numbers into a tensor. Its old elements have no part in the result."""
-    check_writable(self)
-    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
+PHILOX = """
+    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
+    for (int round = 0; round < 10; round++) {
+        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
+        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
+        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
+        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
+    }
+    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
+"""
 
 
-@tensor_method("uniform_")
-def uniform_(
-    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
-) -> Tensor:
-    """Fills with numbers from [from, to). `from` is a Python keyword, so pass it as the first
-    argument.
-
-    Raises:
-        RuntimeError: `from` is above `to`.
-    """
-    low = names.pop("from", from_)
-    if low > to:
-        raise RuntimeError(
-            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
-        )
-    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
-    return fill_with(self, draws * (to - low) + low)
+@functools.cache
+def philox_kernel() -> Any:
+    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
+    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
+    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
 
 
-@tensor_method("normal_")
-def normal_(
-    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
-) -> Tensor:
-    """Fills with normal numbers.
-
-    Raises:
-        RuntimeError: `std` is negative.
-    """
-    if std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
-    return fill_with(self, draws * std + mean)
+@on_cuda(philox)
+def philox_on_cuda(counters: Any, seed: int) -> Any:
+    words = cupy.empty((counters.size, 4), cupy.uint32)
+    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
+    return words
 
 
-@tensor_method("exponential_")
-def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """Fills with waiting times, 1 / lambd on average. They are drawn in float64, where the
-    probability of a 0, whose logarithm is infinite, is negligible.
+class PhiloxSource:
+    """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
 
-    Raises:
-        RuntimeError: `lambd` is not above 0, or the type is an integer type.
-    """
-    if lambd <= 0 or not self.is_floating_point():
-        raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
-    source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
-    return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)
+    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
+
+    def __init__(self, device: Device):
+        self.device = device
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        self.key, self.counter = seed, 0
+
+    def get_state(self) -> bytes:
+        return struct.pack("<QQ", self.key, self.counter)
+
+    def set_state(self, state: bytes) -> None:
+        self.key, self.counter = struct.unpack("<QQ", state)
+
+    def words(self, n: int) -> Any:
+        """n random numbers of 64 bits; the next call goes on after them."""
+        xp, count = self.device.xp, (n + 1) // 2
+        words = philox(xp.arange(count, dtype=xp.uint64) + self.counter, self.key)
+        self.counter += count
+        return words.view(xp.uint64).reshape(-1)[:n]
+
+    def mantissa(self, dtype: np.dtype) -> int:
+        if dtype.name not in self.bits:
+            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
+        return self.bits[dtype.name]
+
+    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        bits = self.mantissa(dtype)
+        words = self.words(math.prod(shape)) >> (64 - bits)
+        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
+
+    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        self.mantissa(dtype)
+        n, wide = math.prod(shape), np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        u, v = (self.uniform(((n + 1) // 2,), wide) for _ in range(2))
+        pairs = box_muller(self.device.xp, u, v)
+        return pairs.reshape(-1)[:n].astype(dtype).reshape(shape)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        words, span = self.words(math.prod(shape)), high - low
+        words = words % span if span < 1 << 64 else words
+        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
+
+    def permutation(self, n: int) -> Any:
+        return self.device.xp.argsort(self.words(n))
 
 
-@tensor_method("random_")
-def random_(self: Tensor, *bounds: int, generator: Generator | None = None) -> Tensor:
-    """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, and random_() up
-    to the largest number below which the type holds every integer.
-
-    Raises:
-        RuntimeError: there are no such integers, or the type cannot hold them.
-    """
-    source, d = generator_for(self.device, generator).source, self.dtype
-    bounds = bounds or [2 / finfo(d).eps if self.is_floating_point() else iinfo(d).max + 1]
-    low, high = (0, *map(int, bounds))[-2:]
-    check_range(low, high, self.array.dtype)
-    return fill_with(self, source.integers(low, high, self.array.shape, self.array.dtype))
+def register() -> bool:
+    """Lets the generators of `cuda` draw on the GPU."""
+    if is_available():
+        backend.random_source = PhiloxSource
+    return is_available()
 
 
-@tensor_method("bernoulli_")
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fills with ones, with probability p (a number or a tensor), and zeros."""
-    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
-    chances = p.detach().to(float32).expand(self.array.shape)
-    return fill_with(self, bernoulli(chances, generator=generator).array)
+registered = register()
+
+
+def default_generator(device: Any) -> Generator:
+    return generator_for(as_device(device), None)
+
+
+def get_rng_state(device: Any = "cuda") -> Tensor:
+    """Where the random numbers of a GPU are now, as a uint8 tensor on the CPU."""
+    return default_generator(device).get_state()
+
+
+def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
+    """Lets a GPU's random numbers go on from where get_rng_state() was called."""
+    default_generator(device).set_state(new_state)
+
+
+def manual_seed(seed: int) -> None:
+    """Seeds the current GPU. tinytorch.manual_seed seeds all devices. Nothing without a GPU."""
+    if is_available():
+        default_generator("cuda").manual_seed(seed)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seeds all GPUs."""
+    for index in range(device_count()):
+        default_generator(index).manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed of the current GPU."""
+    return default_generator("cuda").initial_seed()
 
 
 if __name__ == "__main__":
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.core.dtype import int64, uint8
-    from tinytorch.ops import comparison, extremes, reduction  # noqa: F401  (their methods)
-    from tinytorch.ops.creation import full, zeros
-    from tinytorch.ops.random import manual_seed
+    from tinytorch.core.device import Backend, register_backend
+    from tinytorch.ops.random import manual_seed as seed_all
+    from tinytorch.ops.random import rand
 
-    def attempt(action):
-        try:
-            return action()
-        except (RuntimeError, NotImplementedError) as error:
-            return error
+    class Played(np.ndarray):
+        """The arrays of a GPU that is played."""
 
-    manual_seed(0)
-    print("certain:", bernoulli(tensor([0.0, 1.0, 0.0, 1.0])).tolist())
-    # -> certain: [0.0, 1.0, 0.0, 1.0]
-    print(f"p = 0.3: {bernoulli(full((10_000,), 0.3)).mean().item():.1f}")  # -> p = 0.3: 0.3
-    coins = zeros(2, 10_000, dtype=uint8).bernoulli_(tensor([[0.1], [0.9]]))
-    print("a row each, in uint8:", [round(v, 1) for v in coins.to(float32).mean(1).tolist()])
-    # -> a row each, in uint8: [0.1, 0.9]
-    values = tensor([5.0, 6.0, 7.0])
-    print(set(bernoulli(values, 0.5).tolist()) <= {0.0, 1.0}, values.tolist())
-    # -> True [5.0, 6.0, 7.0]
-    print(attempt(lambda: bernoulli(values)))
-    # -> Expected p_in >= 0 && p_in <= 1 to be true, but got false.
-    print(attempt(lambda: bernoulli(tensor([0, 1]))))
-    # -> bernoulli is not implemented for tinytorch.int64
+    if not is_available():
+        backend = Backend(
+            np,
+            Played,
+            from_numpy=lambda array, index: np.asarray(array).view(Played),
+            to_numpy=np.asarray,
+            index_of=lambda array: 0,
+        )
+        register_backend("cuda", backend)
+        print("drawn by a", type(Generator("cuda").source).__name__)  # -> drawn by a HostSource
+        is_available, device_count = (lambda: True), (lambda: 1)
+        register()
+    print("now by a", type(Generator("cuda").source).__name__)  # -> now by a PhiloxSource
 
-    print("dice:", sorted(set(zeros(1000).random_(1, 7).tolist())))
-    # -> dice: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    print("below 3:", sorted(set(zeros(1000, dtype=int64).random_(3).tolist())))
-    # -> below 3: [0, 1, 2]
-    floats, bytes_ = zeros(10_000).random_(), zeros(10_000, dtype=uint8).random_()
-    print("no bounds:", floats.max().item() < 2**24, len(set(bytes_.tolist())))
-    # -> no bounds: True 256
-    print(np.float32(2**24 + 1) == np.float32(2**24))  # -> True
-    print(attempt(lambda: zeros(3, dtype=uint8).random_(0, 300)))
-    # -> random_: no integers from 0 to 300 - 1, or none for uint8
+    seed_all(3)
+    on_cpu, on_gpu = rand(3).tolist(), rand(3, device="cuda").tolist()
+    print("one seed, two devices, the same numbers:", on_cpu == on_gpu)
+    # -> one seed, two devices, the same numbers: False
+    seed_all(3)
+    print("again:", rand(3).tolist() == on_cpu, rand(3, device="cuda").tolist() == on_gpu)
+    # -> again: True True
+
+    manual_seed(3)  # the GPU's alone
+    back, goes_on = rand(3, device="cuda").tolist() == on_gpu, rand(3).tolist() != on_cpu
+    print(f"GPU from the start: {back}, the CPU goes on: {goes_on}")
+    # -> GPU from the start: True, the CPU goes on: True
+    manual_seed_all(4)
+    print("seeds of GPU and CPU:", initial_seed(), default_generator("cpu").initial_seed())
+    # -> seeds of GPU and CPU: 4 3
+
+    state = get_rng_state()
+    drawn = rand(3, device="cuda").tolist()
+    set_rng_state(state)
+    print(state.dtype, state.shape, rand(3, device="cuda").tolist() == drawn)
+    # -> tinytorch.uint8 tinytorch.Size([16]) True

@@ -1,116 +1,142 @@
-"""Step 69o: A product with one thread for each element
+"""Step 69o: Filling in place: uniform_, normal_, exponential_
 
-CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
-GPU can do dozens of multiplications in the time in which it fetches one number, and a kernel of our
-own can decide what is fetched, and how often. The matrix product is where this shows first.
+A weight is a tensor that other objects hold: the layer, the optimizer, a list of parameters. `w =
+rand(3) * 2 - 1` makes another tensor, and the layer still has the old one. It also allocates memory
+three times.
 
-Each element of C = A B is a sum over a row of A and a column of B, and no element needs another. So
-the simplest kernel gives each thread one element, in blocks of 16 x 16:
+Functions that fill a tensor in place, and return it, end in an underscore like all that write:
 
-    c[i, j] = sum over s of a[i, s] * b[s, j]        i = blockIdx.y * blockDim.y + threadIdx.y
-                                                     j = blockIdx.x * blockDim.x + threadIdx.x
+    w.uniform_(-1, 1)       low + (high - low) u
+    w.normal_(0, 0.02)      mean + std z
+    w.exponential_(4)       -log(1 - u) / 4       waiting times, 1/4 on average
 
-A matrix is a row of numbers in memory: a[i, s] is a[i * k + s]. x runs along the columns, so the
-threads of a warp read neighbours in b, and one and the same number in a.
+These are in-place writes, so the rules of stage 8 hold. A leaf that requires gradients may be
+filled only under no_grad(). Elsewhere, the old elements have no part in the result, so no gradient
+goes back to them: `overwrite` records that.
 
-It is right, and it reads too much: 2 k numbers for each of m n elements, 1,024 for two matrices of
-8 x 8 that hold 128. Each number is fetched 8 times, and for 2,048 x 2,048 it is 2,048 times.
+The trap is in the last line of the table. With the 24 bits of a float32, u is 0 once in 17 million
+draws. Then the waiting time is 0, and a program that divides by it gets inf. So it is drawn in
+float64, with 53 bits. (And -log(u) would be inf itself: step 69l.)
 
-The trap is the size of an int. i * k + s passes 2^31 when a matrix has 46,341 rows and columns, so
-the place is computed as long long. m, k and n go as np.int32, C's int: `launch` passes what it
-gets.
+`from` is a word of Python and cannot name a parameter, but it can be passed: uniform_(**{"from": 2,
+"to": 3}). PyTorch has that name, so it is taken out of **names.
 
-New: naive_kernel, matmul.
-Try: leave out `if i < m and j < n` in `naive` of the demo. What stops it here, and what on a GPU?
+New: fill_with, uniform_, normal_, exponential_.
+Try: w.uniform_(0, 1) in the demo, outside of no_grad(), with requires_grad=True. What is refused?
 """
 
-import functools
-import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import device_of
-from tinytorch.cuda.backend import on_cuda
-from tinytorch.kernels.kernel import Kernel
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.ops.random import Generator, generator_for
 
-# One thread for each element of the product. It reads a whole row and a whole column.
-naive_kernel = Kernel(
-    "matmul_naive",
+
+def fill_with(self: Tensor, array: Any) -> Tensor:
+    """Writes random numbers into a tensor. Its old elements have no part in the result."""
+    check_writable(self)
+    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
+
+
+@tensor_method("uniform_")
+def uniform_(
+    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
+) -> Tensor:
+    """Fills with numbers from [from, to). `from` is a Python keyword, so pass it as the first
+    argument.
+
+    Raises:
+        RuntimeError: `from` is above `to`.
     """
-extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int k, int n) {
-    int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= m || j >= n) return;
-    T sum = 0;
-    for (int s = 0; s < k; s++)
-        sum += a[(long long)i * k + s] * b[(long long)s * n + j];
-    c[(long long)i * n + j] = sum;
-}
-""",
-)
+    low = names.pop("from", from_)
+    if low > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
+        )
+    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * (to - low) + low)
 
 
-@functools.singledispatch
-def matmul(a: Any, b: Any) -> Any:
-    """The product of two matrices (m, k) and (k, n)."""
-    return a @ b
+@tensor_method("normal_")
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills with normal numbers.
+
+    Raises:
+        RuntimeError: `std` is negative.
+    """
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * std + mean)
 
 
-@on_cuda(matmul)
-def matmul_on_cuda(a: Any, b: Any) -> Any:
-    (m, k), n = a.shape, b.shape[1]
-    if not naive_kernel.fits(a, b) or not m * k * n:
-        return a @ b
-    c = device_of(a).xp.empty((m, n), a.dtype)
-    grid = (math.ceil(n / 16), math.ceil(m / 16))
-    naive_kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
-    return c
+@tensor_method("exponential_")
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with waiting times, 1 / lambd on average. They are drawn in float64, where the
+    probability of a 0, whose logarithm is infinite, is negligible.
+
+    Raises:
+        RuntimeError: `lambd` is not above 0, or the type is an integer type.
+    """
+    if lambd <= 0 or not self.is_floating_point():
+        raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
+    source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
+    return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.core.dtype import float16
+    from tinytorch.ops import arithmetic, extremes, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.creation import ones, zeros
+    from tinytorch.ops.random import manual_seed, rand
 
-    class Counted(list):
-        """Numbers in the GPU's memory: it counts how often one is read."""
+    def attempt(action):
+        try:
+            return action()
+        except RuntimeError as error:
+            return error
 
-        reads = 0
+    manual_seed(0)
+    w = zeros(3)
+    layer = {"weight": w}
+    w = rand(3) * 2 - 1
+    print("the layer has", layer["weight"].tolist())  # -> the layer has [0.0, 0.0, 0.0]
+    w = layer["weight"]
+    w.uniform_(-1, 1)
+    print("now it has numbers:", all(v != 0 for v in layer["weight"].tolist()))
+    # -> now it has numbers: True
 
-        def __getitem__(self, place):
-            self.reads += 1
-            return super().__getitem__(place)
+    x = zeros(10_000).uniform_(-1, 3)
+    print(f"uniform: {x.min().item():.1f} to {x.max().item():.1f}, mean {x.mean().item():.1f}")
+    # -> uniform: -1.0 to 3.0, mean 1.0
+    x.normal_(5.0, 2.0)
+    print(f"normal: {x.mean().item():.1f} and {x.std().item():.1f}")  # -> normal: 5.0 and 2.0
+    x.exponential_(4.0)
+    print(f"waiting times: {x.mean().item():.2f}")  # -> waiting times: 0.25
+    print("the type stays:", zeros(2, dtype=float16).normal_().dtype)
+    # -> the type stays: tinytorch.float16
+    two = zeros(1000).uniform_(**{"from": 2, "to": 3})
+    print(2 <= two.min().item() <= two.max().item() <= 3)  # -> True
 
-    from tinytorch.kernels.simulator import launch
+    leaf = ones(2, requires_grad=True)
+    print("a leaf:", str(attempt(lambda: leaf.normal_()))[:40])
+    # -> a leaf: a leaf Variable that requires grad is be
+    with no_grad():
+        leaf.normal_()
+    product = leaf * 3
+    product.normal_()
+    product.sum().backward()
+    print("through new numbers:", leaf.grad.tolist())  # -> through new numbers: [0.0, 0.0]
 
-    def naive(t, a, b, c, m, k, n):  # what the text says, thread by thread
-        i = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
-        j = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        if i < m and j < n:
-            c[i * n + j] = sum(a[i * k + s] * b[s * n + j] for s in range(k))
-
-    rng = np.random.default_rng(0)
-    p, q = (rng.integers(0, 10, (8, 8)) for _ in range(2))
-    a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * 64
-    launch(naive, (2, 2), (4, 4), a, b, c, 8, 8, 8)
-    right = np.array_equal(np.reshape(c, (8, 8)), p @ q)
-    print(f"right {right}; numbers {p.size + q.size}, reads from memory {a.reads + b.reads}")
-    # -> right True; numbers 128, reads from memory 1024
-
-    grids = []
-
-    def played(grid, block, args):
-        grids.append((grid, block))
-        launch(
-            naive, grid, block, *(x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
-        )
-
-    naive_kernel.compiled["float64"] = played
-    x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
-    print("20 x 33, played:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
-    # -> 20 x 33, played: True [((3, 2), (16, 16))]
-    print("generic:", np.array_equal(matmul(x, y), x @ y))  # -> generic: True
-    grids.clear()
-    print(
-        "a transposed matrix does not fit:", np.allclose(matmul_on_cuda(y.T, x.T), y.T @ x.T), grids
-    )
-    # -> a transposed matrix does not fit: True []
-    print("nothing to add:", matmul_on_cuda(x[:, :0], y[:0]).any(), grids)
-    # -> nothing to add: False []
+    print(attempt(lambda: x.uniform_(3, 1)))
+    # -> uniform_ expects to return a [from, to) range, but found from=3 > to=1
+    print(attempt(lambda: x.normal_(0, -1)))  # -> normal expects std >= 0.0, but found std -1
+    print(attempt(lambda: x.exponential_(0)))
+    # -> exponential_ expects lambda > 0.0 and floats, but found 0

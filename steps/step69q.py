@@ -1,139 +1,116 @@
-"""Step 69q: A softmax in one kernel
+"""Step 69q: A product with one thread for each element
 
-A softmax made of max, -, exp, sum and / goes through memory again and again. Written with arrays,
-each of the five reads its operands and writes its result: the demo counts 8 times the whole matrix.
-The arithmetic is nothing beside that.
+CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
+GPU can do dozens of multiplications in the time in which it fetches one number, and a kernel of our
+own can decide what is fetched, and how often. The matrix product is where this shows first.
 
-A single kernel reads a number from the GPU's memory, and what comes later finds it in the cache:
+Each element of C = A B is a sum over a row of A and a column of B, and no element needs another. So
+the simplest kernel gives each thread one element, in blocks of 16 x 16:
 
-    y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
+    c[i, j] = sum over s of a[i, s] * b[s, j]        i = blockIdx.y * blockDim.y + threadIdx.y
+                                                     j = blockIdx.x * blockDim.x + threadIdx.x
 
-The simplest one gives each thread a row. The thread goes over it three times: for m, for the sum,
-for the results. Nothing is written but y.
+A matrix is a row of numbers in memory: a[i, s] is a[i * k + s]. x runs along the columns, so the
+threads of a warp read neighbours in b, and one and the same number in a.
 
-Without m, a logit of 1,000 overflows: exp(1000) is inf, and inf / inf is nan. Subtracting the
-largest does not change the quotient, and no exponent is above 0. A kernel without it would save one
-of the three turns, and be wrong.
+It is right, and it reads too much: 2 k numbers for each of m n elements, 1,024 for two matrices of
+8 x 8 that hold 128. Each number is fetched 8 times, and for 2,048 x 2,048 it is 2,048 times.
 
-How is it called? The operation calls softmax_forward, a singledispatch (step 60g), for its array,
-and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what it was:
-its formula needs only y. What the kernel does not do (other types, another dimension than the last,
-no elements) goes to the generic version, which is what `dispatch(object)` finds.
+The trap is the size of an int. i * k + s passes 2^31 when a matrix has 46,341 rows and columns, so
+the place is computed as long long. m, k and n go as np.int32, C's int: `launch` passes what it
+gets.
 
-New: softmax_kernel, softmax_on_cuda.
-Try: top = 0 in `in_python`, and a row of numbers below -1,000. What would C say, instead of an
-error?
+New: naive_kernel, matmul.
+Try: leave out `if i < m and j < n` in `naive` of the demo. What stops it here, and what on a GPU?
 """
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.cuda.backend import cupy, on_cuda
+from tinytorch.core.device import device_of
+from tinytorch.cuda.backend import on_cuda
 from tinytorch.kernels.kernel import Kernel
-from tinytorch.ops.softmax import softmax_forward
 
-# A thread for each row. It goes over the row three times.
-softmax_kernel = Kernel(
-    "softmax",
+# One thread for each element of the product. It reads a whole row and a whole column.
+naive_kernel = Kernel(
+    "matmul_naive",
     """
-extern "C" __global__ void softmax(const T* x, T* y, long long rows, int columns) {
-    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    x += row * columns;
-    y += row * columns;
-    T top = x[0], sum = 0;
-    for (int j = 0; j < columns; j++) top = x[j] > top ? x[j] : top;
-    for (int j = 0; j < columns; j++) sum += exp(x[j] - top);
-    for (int j = 0; j < columns; j++) y[j] = exp(x[j] - top) / sum;
+extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int k, int n) {
+    int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= m || j >= n) return;
+    T sum = 0;
+    for (int s = 0; s < k; s++)
+        sum += a[(long long)i * k + s] * b[(long long)s * n + j];
+    c[(long long)i * n + j] = sum;
 }
 """,
-    ("float32", "float64"),
 )
 
 
-@on_cuda(softmax_forward)
-def softmax_on_cuda(x: Any, ctx: Any) -> Any:
-    if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
-        return softmax_forward.dispatch(object)(x, ctx)
-    y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
-    rows = x.size // columns
-    blocks = math.ceil(rows / 256)
-    softmax_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(rows), np.int32(columns))
-    return y
+@functools.singledispatch
+def matmul(a: Any, b: Any) -> Any:
+    """The product of two matrices (m, k) and (k, n)."""
+    return a @ b
+
+
+@on_cuda(matmul)
+def matmul_on_cuda(a: Any, b: Any) -> Any:
+    (m, k), n = a.shape, b.shape[1]
+    if not naive_kernel.fits(a, b) or not m * k * n:
+        return a @ b
+    c = device_of(a).xp.empty((m, n), a.dtype)
+    grid = (math.ceil(n / 16), math.ceil(m / 16))
+    naive_kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
+    return c
 
 
 if __name__ == "__main__":
 
-    def played(grid, block, args):
-        flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
-        launch(in_python, grid, block, *flat)
+    class Counted(list):
+        """Numbers in the GPU's memory: it counts how often one is read."""
 
-    def on_a_played_gpu(action):
-        """With NumPy for CuPy, and in_python for the compiled kernel."""
-        global cupy
-        kept, cupy = cupy, np
-        softmax_forward.register(np.ndarray, softmax_on_cuda)
-        softmax_kernel.compiled["float32"] = played
-        try:
-            return action()
-        finally:
-            cupy = kept
-            softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
-            softmax_kernel.compiled.clear()
+        reads = 0
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.core.tensor import tensor
+        def __getitem__(self, place):
+            self.reads += 1
+            return super().__getitem__(place)
+
     from tinytorch.kernels.simulator import launch
-    from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their methods)
-    from tinytorch.ops.softmax import softmax
 
-    class Counted(np.ndarray):
-        """An array that counts the elements that whole-array operations read and write."""
+    def naive(t, a, b, c, m, k, n):  # what the text says, thread by thread
+        i = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
+        j = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
+        if i < m and j < n:
+            c[i * n + j] = sum(a[i * k + s] * b[s * n + j] for s in range(k))
 
-        moved = 0
+    rng = np.random.default_rng(0)
+    p, q = (rng.integers(0, 10, (8, 8)) for _ in range(2))
+    a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * 64
+    launch(naive, (2, 2), (4, 4), a, b, c, 8, 8, 8)
+    right = np.array_equal(np.reshape(c, (8, 8)), p @ q)
+    print(f"right {right}; numbers {p.size + q.size}, reads from memory {a.reads + b.reads}")
+    # -> right True; numbers 128, reads from memory 1024
 
-        def __array_ufunc__(self, ufunc, method, *inputs, **options):
-            inputs = [np.asarray(x) for x in inputs]
-            result = getattr(ufunc, method)(*inputs, **options)
-            Counted.moved += sum(x.size for x in inputs) + np.size(result)
-            return np.asarray(result).view(Counted)
+    grids = []
 
-    x = np.random.default_rng(0).standard_normal((100, 1000)).astype(np.float32)
-    v = x.view(Counted)
-    powers = np.exp(v - v.max(axis=1, keepdims=True))
-    powers / powers.sum(axis=1, keepdims=True)
-    print(f"times the matrix goes through memory: {Counted.moved / x.size:.0f}")
-    # -> times the matrix goes through memory: 8
+    def played(grid, block, args):
+        grids.append((grid, block))
+        launch(
+            naive, grid, block, *(x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
+        )
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        row = np.array([1000.0, 999.0, 0.0], np.float32)
-        print("without the largest:", np.exp(row) / np.exp(row).sum())
-        # -> without the largest: [nan nan  0.]
-
-    # What the text says, thread by thread.
-    def in_python(t, x, y, rows, columns):
-        row = t.number
-        if row >= rows:
-            return
-        started.append(row)
-        places = range(row * columns, (row + 1) * columns)
-        top = max(x[place] for place in places)
-        total = sum(math.exp(x[place] - top) for place in places)
-        for place in places:
-            y[place] = math.exp(x[place] - top) / total
-
-    started = []
-    logits = tensor([[1000.0, 999.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
-    y = on_a_played_gpu(lambda: softmax(logits, 1))
-    print("played:", [round(v, 4) for v in y.tolist()[0]], "rows", started)
-    # -> played: [0.7311, 0.2689, 0.0] rows [0, 1]
-    print("as the generic one:", np.allclose(y.array, softmax(logits, 1).array))
-    # -> as the generic one: True
-    (y * tensor([1.0, 0.0, 0.0])).sum().backward()
-    print("and its gradient:", [round(v, 4) for v in logits.grad.tolist()[0]])
-    # -> and its gradient: [0.1966, -0.1966, 0.0]
-    columns = on_a_played_gpu(lambda: softmax(logits, 0))
-    print("another dimension:", round(columns.tolist()[0][2], 4), "rows", started)
-    # -> another dimension: 0.0474 rows [0, 1]
+    naive_kernel.compiled["float64"] = played
+    x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
+    print("20 x 33, played:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
+    # -> 20 x 33, played: True [((3, 2), (16, 16))]
+    print("generic:", np.array_equal(matmul(x, y), x @ y))  # -> generic: True
+    grids.clear()
+    print(
+        "a transposed matrix does not fit:", np.allclose(matmul_on_cuda(y.T, x.T), y.T @ x.T), grids
+    )
+    # -> a transposed matrix does not fit: True []
+    print("nothing to add:", matmul_on_cuda(x[:, :0], y[:0]).any(), grids)
+    # -> nothing to add: False []

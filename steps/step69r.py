@@ -1,155 +1,174 @@
-"""Step 69r: Softmax with a block for each row
+"""Step 69r: Tiles in shared memory
 
-A thread for each row has two faults. A matrix of 8 rows keeps 8 threads busy, on a GPU that has
-room for 200,000. And the threads of a warp read 32 different rows at the same time, places that are
-far apart: the demo counts 32 sectors in each turn, where 4 would do (step 69b).
+The threads of a block compute 16 x 16 neighbouring elements, from 16 rows and 16 columns. Each of
+these numbers is needed by 16 threads, and in step 69q each thread fetches it for itself.
 
-So a row becomes the work of a block. Thread t takes the columns t, t + 256, t + 512, ..., and the
-threads of a warp read neighbours. But now each thread knows only the largest of its own columns,
-and all need the largest of the row. `combined` makes one number of 256 in shared memory, by the
-halving of step 69d:
+They could fetch it once, and share it. A block brings a tile of 16 x 16 of each factor into its
+shared memory, each thread one number of each, and all add what these tiles contribute. Then the
+next two tiles, on to the end of the row:
 
-    found[t] = own;  barrier;  the lower half of the threads takes over the upper half;  ...
+             b  . . 1          C = (tile 1 of a) (tile 1 of b) + (2 of a) (2 of b) + ...
+                . . 2
+       a        . . 3          each number that is fetched is used 16 times:
+       1 2 3    . . C          one sixteenth of the reads from the GPU's memory
 
-The same function serves the largest and the sum. All threads come along to every barrier, and leave
-with the number in found[0].
+Two barriers keep it right. No thread reads before all have written the tile, and none writes the
+next tile before all have read this one. The second is the one that is forgotten.
 
-The trap is the last barrier. `combined` is called twice. A thread that is quick writes its part of
-the sum into found[0], while a slow one has not read the maximum there yet.
+The trap at the border: a thread whose element does not exist must still come along, since it
+fetches for others and the barriers wait for it (step 69e). Where a tile reaches beyond a matrix it
+holds zeros, which add nothing; only the last line asks whether the element exists.
 
-A thread that has no column (a row of 10, say) starts from a number of the row, x[0], for the
-largest, and from 0 for the sum: it changes neither. (PyTorch's softmax kernel for long rows has
-this form, too.)
+NVIDIA's library cuBLAS takes the idea further, with tiles of tiles down to the registers, and is
+far faster. PyTorch calls it, and so does a @ b. On a GPU the demo times all three.
 
-Changed: softmax_kernel, softmax_on_cuda.
-Try: take the last `yield` out of `combined` in the demo. Which threads take the wrong maximum?
+Changed: matmul, matmul_on_cuda. New: tiled_kernel. With it, kernels/products.py is finished.
+Try: take the second `yield` out of `tiled` in the demo, and see what the product becomes.
 """
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.cuda.backend import cupy, on_cuda
+from tinytorch.core.device import device_of
+from tinytorch.cuda.backend import on_cuda
 from tinytorch.kernels.kernel import Kernel
-from tinytorch.ops.softmax import softmax_forward
 
-# A block for each row. A thread takes every blockDim.x-th element; `combined` makes one number of
-# the threads' numbers, in rounds: half of the threads take over those of the other half.
-softmax_kernel = Kernel(
-    "softmax",
+# One thread for each element of the product. It reads a whole row and a whole column.
+naive_kernel = Kernel(
+    "matmul_naive",
     """
-__device__ T combined(T value, bool largest) {
-    __shared__ T found[256];
-    found[threadIdx.x] = value;
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            T own = found[threadIdx.x], other = found[threadIdx.x + half];
-            found[threadIdx.x] = largest ? (other > own ? other : own) : own + other;
-        }
-    }
-    __syncthreads();
-    value = found[0];
-    __syncthreads();  // no thread writes the next number before all have read this one
-    return value;
-}
-
-extern "C" __global__ void softmax(const T* x, T* y, int columns) {
-    x += (long long)blockIdx.x * columns;
-    y += (long long)blockIdx.x * columns;
-    T top = x[threadIdx.x < columns ? threadIdx.x : 0], sum = 0;
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) top = x[j] > top ? x[j] : top;
-    top = combined(top, true);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) sum += exp(x[j] - top);
-    sum = combined(sum, false);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) y[j] = exp(x[j] - top) / sum;
+extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int k, int n) {
+    int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= m || j >= n) return;
+    T sum = 0;
+    for (int s = 0; s < k; s++)
+        sum += a[(long long)i * k + s] * b[(long long)s * n + j];
+    c[(long long)i * n + j] = sum;
 }
 """,
-    ("float32", "float64"),
 )
 
 
-@on_cuda(softmax_forward)
-def softmax_on_cuda(x: Any, ctx: Any) -> Any:
-    if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
-        return softmax_forward.dispatch(object)(x, ctx)
-    y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
-    softmax_kernel.launch(x.dtype, (x.size // columns,), (256,), x, y, np.int32(columns))
-    return y
+# A block brings a 16 x 16 tile of each factor into its shared memory, where each number is read 16
+# times, and moves on: one sixteenth of the reads from the GPU's memory.
+tiled_kernel = Kernel(
+    "matmul_tiled",
+    """
+extern "C" __global__ void matmul_tiled(const T* a, const T* b, T* c, int m, int k, int n) {
+    __shared__ T tile_a[16][16], tile_b[16][16];
+    int y = threadIdx.y, x = threadIdx.x, i = blockIdx.y * 16 + y, j = blockIdx.x * 16 + x;
+    T sum = 0;
+    for (int t = 0; t < k; t += 16) {
+        tile_a[y][x] = i < m && t + x < k ? a[(long long)i * k + t + x] : T(0);
+        tile_b[y][x] = t + y < k && j < n ? b[(long long)(t + y) * n + j] : T(0);
+        __syncthreads();  // no thread reads before all have written
+        for (int s = 0; s < 16; s++) sum += tile_a[y][s] * tile_b[s][x];
+        __syncthreads();  // no thread writes before all have read
+    }
+    if (i < m && j < n) c[(long long)i * n + j] = sum;
+}
+""",
+)
+
+
+@functools.singledispatch
+def matmul(a: Any, b: Any, tiled: bool = True) -> Any:
+    """The product of two matrices (m, k) and (k, n), with or without tiles in shared memory."""
+    return a @ b
+
+
+@on_cuda(matmul)
+def matmul_on_cuda(a: Any, b: Any, tiled: bool = True) -> Any:
+    kernel = tiled_kernel if tiled else naive_kernel
+    (m, k), n = a.shape, b.shape[1]
+    if not kernel.fits(a, b) or not m * k * n:
+        return a @ b
+    c = device_of(a).xp.empty((m, n), a.dtype)
+    grid = (math.ceil(n / 16), math.ceil(m / 16))
+    kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
+    return c
 
 
 if __name__ == "__main__":
-    import math
+    from tinytorch.cuda.backend import cupy
 
-    def played(grid, block, args):
-        flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
-        launch(in_python, grid, block, *flat)
+    class Counted(list):
+        """Numbers in the GPU's memory: it counts how often one is read."""
 
-    def on_a_played_gpu(action):
-        """With NumPy for CuPy, and in_python for the compiled kernel."""
-        global cupy
-        kept, cupy = cupy, np
-        softmax_forward.register(np.ndarray, softmax_on_cuda)
-        softmax_kernel.compiled["float32"] = played
-        try:
-            return action()
-        finally:
-            cupy = kept
-            softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
-            softmax_kernel.compiled.clear()
+        reads = 0
 
-    from tinytorch.core.tensor import tensor
+        def __getitem__(self, place):
+            self.reads += 1
+            return super().__getitem__(place)
+
+    def time_of(action):
+        """Milliseconds on the GPU: the shortest of five."""
+        times = []
+        for _ in range(6):
+            start, end = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record()
+            action()
+            end.record()
+            end.synchronize()
+            times.append(cupy.cuda.get_elapsed_time(start, end))
+        return min(times[1:])
+
     from tinytorch.kernels.simulator import launch
-    from tinytorch.ops.softmax import softmax
 
-    def sectors(places):
-        """How many sectors of 32 bytes hold the floats at these places."""
-        return len({4 * place // 32 for place in places})
+    def naive(t, a, b, c, m, k, n):
+        i = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
+        j = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
+        if i < m and j < n:
+            c[i * n + j] = sum(a[i * k + s] * b[s * n + j] for s in range(k))
 
-    columns = 1000
-    by_thread, by_block = [], []
-    launch(lambda t: by_thread.append(t.number * columns), 1, 32)  # step 69q, at its column 0
-    launch(lambda t: by_block.append(t.threadIdx.x), 1, 32)
-    print("sectors that a warp reads at once:", sectors(by_thread), "or", sectors(by_block))
-    # -> sectors that a warp reads at once: 32 or 4
+    def tiled(t, a, b, c, m, k, n):
+        size, y, x = t.blockDim.x, t.threadIdx.y, t.threadIdx.x
+        i, j = t.blockIdx.y * size + y, t.blockIdx.x * size + x
+        total = 0
+        for start in range(0, k, size):
+            t.shared["a", y, x] = a[i * k + start + x] if i < m and start + x < k else 0
+            t.shared["b", y, x] = b[(start + y) * n + j] if start + y < k and j < n else 0
+            yield  # no thread reads before all have written
+            total += sum(t.shared["a", y, s] * t.shared["b", s, x] for s in range(size))
+            yield  # no thread writes before all have read
+        if i < m and j < n:
+            c[i * n + j] = total
 
-    # What the text says, thread by thread. `yield from` is a call of a function that has barriers.
-    def combined(t, value, largest):
-        found, own = t.shared, t.threadIdx.x
-        found[own] = value
-        half = t.blockDim.x // 2
-        while half:
-            yield
-            if own < half:
-                pair = found[own], found[own + half]
-                found[own] = max(pair) if largest else sum(pair)
-            half //= 2
-        yield
-        value = found[0]
-        yield
-        return value
-
-    def in_python(t, x, y, columns):
-        first = t.blockIdx.x * columns
-        mine = range(first + t.threadIdx.x, first + columns, t.blockDim.x)
-        busy.add(t.number)
-        top = max([x[first], *(x[place] for place in mine)])
-        top = yield from combined(t, top, True)
-        total = sum(math.exp(x[place] - top) for place in mine)
-        total = yield from combined(t, total, False)
-        for place in mine:
-            y[place] = math.exp(x[place] - top) / total
-
-    busy = set()
     rng = np.random.default_rng(0)
-    for shape in ((8, 10), (3, 700)):
-        x = tensor(rng.standard_normal(shape).astype(np.float32))
-        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
-        print(shape, "as the generic one:", np.allclose(y.array, softmax(x, 1).array, atol=1e-6))
-        # -> (8, 10) as the generic one: True
-        # -> (3, 700) as the generic one: True
-    print("threads for 8 rows:", len(busy))  # -> threads for 8 rows: 2048
-    halves = tensor(rng.standard_normal((2, 4)).astype(np.float16))
-    busy.clear()
-    on_a_played_gpu(lambda: softmax(halves, 1))
-    print("float16 takes the generic version:", busy)  # -> float16 takes the generic version: set()
+    p, q = (rng.integers(0, 10, (8, 8)) for _ in range(2))
+    for kernel in (naive, tiled):
+        a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * 64
+        launch(kernel, (2, 2), (4, 4), a, b, c, 8, 8, 8)
+        right = np.array_equal(np.reshape(c, (8, 8)), p @ q)
+        print(f"{kernel.__name__}: right {right}, reads from memory {a.reads + b.reads}")
+        # -> naive: right True, reads from memory 1024
+        # -> tiled: right True, reads from memory 256
+
+    def played(kernel):
+        def run(grid, block, args):
+            flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
+            launch(kernel, grid, block, *flat)
+
+        return run
+
+    naive_kernel.compiled["float64"], tiled_kernel.compiled["float64"] = (
+        played(naive),
+        played(tiled),
+    )
+    x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
+    found = [np.allclose(matmul_on_cuda(x, y, way), x @ y) for way in (True, False)]
+    print("with tiles and without, at the borders:", found)
+    # -> with tiles and without, at the borders: [True, True]
+
+    if cupy is not None and cupy.cuda.is_available():
+        m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
+        ways = {"naive": lambda: matmul(m, m, False), "tiled": lambda: matmul(m, m)}
+        ways["cuBLAS"] = lambda: m @ m
+        report = ", ".join(f"{name} {time_of(action):.3f} ms" for name, action in ways.items())
+        report += f"; off by {float(abs(matmul(m, m) - m @ m).max() / abs(m @ m).max()):.1e}"
+    else:
+        report = "left out, for want of a GPU"
+    print("2048 x 2048:", report)  # -> ...

@@ -1,27 +1,28 @@
-"""Step 69s: Warp shuffles instead of barriers
+"""Step 69s: A softmax in one kernel
 
-A row of 10 takes 256 threads, of which 246 have nothing to do, and 20 barriers, at each of which 8
-warps wait for the slowest. For a short row the waiting is all that the kernel does.
+A softmax made of max, -, exp, sum and / goes through memory again and again. Written with arrays,
+each of the five reads its operands and writes its result: the demo counts 8 times the whole matrix.
+The arithmetic is nothing beside that.
 
-Threads of one warp need no barrier among themselves. They run in step, and one can read another's
-register: __shfl_xor_sync(mask, value, k) gives each thread the value of the thread whose number
-differs from its own in the bit k. After 16, 8, 4, 2 and 1, all 32 have combined all 32 values:
+A single kernel reads a number from the GPU's memory, and what comes later finds it in the cache:
 
-    thread   0  1  2  3      k = 2: 0+2 1+3 2+0 3+1      k = 1: each has 0+1+2+3
+    y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
 
-Now only the warps have to meet: each writes one number to shared memory, barrier, and every thread
-combines these (8 at most) for itself. The second barrier is that of step 69r. So a call of
-`combined` has 2 barriers instead of 10.
+The simplest one gives each thread a row. The thread goes over it three times: for m, for the sum,
+for the results. Nothing is written but y.
 
-The mask 0xffffffff says which threads take part: all 32. The trap is to leave some out: a warp
-whose threads do not all come to the exchange hangs or reads nonsense, as at a barrier. So a block
-always has whole warps, and threads without columns come along.
+Without m, a logit of 1,000 overflows: exp(1000) is inf, and inf / inf is nan. Subtracting the
+largest does not change the quotient, and no exponent is above 0. A kernel without it would save one
+of the three turns, and be wrong.
 
-How many warps? One for each 128 columns, at most 8: each thread should have a few columns, or the
-combining costs more than it shares out.
+How is it called? The operation calls softmax_forward, a singledispatch (step 60g), for its array,
+and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what it was:
+its formula needs only y. What the kernel does not do (other types, another dimension than the last,
+no elements) goes to the generic version, which is what `dispatch(object)` finds.
 
-Changed: softmax_kernel, softmax_on_cuda.
-Try: start with k = 8 in `combined` of the demo. What has each half of a warp found?
+New: softmax_kernel, softmax_on_cuda.
+Try: top = 0 in `in_python`, and a row of numbers below -1,000. What would C say, instead of an
+error?
 """
 
 import math
@@ -33,37 +34,19 @@ from tinytorch.cuda.backend import cupy, on_cuda
 from tinytorch.kernels.kernel import Kernel
 from tinytorch.ops.softmax import softmax_forward
 
-# A block for each row. A thread takes every blockDim.x-th element; `combined` makes one number of
-# the threads' numbers: first the 32 threads of a warp exchange theirs, then the warps.
+# A thread for each row. It goes over the row three times.
 softmax_kernel = Kernel(
     "softmax",
     """
-__device__ T combined(T value, bool largest) {
-    __shared__ T of_warp[32];
-    for (int k = 16; k > 0; k /= 2) {
-        T other = __shfl_xor_sync(0xffffffff, value, k);
-        value = largest ? (other > value ? other : value) : value + other;
-    }
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = of_warp[0];
-    for (int w = 1; w < blockDim.x / 32; w++) {
-        T other = of_warp[w];
-        value = largest ? (other > value ? other : value) : value + other;
-    }
-    __syncthreads();
-    return value;
-}
-
-extern "C" __global__ void softmax(const T* x, T* y, int columns) {
-    x += (long long)blockIdx.x * columns;
-    y += (long long)blockIdx.x * columns;
-    T top = x[threadIdx.x < columns ? threadIdx.x : 0], sum = 0;
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) top = x[j] > top ? x[j] : top;
-    top = combined(top, true);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) sum += exp(x[j] - top);
-    sum = combined(sum, false);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) y[j] = exp(x[j] - top) / sum;
+extern "C" __global__ void softmax(const T* x, T* y, long long rows, int columns) {
+    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    x += row * columns;
+    y += row * columns;
+    T top = x[0], sum = 0;
+    for (int j = 0; j < columns; j++) top = x[j] > top ? x[j] : top;
+    for (int j = 0; j < columns; j++) sum += exp(x[j] - top);
+    for (int j = 0; j < columns; j++) y[j] = exp(x[j] - top) / sum;
 }
 """,
     ("float32", "float64"),
@@ -75,8 +58,9 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
     if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
         return softmax_forward.dispatch(object)(x, ctx)
     y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
-    threads = min(256, 32 * math.ceil(columns / 128))
-    softmax_kernel.launch(x.dtype, (x.size // columns,), (threads,), x, y, np.int32(columns))
+    rows = x.size // columns
+    blocks = math.ceil(rows / 256)
+    softmax_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(rows), np.int32(columns))
     return y
 
 
@@ -99,77 +83,57 @@ if __name__ == "__main__":
             softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
             softmax_kernel.compiled.clear()
 
-    def time_of(action):
-        """Milliseconds on the GPU: the shortest of five."""
-        times = []
-        for _ in range(6):
-            start, end = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record()
-            action()
-            end.record()
-            end.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(start, end))
-        return min(times[1:])
-
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
+    from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their methods)
     from tinytorch.ops.softmax import softmax
 
-    # An exchange inside of a warp, played with the launch's barrier; a GPU needs none for it.
-    def exchanged(t, value, k):
-        t.shared["register", t.threadIdx.x] = value
-        yield
-        other = t.shared["register", t.threadIdx.x ^ k]
-        yield
-        return other
+    class Counted(np.ndarray):
+        """An array that counts the elements that whole-array operations read and write."""
 
-    def combined(t, value, largest):
-        own, both = t.threadIdx.x, max if largest else lambda a, b: a + b
-        for k in (16, 8, 4, 2, 1):
-            value = both(value, (yield from exchanged(t, value, k)))
-        if own % 32 == 0:
-            t.shared[own // 32] = value
-        barriers[t.number] = barriers.get(t.number, 0) + 2
-        yield
-        value = t.shared[0]
-        for warp in range(1, t.blockDim.x // 32):
-            value = both(value, t.shared[warp])
-        yield
-        return value
+        moved = 0
 
-    def in_python(t, x, y, columns):
-        first = t.blockIdx.x * columns
-        mine = range(first + t.threadIdx.x, first + columns, t.blockDim.x)
-        top = max([x[first], *(x[place] for place in mine)])
-        top = yield from combined(t, top, True)
-        total = sum(math.exp(x[place] - top) for place in mine)
-        total = yield from combined(t, total, False)
-        for place in mine:
+        def __array_ufunc__(self, ufunc, method, *inputs, **options):
+            inputs = [np.asarray(x) for x in inputs]
+            result = getattr(ufunc, method)(*inputs, **options)
+            Counted.moved += sum(x.size for x in inputs) + np.size(result)
+            return np.asarray(result).view(Counted)
+
+    x = np.random.default_rng(0).standard_normal((100, 1000)).astype(np.float32)
+    v = x.view(Counted)
+    powers = np.exp(v - v.max(axis=1, keepdims=True))
+    powers / powers.sum(axis=1, keepdims=True)
+    print(f"times the matrix goes through memory: {Counted.moved / x.size:.0f}")
+    # -> times the matrix goes through memory: 8
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        row = np.array([1000.0, 999.0, 0.0], np.float32)
+        print("without the largest:", np.exp(row) / np.exp(row).sum())
+        # -> without the largest: [nan nan  0.]
+
+    # What the text says, thread by thread.
+    def in_python(t, x, y, rows, columns):
+        row = t.number
+        if row >= rows:
+            return
+        started.append(row)
+        places = range(row * columns, (row + 1) * columns)
+        top = max(x[place] for place in places)
+        total = sum(math.exp(x[place] - top) for place in places)
+        for place in places:
             y[place] = math.exp(x[place] - top) / total
 
-    rng = np.random.default_rng(0)
-    for shape in ((8, 10), (3, 700)):
-        barriers = {}
-        x = tensor(rng.standard_normal(shape).astype(np.float32))
-        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
-        same = np.allclose(y.array, softmax(x, 1).array, atol=1e-6)
-        print(
-            f"{shape}: {same}, threads {len(barriers)}, barriers of each {set(barriers.values())}"
-        )
-        # -> (8, 10): True, threads 256, barriers of each {4}
-        # -> (3, 700): True, threads 576, barriers of each {4}
-
-    if cupy is not None and cupy.cuda.is_available():
-        m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
-        t = tensor(cupy.asnumpy(m), device="cuda")
-
-        def in_five_steps():
-            powers = cupy.exp(m - m.max(axis=1, keepdims=True))
-            return powers / powers.sum(axis=1, keepdims=True)
-
-        ways = {"one kernel": lambda: softmax(t, 1), "CuPy's five": in_five_steps}
-        ways["copy, the limit"] = m.copy
-        report = ", ".join(f"{name} {time_of(action):.3f} ms" for name, action in ways.items())
-    else:
-        report = "left out, for want of a GPU"
-    print("2048 x 2048:", report)  # -> ...
+    started = []
+    logits = tensor([[1000.0, 999.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
+    y = on_a_played_gpu(lambda: softmax(logits, 1))
+    print("played:", [round(v, 4) for v in y.tolist()[0]], "rows", started)
+    # -> played: [0.7311, 0.2689, 0.0] rows [0, 1]
+    print("as the generic one:", np.allclose(y.array, softmax(logits, 1).array))
+    # -> as the generic one: True
+    (y * tensor([1.0, 0.0, 0.0])).sum().backward()
+    print("and its gradient:", [round(v, 4) for v in logits.grad.tolist()[0]])
+    # -> and its gradient: [0.1966, -0.1966, 0.0]
+    columns = on_a_played_gpu(lambda: softmax(logits, 0))
+    print("another dimension:", round(columns.tolist()[0][2], 4), "rows", started)
+    # -> another dimension: 0.0474 rows [0, 1]

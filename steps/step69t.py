@@ -1,58 +1,56 @@
-"""Step 69t: Scatter-add, with atomic additions
+"""Step 69t: Softmax with a block for each row
 
-The gradient of x[rows] adds each row that arrives to the row that it was taken from, and several
-may go to one place. Word embeddings do this with each batch. As a kernel with a thread for each
-number, it is a race (step 69e): threads that read, add and write lose additions. In the demo, 60
-should arrive at place 2, and 30 do.
+A thread for each row has two faults. A matrix of 8 rows keeps 8 threads busy, on a GPU that has
+room for 200,000. And the threads of a warp read 32 different rows at the same time, places that are
+far apart: the demo counts 32 sectors in each turn, where 4 would do (step 69b).
 
-A barrier does not help, as the threads are in different blocks, and it is not known in advance
-which of them meet. An atomic addition does: atomicAdd reads, adds and writes as one, and the next
-one for the same place waits. Units beside the cache carry it out, so that nothing goes back and
-forth.
+So a row becomes the work of a block. Thread t takes the columns t, t + 256, t + 512, ..., and the
+threads of a warp read neighbours. But now each thread knows only the largest of its own columns,
+and all need the largest of the row. `combined` makes one number of 256 in shared memory, by the
+halving of step 69d:
 
-What it costs: where all threads want one place, they queue. And the order of the additions is not
-fixed. Sums of floats depend on the order, so the result can differ a little from run to run. That
-is the trap: a seed does not make such a run repeatable. PyTorch documents it for index_add_, and
-torch.use_deterministic_algorithms(True) chooses slower ways.
+    found[t] = own;  barrier;  the lower half of the threads takes over the upper half;  ...
 
-The kernel is registered for `add_at`, which indexing, embedding and scatter_add share (step 64b).
-Its values and rows may have any layout: they are copied into row order. The result must fit as it
-is, because it is written in place. There is no atomicAdd for `long long` in CUDA, so int64 is left
-out.
+The same function serves the largest and the sum. All threads come along to every barrier, and leave
+with the number in found[0].
 
-New: add_at_kernel, add_at_on_cuda. With them, tinytorch/kernels/rows.py is finished.
-Try: in the demo, add 0.1 + 0.2 + 0.3 in all six orders. How many different sums are there?
+The trap is the last barrier. `combined` is called twice. A thread that is quick writes its part of
+the sum into found[0], while a slow one has not read the maximum there yet.
+
+A thread that has no column (a row of 10, say) starts from a number of the row, x[0], for the
+largest, and from 0 for the sum: it changes neither. (PyTorch's softmax kernel for long rows has
+this form, too.)
+
+Changed: softmax_kernel, softmax_on_cuda.
+Try: take the last `yield` out of `combined` in the demo. Which threads take the wrong maximum?
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
 from tinytorch.cuda.backend import cupy, on_cuda
 from tinytorch.kernels.kernel import Kernel
-from tinytorch.ops.indexing import add_at
 from tinytorch.ops.softmax import softmax_forward
 
 # A block for each row. A thread takes every blockDim.x-th element; `combined` makes one number of
-# the threads' numbers: first the 32 threads of a warp exchange theirs, then the warps.
+# the threads' numbers, in rounds: half of the threads take over those of the other half.
 softmax_kernel = Kernel(
     "softmax",
     """
 __device__ T combined(T value, bool largest) {
-    __shared__ T of_warp[32];
-    for (int k = 16; k > 0; k /= 2) {
-        T other = __shfl_xor_sync(0xffffffff, value, k);
-        value = largest ? (other > value ? other : value) : value + other;
-    }
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = of_warp[0];
-    for (int w = 1; w < blockDim.x / 32; w++) {
-        T other = of_warp[w];
-        value = largest ? (other > value ? other : value) : value + other;
+    __shared__ T found[256];
+    found[threadIdx.x] = value;
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            T own = found[threadIdx.x], other = found[threadIdx.x + half];
+            found[threadIdx.x] = largest ? (other > own ? other : own) : own + other;
+        }
     }
     __syncthreads();
+    value = found[0];
+    __syncthreads();  // no thread writes the next number before all have read this one
     return value;
 }
 
@@ -76,112 +74,82 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
     if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
         return softmax_forward.dispatch(object)(x, ctx)
     y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
-    threads = min(256, 32 * math.ceil(columns / 128))
-    softmax_kernel.launch(x.dtype, (x.size // columns,), (threads,), x, y, np.int32(columns))
+    softmax_kernel.launch(x.dtype, (x.size // columns,), (256,), x, y, np.int32(columns))
     return y
 
 
-# Two threads may have the same row to add to. An atomic addition reads, adds and writes as one.
-add_at_kernel = Kernel(
-    "add_at",
-    """
-extern "C" __global__ void add_at(T* out, const long long* rows, const T* values, long long n,
-                                  long long width) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) atomicAdd(&out[rows[i / width] * width + i % width], values[i]);
-}
-""",
-    ("float32", "float64", "int32"),
-)
-
-
-@on_cuda(add_at)
-def add_at_on_cuda(array: Any, rows: Any, values: Any) -> None:
-    values = cupy.ascontiguousarray(values)
-    if not add_at_kernel.fits(array, values) or not values.size:
-        return add_at.dispatch(object)(array, rows, values)
-    n, width = np.int64(values.size), np.int64(array.shape[1])
-    rows = cupy.ascontiguousarray(rows, dtype=np.int64)
-    blocks = math.ceil(values.size / 256)
-    add_at_kernel.launch(array.dtype, (blocks,), (256,), array, rows, values, n, width)
-
-
 if __name__ == "__main__":
-
-    def time_of(action):
-        """Milliseconds on the GPU: the shortest of five."""
-        times = []
-        for _ in range(6):
-            start, end = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record()
-            action()
-            end.record()
-            end.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(start, end))
-        return min(times[1:])
-
-    import itertools
-
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.core.tensor import tensor
-    from tinytorch.kernels.simulator import launch
-    from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
-
-    def scatter(t, out, rows, values):
-        old = out[rows[t.number]]
-        yield  # the others read too
-        out[rows[t.number]] = old + values[t.number]
-
-    rows, values = [0, 2, 2, 2], [1, 10, 20, 30]
-    lost = [0, 0, 0]
-    launch(scatter, 1, 4, lost, rows, values)
-    print("read, add, write:", lost)  # -> read, add, write: [1, 0, 30]
-
-    # What the text says, thread by thread: no yield comes between reading and writing.
-    def in_python(t, out, rows, values, n, width):
-        i = t.number
-        if i < n:
-            out[rows[i // width] * width + i % width] += values[i]
-
-    launches = []
+    import math
 
     def played(grid, block, args):
-        launches.append(grid)
-        launch(in_python, grid, block, *(x.reshape(-1) if x.ndim else x for x in args))
+        flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
+        launch(in_python, grid, block, *flat)
 
-    kept, cupy = cupy, np  # NumPy plays CuPy
-    add_at_kernel.compiled["float32"] = played
-    add_at.register(np.ndarray, add_at_on_cuda)
-    out = np.zeros((3, 2), np.float32)
-    pairs = np.array([[1.0, 10, 20, 30], [0, 1, 2, 3]], np.float32).T  # column by column
-    add_at(out, np.array(rows), pairs)
-    print("add_at, played:", out.tolist(), launches)
-    # -> add_at, played: [[1.0, 0.0], [0.0, 0.0], [60.0, 6.0]] [(1,)]
-    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    (table[[1, 1, 0]] * tensor([[1.0], [2.0], [3.0]])).sum().backward()
-    print("the gradient of an index:", table.grad.tolist(), len(launches))
-    # -> the gradient of an index: [[3.0, 3.0], [3.0, 3.0]] 2
-    wide = np.zeros((3, 1), np.int64)
-    add_at(wide, np.array(rows), np.array(values)[:, None])
-    print("int64, the generic version:", wide[:, 0].tolist(), len(launches))
-    # -> int64, the generic version: [1, 0, 60] 2
-    cupy = kept
-    add_at.register(np.ndarray, add_at.dispatch(object))
-    add_at_kernel.compiled.clear()
+    def on_a_played_gpu(action):
+        """With NumPy for CuPy, and in_python for the compiled kernel."""
+        global cupy
+        kept, cupy = cupy, np
+        softmax_forward.register(np.ndarray, softmax_on_cuda)
+        softmax_kernel.compiled["float32"] = played
+        try:
+            return action()
+        finally:
+            cupy = kept
+            softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
+            softmax_kernel.compiled.clear()
 
-    orders = itertools.permutations(np.array([1e8, 1.0, -1e8], np.float32))
-    print("three float32, sums in all orders:", sorted({float(a + b + c) for a, b, c in orders}))
-    # -> three float32, sums in all orders: [0.0, 1.0]
+    from tinytorch.core.tensor import tensor
+    from tinytorch.kernels.simulator import launch
+    from tinytorch.ops.softmax import softmax
 
-    if cupy is not None and cupy.cuda.is_available():
-        m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
-        places = cupy.asarray(np.random.default_rng(0).integers(0, len(m) // 20, len(m)))
-        ours, theirs = cupy.zeros_like(m), cupy.zeros_like(m)
-        generic = add_at.dispatch(object)
-        ways = {"one kernel": lambda: add_at(ours, places, m)}
-        ways["CuPy's"] = lambda: generic(theirs, places, m)
-        report = ", ".join(f"{name} {time_of(action):.3f} ms" for name, action in ways.items())
-        report += f"; off by {float(abs(ours - theirs).max() / abs(theirs).max()):.1e}"
-    else:
-        report = "left out, for want of a GPU"
-    print("2048 rows:", report)  # -> ...
+    def sectors(places):
+        """How many sectors of 32 bytes hold the floats at these places."""
+        return len({4 * place // 32 for place in places})
+
+    columns = 1000
+    by_thread, by_block = [], []
+    launch(lambda t: by_thread.append(t.number * columns), 1, 32)  # step 69s, at its column 0
+    launch(lambda t: by_block.append(t.threadIdx.x), 1, 32)
+    print("sectors that a warp reads at once:", sectors(by_thread), "or", sectors(by_block))
+    # -> sectors that a warp reads at once: 32 or 4
+
+    # What the text says, thread by thread. `yield from` is a call of a function that has barriers.
+    def combined(t, value, largest):
+        found, own = t.shared, t.threadIdx.x
+        found[own] = value
+        half = t.blockDim.x // 2
+        while half:
+            yield
+            if own < half:
+                pair = found[own], found[own + half]
+                found[own] = max(pair) if largest else sum(pair)
+            half //= 2
+        yield
+        value = found[0]
+        yield
+        return value
+
+    def in_python(t, x, y, columns):
+        first = t.blockIdx.x * columns
+        mine = range(first + t.threadIdx.x, first + columns, t.blockDim.x)
+        busy.add(t.number)
+        top = max([x[first], *(x[place] for place in mine)])
+        top = yield from combined(t, top, True)
+        total = sum(math.exp(x[place] - top) for place in mine)
+        total = yield from combined(t, total, False)
+        for place in mine:
+            y[place] = math.exp(x[place] - top) / total
+
+    busy = set()
+    rng = np.random.default_rng(0)
+    for shape in ((8, 10), (3, 700)):
+        x = tensor(rng.standard_normal(shape).astype(np.float32))
+        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
+        print(shape, "as the generic one:", np.allclose(y.array, softmax(x, 1).array, atol=1e-6))
+        # -> (8, 10) as the generic one: True
+        # -> (3, 700) as the generic one: True
+    print("threads for 8 rows:", len(busy))  # -> threads for 8 rows: 2048
+    halves = tensor(rng.standard_normal((2, 4)).astype(np.float16))
+    busy.clear()
+    on_a_played_gpu(lambda: softmax(halves, 1))
+    print("float16 takes the generic version:", busy)  # -> float16 takes the generic version: set()

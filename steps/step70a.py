@@ -21,7 +21,7 @@ after each launch: slow, and the line is the right one.
 `Queue` is such a stream, played with two clocks: `now` is the CPU's time, `end` is the time when
 the GPU will be ready.
 
-New: Queue, a model that is dropped again in step 70d.
+New: Queue, a model that is dropped again in step 70e.
 Try: a prepare time of 0.1 ms instead of 0.5. Which of the two loops gains, and why?
 """
 

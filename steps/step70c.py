@@ -1,27 +1,25 @@
-"""Step 70c: Two streams, and waiting for an event
+"""Step 70c: Two streams
 
 A batch is fetched from the host and then computed with. In one stream, these take turns: 3 batches
 take 6 units of time. But the GPU has units for copying beside those that compute. Two streams are
 two queues, and they do not wait for one another: while one computes, the other fetches the next
-batch, and 3 batches take 4 units.
+batch.
 
     copies    fetch 1 | fetch 2   | fetch 3   |
     compute           | compute 1 | compute 2 | compute 3
 
-The program has to state what waits for what, or the product of batch 1 begins before batch 1 has
-arrived. There is no error: it computes with whatever is in the memory. `wait_event` puts the
-waiting into a stream: what is put in from now on starts after the mark. `wait_stream` marks the end
-of another stream and waits for it. The CPU waits in neither case; it only enqueues the wait.
-
 `with stream(s):` makes s the current stream, into which operations are put; the stream before is
-back at the end. (Fetching runs beside computing only from pinned memory: step 68c.)
+back at the end. stream(None) changes nothing, so that a program can turn it off. (Fetching runs
+beside computing only from pinned memory: step 68c.)
 
-The trap is memory. It belongs to the stream that was current when it was allocated, and that stream
-reuses it as soon as the last reference is gone. If another stream still reads it, it reads the new
-owner's numbers. So keep a tensor until the other stream has finished with it.
+An object Stream may be made anew for the same queue, as current_stream() does. Two of them are
+equal if CuPy's streams are, and have one hash: a dictionary takes them for one key.
 
-Changed: Event (wait), Stream. New: stream, default_stream. With them, cuda/streams.py is finished.
-Try: take wait_event out of `pipeline` of the demo. When does the last batch seem to be done?
+The trap: the streams do not wait for one another, even where they should. In the demo, computing
+begins before the data are there. There is no error: it computes with whatever is in the memory.
+
+Changed: Stream. New: stream, default_stream.
+Try: without __eq__ and __hash__, what does the last line of the demo say?
 """
 
 from typing import Any
@@ -59,10 +57,6 @@ class Event:
         """Puts the mark at the end of what the stream (the current one by default) has to do."""
         self.cupy.record((current_stream() if stream is None else stream).cupy)
 
-    def wait(self, stream: "Stream | None" = None) -> None:
-        """Lets the stream wait for the mark. The CPU does not wait."""
-        (current_stream() if stream is None else stream).wait_event(self)
-
     def query(self) -> bool:
         """Whether all work before the mark is done."""
         return self.cupy.done
@@ -78,11 +72,7 @@ class Event:
 
 class Stream:
     """A queue of work on a GPU. What is in one stream is done in order; streams do not wait for
-    one another unless told so. Use it with `with tinytorch.cuda.stream(s):`.
-
-    Memory belongs to the stream that was current when it was asked for. Before another stream uses
-    a tensor, let it wait: `other.wait_stream(s)`; and keep the tensor until that has been done.
-    """
+    one another. Use it with `with tinytorch.cuda.stream(s):`."""
 
     def __init__(self, device: Any = None, priority: int = 0, *, cupy_stream: Any = None):
         check_available()
@@ -98,19 +88,6 @@ class Stream:
     def query(self) -> bool:
         """Whether the stream is empty."""
         return self.cupy.done
-
-    def record_event(self, event: Event | None = None) -> Event:
-        event = Event() if event is None else event
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        """What is put into this stream from now on starts after the event's mark."""
-        self.cupy.wait_event(event.cupy)
-
-    def wait_stream(self, stream: "Stream") -> None:
-        """What is put into this stream from now on starts after all that `stream` has now."""
-        self.wait_event(stream.record_event())
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Stream) and self.cupy.ptr == other.cupy.ptr
@@ -157,94 +134,46 @@ if __name__ == "__main__":
 
         done = property(lambda self: self.end <= Queue.now)
 
-        def wait_event(self, event):
-            self.end = max(self.end, event.at)
-
         def __enter__(self):
             chosen.append(self)
 
         def __exit__(self, *exception):
             chosen.pop()
 
-    class PlayedEvent:
-        def __init__(self, block, disable_timing):
-            pass
-
-        def record(self, queue):
-            self.at = max(queue.end, Queue.now)
-
     PlayedStream.null = PlayedStream()
     chosen = [PlayedStream.null]
     played = types.SimpleNamespace(
         Stream=PlayedStream,
-        Event=PlayedEvent,
         get_current_stream=lambda: chosen[-1],
         Device=lambda index: contextlib.nullcontext(),
     )
 
-    def on_a_gpu():
-        """Seconds for 10 copies and 10 products, in one stream and in two."""
-        import time
-
-        import numpy as np
-
-        a = cupy.ones((4096, 4096), cupy.float32)
-        host = cupy.cuda.alloc_pinned_memory(a.nbytes)
-        host = np.frombuffer(host, np.float32, a.size).reshape(a.shape)
-        there, copies, seconds = cupy.empty_like(a), Stream(), {}
-        for way in ("one stream", "two streams"):
-            current_stream().synchronize()
-            started = time.perf_counter()
-            for _ in range(10):
-                with stream(copies if way == "two streams" else None):
-                    there.set(host, cupy.cuda.get_current_stream())
-                a @ a
-            copies.synchronize()
-            current_stream().synchronize()
-            seconds[way] = round(time.perf_counter() - started, 4)
-        return seconds
-
-    present = cupy is not None and cupy.cuda.is_available()
-    print(on_a_gpu() if present else "left out, for want of a GPU")  # -> ...
-
-    cupy = types.SimpleNamespace(cuda=played)  # from here on, a GPU is played
+    cupy = types.SimpleNamespace(cuda=played)  # a GPU is played
     check_available, device_index = (lambda: None), (lambda device: 0)
 
-    def pipeline(batches, copies):
-        """When the last batch is done; each is fetched and computed with, in 1 ms."""
-        compute, began = current_stream(), Queue.now
-        for _ in range(batches):
+    # Three batches: each is fetched and computed with, in 1 ms each.
+    def last_end(copies):
+        began = Queue.now
+        for _ in range(3):
             with stream(copies):  # None changes nothing
                 current_stream().cupy.put(1.0)
-                fetched = current_stream().record_event()
-            compute.wait_event(fetched)
-            compute.cupy.put(1.0)
-        compute.synchronize()
+            current_stream().cupy.put(1.0)
+        current_stream().synchronize()
         return Queue.now - began
 
-    print(f"3 batches, one stream: {pipeline(3, None):.0f} ms; two: {pipeline(3, Stream()):.0f} ms")
-    # -> 3 batches, one stream: 6 ms; two: 4 ms
+    print(f"one stream: {last_end(None):.0f} ms")  # -> one stream: 6 ms
 
-    # A stream that does not wait begins before its data are there.
-    copies, compute = Stream(priority=-1), current_stream()
+    # With two, they run side by side: too early. Nothing waits for the first batch.
+    copies = Stream(priority=-1)
+    print(f"two streams: {last_end(copies):.0f} ms")  # -> two streams: 3 ms
     copies.cupy.put(2.0)
-    arrive = copies.cupy.end
-    start = max(compute.cupy.end, Queue.now)
-    print(
-        "computes before they are there:", start < arrive
-    )  # -> computes before they are there: True
-    compute.wait_stream(copies)
-    print("after wait_stream:", compute.cupy.end < arrive, "- the CPU waited:", Queue.now >= arrive)
-    # -> after wait_stream: False - the CPU waited: False
+    start = max(current_stream().cupy.end, Queue.now)
+    print("computes before its data are there:", start < copies.cupy.end)
+    # -> computes before its data are there: True
 
-    mark = copies.record_event(Event())
-    with stream(Stream()):
-        inside = current_stream()
-        mark.wait()
-    print("the current stream waits for the mark:", inside.cupy.end == mark.cupy.at, inside.query())
-    # -> the current stream waits for the mark: True False
-    print("the stream before is back:", current_stream() == default_stream(), inside == copies)
-    # -> the stream before is back: True False
-    print(
-        "one queue, one key:", len({compute, default_stream(), copies})
-    )  # -> one queue, one key: 2
+    with stream(copies):
+        print("inside:", current_stream() == copies)  # -> inside: True
+    print("the stream before is back:", current_stream() == default_stream() != copies)
+    # -> the stream before is back: True
+    print("one queue, one key:", len({current_stream(), default_stream(), copies}))
+    # -> one queue, one key: 2

@@ -1,103 +1,239 @@
-"""Step 70d: A pool of memory
+"""Step 70d: One stream waits for an event of another
 
-Each operation needs memory for its result, and most of it is free again a moment later. CUDA's own
-calls for that, cudaMalloc and cudaFree, make the CPU wait until the queue is empty: cudaFree cannot
-give away what a kernel may still be using. A training step asks for hundreds of pieces. So each
-would cost a synchronize(), and the queue of step 70a would never be filled.
+In the demo of step 70c two streams compute with a batch before it has arrived. The CPU could wait
+for the copy (synchronize), but then it puts nothing into the queues meanwhile, and they run empty.
 
-But the pieces are the same ones in every step: the same layers, the same shapes. So nothing is
-given back to CUDA. A pool keeps what was freed, in a list for each size, and hands it out again:
+The waiting itself can be put into a stream. `wait_event` lets it wait for a mark (step 70b) in the
+other one: what is put in from now on starts after the mark. `wait_stream` marks the end of another
+stream and waits for it. The CPU waits in neither case; it only enqueues the wait.
 
-    malloc(400):  free_blocks[400] has an address?  take it (a hit), else ask CUDA
-    free(address):  append the address to free_blocks[400]
+    copies    fetch 1  mark | fetch 2  mark |
+    compute                 wait, compute 1 | wait, compute 2        3 batches: 4 units, not 6
 
-From the second step on, every request is a hit, and costs a look into a dictionary. And there is no
-waiting: in one stream, a kernel that gets the memory runs after the kernel that used it before.
+The trap is memory. It belongs to the stream that was current when it was allocated, and that stream
+reuses it as soon as the last reference is gone. If another stream still reads it, it reads the new
+owner's numbers. So keep a tensor until the other stream has finished with it.
 
-When is a piece free? Our tensors die by reference count, as there are no cycles among them, so
-their memory is back as soon as the last reference is gone. With a garbage collector that runs only
-now and then, a GPU would be full before it ran.
-
-The trap: a view is a reference, too. A slice of ten numbers keeps a gigabyte alive.
-
-PyTorch's is called the CUDA caching allocator. CuPy has one as well, and ours uses it.
-
-Gone: Queue. New: Pool, a model; the package uses CuPy's.
-Try: sizes that differ by 1 in each step. How many hits are there after 100 steps?
+Changed: Event (wait), Stream. With them, cuda/streams.py is finished.
+Try: take wait_event out of `pipeline` of the demo. When does the last batch seem to be done?
 """
 
+from typing import Any
 
-class Pool:
-    """A caching allocator: what is freed is kept by size, and given out again.
+from tinytorch.cuda.backend import check_available, cupy
+from tinytorch.cuda.device import device_index
 
-    Memory is played by a number, its address.
-    """
+
+class Queue:
+    """A stream, played: what is put into it is done later, and in order. Times are in ms."""
+
+    now = 0.0  # the CPU's time, one for all queues
 
     def __init__(self):
-        self.next_address = 0
-        self.free_blocks = {}  # size -> addresses that are not in use
-        self.in_use = {}  # address -> size
-        self.requests = self.hits = 0
+        self.end = 0.0  # when the GPU will have done all that is in the queue
 
-    def malloc(self, size):
-        self.requests += 1
-        if self.free_blocks.get(size):
-            self.hits += 1
-            address = self.free_blocks[size].pop()
-        else:
-            address, self.next_address = self.next_address, self.next_address + size
-        self.in_use[address] = size
-        return address
+    def put(self, duration: float) -> None:
+        """Orders work: 0.01 ms for the CPU. The GPU begins when the work before it is done."""
+        Queue.now += 0.01
+        self.end = max(self.end, Queue.now) + duration
 
-    def free(self, address):
-        size = self.in_use.pop(address)
-        self.free_blocks.setdefault(size, []).append(address)
+    def synchronize(self) -> None:
+        """Lets the CPU wait until all is done."""
+        Queue.now = max(Queue.now, self.end)
+
+
+class Event:
+    """A mark in a stream: record it, then wait for it, or measure the time between two of them."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False):
+        check_available()
+        self.cupy = cupy.cuda.Event(block=blocking, disable_timing=not enable_timing)
+
+    def record(self, stream: "Stream | None" = None) -> None:
+        """Puts the mark at the end of what the stream (the current one by default) has to do."""
+        self.cupy.record((current_stream() if stream is None else stream).cupy)
+
+    def wait(self, stream: "Stream | None" = None) -> None:
+        """Lets the stream wait for the mark. The CPU does not wait."""
+        (current_stream() if stream is None else stream).wait_event(self)
+
+    def query(self) -> bool:
+        """Whether all work before the mark is done."""
+        return self.cupy.done
+
+    def synchronize(self) -> None:
+        """Lets the CPU wait until all work before the mark is done."""
+        self.cupy.synchronize()
+
+    def elapsed_time(self, end_event: "Event") -> float:
+        """Milliseconds on the GPU from this mark to another; both with enable_timing=True."""
+        return cupy.cuda.get_elapsed_time(self.cupy, end_event.cupy)
+
+
+class Stream:
+    """A queue of work on a GPU. What is in one stream is done in order; streams do not wait for
+    one another unless told so. Use it with `with tinytorch.cuda.stream(s):`.
+
+    Memory belongs to the stream that was current when it was asked for. Before another stream uses
+    a tensor, let it wait: `other.wait_stream(s)`; and keep the tensor until that has been done.
+    """
+
+    def __init__(self, device: Any = None, priority: int = 0, *, cupy_stream: Any = None):
+        check_available()
+        if cupy_stream is None:
+            with cupy.cuda.Device(device_index(device)):
+                cupy_stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
+        self.cupy = cupy_stream
+
+    def synchronize(self) -> None:
+        """Lets the CPU wait until the stream is empty."""
+        self.cupy.synchronize()
+
+    def query(self) -> bool:
+        """Whether the stream is empty."""
+        return self.cupy.done
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """What is put into this stream from now on starts after the event's mark."""
+        self.cupy.wait_event(event.cupy)
+
+    def wait_stream(self, stream: "Stream") -> None:
+        """What is put into this stream from now on starts after all that `stream` has now."""
+        self.wait_event(stream.record_event())
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Stream) and self.cupy.ptr == other.cupy.ptr
+
+    def __hash__(self) -> int:
+        return hash(self.cupy.ptr)
+
+
+class stream:
+    """`with tinytorch.cuda.stream(s):` puts the work inside into stream s; None changes nothing."""
+
+    def __init__(self, stream: Stream | None):
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.cupy.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.stream is not None:
+            self.stream.cupy.__exit__(*exception)
+
+
+def current_stream() -> Stream:
+    """The stream into which operations are put now."""
+    check_available()
+    return Stream(cupy_stream=cupy.cuda.get_current_stream())
+
+
+def default_stream() -> Stream:
+    """The stream that is current until another one is chosen."""
+    check_available()
+    return Stream(cupy_stream=cupy.cuda.Stream.null)
 
 
 if __name__ == "__main__":
-    import weakref
+    import contextlib
+    import types
 
-    class Memory:
-        """A piece of a pool that goes back when the last reference to it goes."""
+    class PlayedStream(Queue):
+        def __init__(self, non_blocking=True, priority=0):
+            super().__init__()
+            self.ptr, self.priority = id(self), priority
 
-        def __init__(self, pool, size):
-            self.address = pool.malloc(size)
-            weakref.finalize(self, pool.free, self.address)
+        done = property(lambda self: self.end <= Queue.now)
 
-    def train(pool, steps, sizes):
-        for _ in range(steps):
-            held = [Memory(pool, size) for size in sizes]
-            del held
+        def wait_event(self, event):
+            self.end = max(self.end, event.at)
 
-    class Counted:
-        """CUDA's own calls: each asks the GPU."""
+        def __enter__(self):
+            chosen.append(self)
 
-        calls = 0
+        def __exit__(self, *exception):
+            chosen.pop()
 
-        def malloc(self, size):
-            self.calls += 1
+    class PlayedEvent:
+        def __init__(self, block, disable_timing):
+            pass
 
-        def free(self, address):
-            self.calls += 1
+        def record(self, queue):
+            self.at = max(queue.end, Queue.now)
 
-    cuda, pool, sizes = Counted(), Pool(), [400, 700, 5000, 400]
-    train(cuda, 100, sizes)
-    print("without a pool, waits for the GPU:", cuda.calls)
-    # -> without a pool, waits for the GPU: 800
-    train(pool, 1, sizes)
-    print(
-        "after one step:", pool.hits, "hits of", pool.requests, "- pieces in use", len(pool.in_use)
+    PlayedStream.null = PlayedStream()
+    chosen = [PlayedStream.null]
+    played = types.SimpleNamespace(
+        Stream=PlayedStream,
+        Event=PlayedEvent,
+        get_current_stream=lambda: chosen[-1],
+        Device=lambda index: contextlib.nullcontext(),
     )
-    # -> after one step: 0 hits of 4 - pieces in use 0
-    train(pool, 99, sizes)
-    print("after 100:", pool.hits, "hits of", pool.requests, "- bytes from CUDA", pool.next_address)
-    # -> after 100: 396 hits of 400 - bytes from CUDA 6500
 
-    whole = Memory(pool, 5000)
-    view = whole  # a view is a second reference to the same memory
-    del whole
-    print("a view keeps its base alive:", list(pool.in_use.values()))
-    # -> a view keeps its base alive: [5000]
-    del view
-    print("freed with the last name:", list(pool.in_use.values()))
-    # -> freed with the last name: []
+    def on_a_gpu():
+        """Seconds for 10 copies and 10 products, in one stream and in two."""
+        import time
+
+        import numpy as np
+
+        a = cupy.ones((4096, 4096), cupy.float32)
+        host = cupy.cuda.alloc_pinned_memory(a.nbytes)
+        host = np.frombuffer(host, np.float32, a.size).reshape(a.shape)
+        there, copies, seconds = cupy.empty_like(a), Stream(), {}
+        for way in ("one stream", "two streams"):
+            current_stream().synchronize()
+            started = time.perf_counter()
+            for _ in range(10):
+                with stream(copies if way == "two streams" else None):
+                    there.set(host, cupy.cuda.get_current_stream())
+                a @ a
+            copies.synchronize()
+            current_stream().synchronize()
+            seconds[way] = round(time.perf_counter() - started, 4)
+        return seconds
+
+    present = cupy is not None and cupy.cuda.is_available()
+    print(on_a_gpu() if present else "left out, for want of a GPU")  # -> ...
+
+    cupy = types.SimpleNamespace(cuda=played)  # from here on, a GPU is played
+    check_available, device_index = (lambda: None), (lambda device: 0)
+
+    def pipeline(batches, copies):
+        """When the last batch is done; each is fetched and computed with, in 1 ms."""
+        compute, began = current_stream(), Queue.now
+        for _ in range(batches):
+            with stream(copies):  # None changes nothing
+                current_stream().cupy.put(1.0)
+                fetched = current_stream().record_event()
+            compute.wait_event(fetched)
+            compute.cupy.put(1.0)
+        compute.synchronize()
+        return Queue.now - began
+
+    print(f"3 batches, one stream: {pipeline(3, None):.0f} ms; two: {pipeline(3, Stream()):.0f} ms")
+    # -> 3 batches, one stream: 6 ms; two: 4 ms
+
+    # A stream that does not wait begins before its data are there.
+    copies, compute = Stream(priority=-1), current_stream()
+    copies.cupy.put(2.0)
+    arrive = copies.cupy.end
+    start = max(compute.cupy.end, Queue.now)
+    print(
+        "computes before they are there:", start < arrive
+    )  # -> computes before they are there: True
+    compute.wait_stream(copies)
+    print("after wait_stream:", compute.cupy.end < arrive, "- the CPU waited:", Queue.now >= arrive)
+    # -> after wait_stream: False - the CPU waited: False
+
+    mark = copies.record_event(Event())
+    with stream(Stream()):
+        inside = current_stream()
+        mark.wait()
+    print("the current stream waits for the mark:", inside.cupy.end == mark.cupy.at, inside.query())
+    # -> the current stream waits for the mark: True False

@@ -1,28 +1,29 @@
-"""Step 70e: A pool rounds sizes up
+"""Step 70e: A pool of memory
 
-Sentences have different lengths, and the last batch of an epoch is smaller. If every step asks for
-sizes of its own, the pool of step 70d never has the size that is asked for: the demo shows 0 hits
-of 400, and a pool that has taken a megabyte for steps that need 10,100 bytes at a time.
+Each operation needs memory for its result, and most of it is free again a moment later. CUDA's own
+calls for that, cudaMalloc and cudaFree, make the CPU wait until the queue is empty: cudaFree cannot
+give away what a kernel may still be using. A training step asks for hundreds of pieces. So each
+would cost a synchronize(), and the queue of step 70a would never be filled.
 
-So sizes are rounded up, to few of them, each of which occurs often:
+But the pieces are the same ones in every step: the same layers, the same shapes. So nothing is
+given back to CUDA. A pool keeps what was freed, in a list for each size, and hands it out again:
 
-    up to 4,096 bytes     multiples of 512:      400 -> 512,  513 -> 1,024
-    above                 powers of two:         5,000 -> 8,192
+    malloc(400):  free_blocks[400] has an address?  take it (a hit), else ask CUDA
+    free(address):  append the address to free_blocks[400]
 
-What is asked for is in `in_use` with its rounded size, so it goes back to the right list.
+From the second step on, every request is a hit, and costs a look into a dictionary. And there is no
+waiting: in one stream, a kernel that gets the memory runs after the kernel that used it before.
 
-Rounding wastes: a quarter of a large block on average, half of it at worst. That is why two numbers
-are counted: `used` is what is given out, `reserved` what the pool has taken from CUDA. (PyTorch has
-memory_allocated and memory_reserved. nvidia-smi shows the second, so a program looks larger there
-than its tensors are.)
+When is a piece free? Our tensors die by reference count, as there are no cycles among them, so
+their memory is back as soon as the last reference is gone. With a garbage collector that runs only
+now and then, a GPU would be full before it ran.
 
-The trap: both directions must use the rounded size. A pool that rounds when it gives, but puts back
-under the size that was asked for, finds nothing again.
+The trap: a view is a reference, too. A slice of ten numbers keeps a gigabyte alive.
 
-(PyTorch's allocator also splits a large block in two, and joins neighbours that are free.)
+PyTorch's is called the CUDA caching allocator. CuPy has one as well, and ours uses it.
 
-Changed: Pool.
-Try: `return size` in Pool.size_class, and see what happens to the hits.
+Gone: Queue. New: Pool, a model; the package uses CuPy's.
+Try: sizes that differ by 1 in each step. How many hits are there after 100 steps?
 """
 
 
@@ -36,28 +37,20 @@ class Pool:
         self.next_address = 0
         self.free_blocks = {}  # size -> addresses that are not in use
         self.in_use = {}  # address -> size
-        self.requests = self.hits = self.used = self.reserved = 0
-
-    def size_class(self, size):
-        """Small sizes in steps of 512 bytes, large ones in powers of two."""
-        return -(-size // 512) * 512 if size <= 4096 else 1 << (size - 1).bit_length()
+        self.requests = self.hits = 0
 
     def malloc(self, size):
-        size = self.size_class(size)
         self.requests += 1
         if self.free_blocks.get(size):
             self.hits += 1
             address = self.free_blocks[size].pop()
         else:
             address, self.next_address = self.next_address, self.next_address + size
-            self.reserved += size
         self.in_use[address] = size
-        self.used += size
         return address
 
     def free(self, address):
         size = self.in_use.pop(address)
-        self.used -= size
         self.free_blocks.setdefault(size, []).append(address)
 
 
@@ -72,23 +65,39 @@ if __name__ == "__main__":
             weakref.finalize(self, pool.free, self.address)
 
     def train(pool, steps, sizes):
-        for number in range(steps):
-            held = [Memory(pool, size + number) for size in sizes]  # batches differ a little
+        for _ in range(steps):
+            held = [Memory(pool, size) for size in sizes]
             del held
 
-    class Exact(Pool):  # step 70d
-        def size_class(self, size):
-            return size
+    class Counted:
+        """CUDA's own calls: each asks the GPU."""
 
-    for kind in (Exact, Pool):
-        pool = kind()
-        train(pool, 100, [400, 700, 5000, 4000])
-        print(f"{kind.__name__}: {pool.hits} hits of {pool.requests}, {pool.reserved} bytes taken")
-        # -> Exact: 0 hits of 400, 1029800 bytes taken
-        # -> Pool: 395 hits of 400, 22016 bytes taken
-    print([pool.size_class(size) for size in (1, 512, 513, 5000)])  # -> [512, 512, 1024, 8192]
-    piece = Memory(pool, 5000)
-    print("asked for 5000; used", pool.used, "reserved", pool.reserved)
-    # -> asked for 5000; used 8192 reserved 22016
-    del piece
-    print("used", pool.used)  # -> used 0
+        calls = 0
+
+        def malloc(self, size):
+            self.calls += 1
+
+        def free(self, address):
+            self.calls += 1
+
+    cuda, pool, sizes = Counted(), Pool(), [400, 700, 5000, 400]
+    train(cuda, 100, sizes)
+    print("without a pool, waits for the GPU:", cuda.calls)
+    # -> without a pool, waits for the GPU: 800
+    train(pool, 1, sizes)
+    print(
+        "after one step:", pool.hits, "hits of", pool.requests, "- pieces in use", len(pool.in_use)
+    )
+    # -> after one step: 0 hits of 4 - pieces in use 0
+    train(pool, 99, sizes)
+    print("after 100:", pool.hits, "hits of", pool.requests, "- bytes from CUDA", pool.next_address)
+    # -> after 100: 396 hits of 400 - bytes from CUDA 6500
+
+    whole = Memory(pool, 5000)
+    view = whole  # a view is a second reference to the same memory
+    del whole
+    print("a view keeps its base alive:", list(pool.in_use.values()))
+    # -> a view keeps its base alive: [5000]
+    del view
+    print("freed with the last name:", list(pool.in_use.values()))
+    # -> freed with the last name: []

@@ -1,39 +1,42 @@
-"""Step 70f: Out of memory: empty_cache and the peak
+"""Step 70f: A pool rounds sizes up
 
-The pool of step 70e only grows, and a GPU has 80 GB, or 8. When a request no longer fits, there are
-two cases. The pool may hold enough memory in other sizes: after training with one size of batch,
-evaluation wants another, and all that was kept is of no use. Then it gives back what is not in use,
-and asks again. If that is not enough, memory really is full, and the error says how much was wanted
-and how much is left.
+Sentences have different lengths, and the last batch of an epoch is smaller. If every step asks for
+sizes of its own, the pool of step 70e never has the size that is asked for: the demo shows 0 hits
+of 400, and a pool that has taken a megabyte for steps that need 10,100 bytes at a time.
 
-    empty_cache():   reserved becomes used, and the lists are empty
+So sizes are rounded up, to few of them, each of which occurs often:
 
-Calling it by hand does not make room for a program's own tensors, as the pool does it anyway before
-it fails. It makes room for other programs, and it costs: all requests are misses again.
+    up to 4,096 bytes     multiples of 512:      400 -> 512,  513 -> 1,024
+    above                 powers of two:         5,000 -> 8,192
 
-If memory is full of tensors, look for what holds them. Three things often do so too long: a list of
-losses that still have their graph (keep loss.item()), a small view of a large tensor, and a name
-that outlives its loop. The demo measures our own tensors: after 150 steps, all arrays of all steps
-are gone; and with `losses.append(loss)`, all are still there.
+What is asked for is in `in_use` with its rounded size, so it goes back to the right list.
 
-`peak` is the largest `used`: it says how much larger the batch may become.
+Rounding wastes: a quarter of a large block on average, half of it at worst. That is why two numbers
+are counted: `used` is what is given out, `reserved` what the pool has taken from CUDA. (PyTorch has
+memory_allocated and memory_reserved. nvidia-smi shows the second, so a program looks larger there
+than its tensors are.)
 
-Changed: Pool (limit, peak). New: Pool.empty_cache.
-Try: keep the number, loss.item(), in the list of the demo. How many arrays are alive then?
+The trap: both directions must use the rounded size. A pool that rounds when it gives, but puts back
+under the size that was asked for, finds nothing again.
+
+(PyTorch's allocator also splits a large block in two, and joins neighbours that are free.)
+
+Changed: Pool.
+Try: `return size` in Pool.size_class, and see what happens to the hits.
 """
 
 
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address. `limit` is what the GPU has.
+    Memory is played by a number, its address.
     """
 
-    def __init__(self, limit):
-        self.limit, self.next_address = limit, 0
+    def __init__(self):
+        self.next_address = 0
         self.free_blocks = {}  # size -> addresses that are not in use
         self.in_use = {}  # address -> size
-        self.requests = self.hits = self.used = self.peak = self.reserved = 0
+        self.requests = self.hits = self.used = self.reserved = 0
 
     def size_class(self, size):
         """Small sizes in steps of 512 bytes, large ones in powers of two."""
@@ -46,15 +49,10 @@ class Pool:
             self.hits += 1
             address = self.free_blocks[size].pop()
         else:
-            if self.reserved + size > self.limit:
-                self.empty_cache()  # blocks of other sizes may be all that is missing
-            if self.reserved + size > self.limit:
-                raise MemoryError(f"{size} bytes wanted, {self.limit - self.reserved} left")
             address, self.next_address = self.next_address, self.next_address + size
             self.reserved += size
         self.in_use[address] = size
         self.used += size
-        self.peak = max(self.peak, self.used)
         return address
 
     def free(self, address):
@@ -62,20 +60,9 @@ class Pool:
         self.used -= size
         self.free_blocks.setdefault(size, []).append(address)
 
-    def empty_cache(self):
-        """Gives back what is not in use."""
-        self.reserved = self.used
-        self.free_blocks.clear()
-
 
 if __name__ == "__main__":
     import weakref
-
-    import numpy as np
-
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
 
     class Memory:
         """A piece of a pool that goes back when the last reference to it goes."""
@@ -84,52 +71,24 @@ if __name__ == "__main__":
             self.address = pool.malloc(size)
             weakref.finalize(self, pool.free, self.address)
 
-    pool = Pool(limit=1 << 20)
-    leak = []
-    try:
-        while True:
-            leak.append(Memory(pool, 100_000))
-    except MemoryError as error:
-        print(len(leak), "pieces, then:", error)
-        # -> 8 pieces, then: 131072 bytes wanted, 0 left
-    leak.clear()
-    print("used", pool.used, "reserved", pool.reserved, "peak", pool.peak)
-    # -> used 0 reserved 1048576 peak 1048576
+    def train(pool, steps, sizes):
+        for number in range(steps):
+            held = [Memory(pool, size + number) for size in sizes]  # batches differ a little
+            del held
 
-    # The pool holds a megabyte in pieces of 131,072. One of 524,288 is wanted.
-    large = Memory(pool, 500_000)
-    print("another size:", pool.used, "of", pool.reserved)  # -> another size: 524288 of 524288
-    del large
-    pool.empty_cache()
-    print("after empty_cache:", pool.reserved)  # -> after empty_cache: 0
+    class Exact(Pool):  # step 70e
+        def size_class(self, size):
+            return size
 
-    # Our tensors: a graph and all it holds go with the last name.
-    alive = []
-
-    def step(w):
-        hidden = w @ w
-        alive.append(weakref.ref(hidden.array))
-        loss = (hidden * hidden).sum()
-        loss.backward()
-        w.grad = None
-        return loss
-
-    def still_there():
-        return sum(ref() is not None for ref in alive)
-
-    w = tensor(np.eye(4, dtype=np.float32), requires_grad=True)
-    for _ in range(150):
-        loss = step(w)
-    del loss
-    print("arrays of 150 steps that are still alive:", still_there())
-    # -> arrays of 150 steps that are still alive: 0
-    alive.clear()
-
-    def forward(w):
-        hidden = w @ w
-        alive.append(weakref.ref(hidden.array))
-        return (hidden * hidden).sum()
-
-    losses = [forward(w) for _ in range(150)]
-    print("with a list of losses and their graphs:", still_there())
-    # -> with a list of losses and their graphs: 150
+    for kind in (Exact, Pool):
+        pool = kind()
+        train(pool, 100, [400, 700, 5000, 4000])
+        print(f"{kind.__name__}: {pool.hits} hits of {pool.requests}, {pool.reserved} bytes taken")
+        # -> Exact: 0 hits of 400, 1029800 bytes taken
+        # -> Pool: 395 hits of 400, 22016 bytes taken
+    print([pool.size_class(size) for size in (1, 512, 513, 5000)])  # -> [512, 512, 1024, 8192]
+    piece = Memory(pool, 5000)
+    print("asked for 5000; used", pool.used, "reserved", pool.reserved)
+    # -> asked for 5000; used 8192 reserved 22016
+    del piece
+    print("used", pool.used)  # -> used 0

@@ -1,32 +1,26 @@
-"""Step 70g: OutOfMemoryError
+"""Step 70g: Out of memory: empty_cache and the peak
 
-"Out of memory" is the error that a GPU shows most often. CuPy's error has a class of its own, which
-no program for PyTorch catches, and its message does not say what takes the memory.
+The pool of step 70f only grows, and a GPU has 80 GB, or 8. When a request no longer fits, there are
+two cases. The pool may hold enough memory in other sizes: after training with one size of batch,
+evaluation wants another, and all that was kept is of no use. Then it gives back what is not in use,
+and asks again. If that is not enough, memory really is full, and the error says how much was wanted
+and how much is left.
 
-CuPy lets a program choose the allocator (set_allocator). `watched_malloc` passes each request on to
-CuPy's pool. If that fails, it raises PyTorch's OutOfMemoryError, with four numbers that help:
+    empty_cache():   reserved becomes used, and the lists are empty
 
-    Tried to allocate     the size of this request
-    The GPU has           total and free, by the driver: other programs count, too
-    Tensors take          what is in use. If it grows from step to step, it is a leak
-    in the pool           what the pool holds: empty_cache can give back the difference
+Calling it by hand does not make room for a program's own tensors, as the pool does it anyway before
+it fails. It makes room for other programs, and it costs: all requests are misses again.
 
-When it happens: try smaller batches first.
+If memory is full of tensors, look for what holds them. Three things often do so too long: a list of
+losses that still have their graph (keep loss.item()), a small view of a large tensor, and a name
+that outlives its loop. The demo measures our own tensors: after 150 steps, all arrays of all steps
+are gone; and with `losses.append(loss)`, all are still there.
 
-The trap is to catch the error and go on in the `except` block: the error holds the frames in which
-it was raised, and these hold the tensors. Leave the block before trying again.
+`peak` is the largest `used`: it says how much larger the batch may become.
 
-Where there is no GPU, nothing is installed; the demo lets Pool of step 70f play CuPy's pool, on a
-GPU of one megabyte.
-
-New: tinytorch/cuda/memory.py, with OutOfMemoryError, watched_malloc, empty_cache, mem_get_info.
-Try: let watched_malloc return pool.malloc(size) without `try`. How does the demo end?
+Changed: Pool (limit, peak). New: Pool.empty_cache.
+Try: keep the number, loss.item(), in the list of the demo. How many arrays are alive then?
 """
-
-from typing import Any
-
-from tinytorch.cuda.backend import cupy, is_available
-from tinytorch.cuda.device import device_index
 
 
 class Pool:
@@ -74,108 +68,68 @@ class Pool:
         self.free_blocks.clear()
 
 
-class OutOfMemoryError(RuntimeError):
-    """The GPU has less memory left than an operation asked for."""
-
-
-def watched_malloc(size: int) -> Any:
-    """Memory from CuPy's pool. Raises PyTorch's error."""
-    pool = cupy.get_default_memory_pool()
-    try:
-        return pool.malloc(size)
-    except cupy.cuda.memory.OutOfMemoryError as error:
-        free, total = cupy.cuda.runtime.memGetInfo()
-        raise OutOfMemoryError(
-            f"CUDA out of memory. Tried to allocate {size / 2**20:.2f} MiB. The GPU has "
-            f"{total / 2**20:.0f} MiB, {free / 2**20:.0f} MiB of them free. Tensors take "
-            f"{pool.used_bytes() / 2**20:.0f} MiB, of {pool.total_bytes() / 2**20:.0f} MiB in the "
-            f"pool."
-        ) from error
-
-
-def watch() -> bool:
-    """Lets CuPy ask us for memory, where there is a GPU."""
-    if is_available():
-        cupy.cuda.set_allocator(watched_malloc)
-    return is_available()
-
-
-watching = watch()
-
-
-def empty_cache() -> None:
-    """Gives the memory that the pool keeps, and no tensor uses, back to the GPU."""
-    if is_available():
-        cupy.get_default_memory_pool().free_all_blocks()
-
-
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """(free, total) bytes of the GPU, as its driver sees them. RuntimeError without a GPU."""
-    index = device_index(device)
-    with cupy.cuda.Device(index):
-        return cupy.cuda.runtime.memGetInfo()
-
-
 if __name__ == "__main__":
-    import contextlib
-    import types
     import weakref
 
-    # A GPU of one megabyte is played: CuPy's names, and our Pool behind them.
-    class PlayedError(Exception):
-        pass
+    import numpy as np
 
-    class Piece:
-        pass
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops import arithmetic, matmul, reduction  # noqa: F401  (their methods)
 
-    class PlayedPool(Pool):
-        def malloc(self, size):
-            try:
-                address = super().malloc(size)
-            except MemoryError as error:
-                raise PlayedError from error
-            piece = Piece()
-            weakref.finalize(piece, self.free, address)
-            return piece
+    class Memory:
+        """A piece of a pool that goes back when the last reference to it goes."""
 
-        def used_bytes(self):
-            return self.used
+        def __init__(self, pool, size):
+            self.address = pool.malloc(size)
+            weakref.finalize(self, pool.free, self.address)
 
-        def total_bytes(self):
-            return self.reserved
-
-        free_all_blocks = Pool.empty_cache
-
-    pool, allocators = PlayedPool(1 << 20), []
-    runtime = types.SimpleNamespace(
-        memGetInfo=lambda: (pool.limit - pool.reserved, pool.limit), getDevice=lambda: 0
-    )
-    cuda = types.SimpleNamespace(
-        memory=types.SimpleNamespace(OutOfMemoryError=PlayedError),
-        runtime=runtime,
-        set_allocator=allocators.append,
-        Device=lambda index: contextlib.nullcontext(),
-    )
-    cupy = types.SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool)
-    is_available, device_index = (lambda: True), (lambda device: 0)
-    watching = watch()
-    (malloc,) = allocators  # CuPy would call it for each array
-
-    kept = [malloc(100_000) for _ in range(3)]
+    pool = Pool(limit=1 << 20)
+    leak = []
     try:
-        malloc(1_000_000)
-    except RuntimeError as error:
-        for sentence in str(error).split(". "):
-            print(sentence)
-    # -> CUDA out of memory
-    # -> Tried to allocate 0.95 MiB
-    # -> The GPU has 1 MiB, 1 MiB of them free
-    # -> Tensors take 0 MiB, of 0 MiB in the pool.
+        while True:
+            leak.append(Memory(pool, 100_000))
+    except MemoryError as error:
+        print(len(leak), "pieces, then:", error)
+        # -> 8 pieces, then: 131072 bytes wanted, 0 left
+    leak.clear()
+    print("used", pool.used, "reserved", pool.reserved, "peak", pool.peak)
+    # -> used 0 reserved 1048576 peak 1048576
 
-    # What tensors have freed, the pool keeps, until it is asked to give it back.
-    print("free and total:", mem_get_info())  # -> free and total: (655360, 1048576)
-    del kept
-    print("free and total:", mem_get_info())  # -> free and total: (655360, 1048576)
-    empty_cache()
-    print("after empty_cache:", mem_get_info())  # -> after empty_cache: (1048576, 1048576)
-    print("smaller, then:", malloc(400_000) is not None)  # -> smaller, then: True
+    # The pool holds a megabyte in pieces of 131,072. One of 524,288 is wanted.
+    large = Memory(pool, 500_000)
+    print("another size:", pool.used, "of", pool.reserved)  # -> another size: 524288 of 524288
+    del large
+    pool.empty_cache()
+    print("after empty_cache:", pool.reserved)  # -> after empty_cache: 0
+
+    # Our tensors: a graph and all it holds go with the last name.
+    alive = []
+
+    def step(w):
+        hidden = w @ w
+        alive.append(weakref.ref(hidden.array))
+        loss = (hidden * hidden).sum()
+        loss.backward()
+        w.grad = None
+        return loss
+
+    def still_there():
+        return sum(ref() is not None for ref in alive)
+
+    w = tensor(np.eye(4, dtype=np.float32), requires_grad=True)
+    for _ in range(150):
+        loss = step(w)
+    del loss
+    print("arrays of 150 steps that are still alive:", still_there())
+    # -> arrays of 150 steps that are still alive: 0
+    alive.clear()
+
+    def forward(w):
+        hidden = w @ w
+        alive.append(weakref.ref(hidden.array))
+        return (hidden * hidden).sum()
+
+    losses = [forward(w) for _ in range(150)]
+    print("with a list of losses and their graphs:", still_there())
+    # -> with a list of losses and their graphs: 150

@@ -1,25 +1,26 @@
-"""Step 70h: Memory statistics: allocated, reserved, peak
+"""Step 70h: OutOfMemoryError
 
-How near the limit does a training step come? CuPy's pool counts what is used now, and does not know
-its peak, which is in the middle of backward, where no line of the program can look.
+"Out of memory" is the error that a GPU shows most often. CuPy's error has a class of its own, which
+no program for PyTorch catches, and its message does not say what takes the memory.
 
-But each request passes through watched_malloc of step 70g. There it is cheap to look at how much is
-in use, and to keep the largest number for each GPU:
+CuPy lets a program choose the allocator (set_allocator). `watched_malloc` passes each request on to
+CuPy's pool. If that fails, it raises PyTorch's OutOfMemoryError, with four numbers that help:
 
-    memory_allocated       what tensors hold: if it grows from step to step, it is a leak
-    max_memory_allocated   the largest of it: how near the limit a step comes
-    memory_reserved        what the pool holds: empty_cache can give back the difference
+    Tried to allocate     the size of this request
+    The GPU has           total and free, by the driver: other programs count, too
+    Tensors take          what is in use. If it grows from step to step, it is a leak
+    in the pool           what the pool holds: empty_cache can give back the difference
 
-reset_peak_memory_stats begins anew, for example before each step.
+When it happens: try smaller batches first.
 
-The trap: sizes are those of the pool, which rounds up (step 70e). A tensor of 100,000 bytes counts
-as 131,072.
+The trap is to catch the error and go on in the `except` block: the error holds the frames in which
+it was raised, and these hold the tensors. Leave the block before trying again.
 
-Where there is no GPU, the counters are 0, so that a program need not ask.
+Where there is no GPU, nothing is installed; the demo lets Pool of step 70g play CuPy's pool, on a
+GPU of one megabyte.
 
-Changed: watched_malloc. New: peaks, memory_allocated, memory_reserved, max_memory_allocated,
-reset_peak_memory_stats.
-Try: take `peaks[index] = used` out of watched_malloc. Which number of the demo is then too small?
+New: tinytorch/cuda/memory.py, with OutOfMemoryError, watched_malloc, empty_cache, mem_get_info.
+Try: let watched_malloc return pool.malloc(size) without `try`. How does the demo end?
 """
 
 from typing import Any
@@ -73,19 +74,15 @@ class Pool:
         self.free_blocks.clear()
 
 
-# Number of a GPU -> the most bytes that were in use there at once.
-peaks: dict[int, int] = {}
-
-
 class OutOfMemoryError(RuntimeError):
     """The GPU has less memory left than an operation asked for."""
 
 
 def watched_malloc(size: int) -> Any:
-    """Memory from CuPy's pool. Looks at each piece, for the peak, and raises PyTorch's error."""
+    """Memory from CuPy's pool. Raises PyTorch's error."""
     pool = cupy.get_default_memory_pool()
     try:
-        memory = pool.malloc(size)
+        return pool.malloc(size)
     except cupy.cuda.memory.OutOfMemoryError as error:
         free, total = cupy.cuda.runtime.memGetInfo()
         raise OutOfMemoryError(
@@ -94,10 +91,6 @@ def watched_malloc(size: int) -> Any:
             f"{pool.used_bytes() / 2**20:.0f} MiB, of {pool.total_bytes() / 2**20:.0f} MiB in the "
             f"pool."
         ) from error
-    used, index = pool.used_bytes(), cupy.cuda.runtime.getDevice()
-    if used > peaks.get(index, 0):
-        peaks[index] = used
-    return memory
 
 
 def watch() -> bool:
@@ -108,35 +101,6 @@ def watch() -> bool:
 
 
 watching = watch()
-
-
-def pool_bytes(device: Any, name: str) -> int:
-    """used_bytes or total_bytes of CuPy's pool on a GPU; 0 where there is none."""
-    if not is_available():
-        return 0
-    with cupy.cuda.Device(device_index(device)):
-        return getattr(cupy.get_default_memory_pool(), name)()
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors take on the GPU now, rounded up as the pool rounds. 0 without a GPU."""
-    return pool_bytes(device, "used_bytes")
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Bytes that the pool has taken from the GPU: those of tensors, and those that it keeps."""
-    return pool_bytes(device, "total_bytes")
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    """The largest memory_allocated since the start, or since reset_peak_memory_stats()."""
-    return max(peaks.get(device_index(device), 0), memory_allocated(device)) if watching else 0
-
-
-def reset_peak_memory_stats(device: Any = None) -> None:
-    """Lets max_memory_allocated start from what is allocated now."""
-    if is_available():
-        peaks[device_index(device)] = memory_allocated(device)
 
 
 def empty_cache() -> None:
@@ -157,21 +121,7 @@ if __name__ == "__main__":
     import types
     import weakref
 
-    print("without a GPU:", memory_allocated() if not is_available() else 0)  # -> without a GPU: 0
-
-    def on_a_gpu():
-        import numpy as np
-
-        from tinytorch.core.tensor import tensor
-
-        held = tensor(np.ones((1024, 1024), np.float32), device="cuda")
-        numbers = [memory_allocated(), max_memory_allocated(), memory_reserved(), mem_get_info()]
-        del held
-        return numbers
-
-    print(on_a_gpu() if is_available() else "left out, for want of a GPU")  # -> ...
-
-    # From here on, a GPU of one megabyte is played: CuPy's names, and our Pool behind them.
+    # A GPU of one megabyte is played: CuPy's names, and our Pool behind them.
     class PlayedError(Exception):
         pass
 
@@ -208,20 +158,24 @@ if __name__ == "__main__":
     )
     cupy = types.SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool)
     is_available, device_index = (lambda: True), (lambda device: 0)
-    peaks.clear()
     watching = watch()
     (malloc,) = allocators  # CuPy would call it for each array
 
-    kept = malloc(100_000)
-    backward = [malloc(100_000) for _ in range(3)]  # in the middle of backward
-    del backward
-    print("now", memory_allocated(), "peak", max_memory_allocated(), "reserved", memory_reserved())
-    # -> now 131072 peak 524288 reserved 524288
-    reset_peak_memory_stats()
-    print("peak from here on:", max_memory_allocated())  # -> peak from here on: 131072
-    print("free and total:", mem_get_info())  # -> free and total: (524288, 1048576)
-    empty_cache()
-    print("after empty_cache:", memory_reserved(), mem_get_info())
-    # -> after empty_cache: 131072 (917504, 1048576)
+    kept = [malloc(100_000) for _ in range(3)]
+    try:
+        malloc(1_000_000)
+    except RuntimeError as error:
+        for sentence in str(error).split(". "):
+            print(sentence)
+    # -> CUDA out of memory
+    # -> Tried to allocate 0.95 MiB
+    # -> The GPU has 1 MiB, 1 MiB of them free
+    # -> Tensors take 0 MiB, of 0 MiB in the pool.
+
+    # What tensors have freed, the pool keeps, until it is asked to give it back.
+    print("free and total:", mem_get_info())  # -> free and total: (655360, 1048576)
     del kept
-    print("all freed:", memory_allocated())  # -> all freed: 0
+    print("free and total:", mem_get_info())  # -> free and total: (655360, 1048576)
+    empty_cache()
+    print("after empty_cache:", mem_get_info())  # -> after empty_cache: (1048576, 1048576)
+    print("smaller, then:", malloc(400_000) is not None)  # -> smaller, then: True

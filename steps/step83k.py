@@ -17,7 +17,8 @@ methods `__call__` and `__instancecheck__`.
 x.type(LongTensor) converts the elements; it takes a dtype or the name of such a class, too. Without
 an argument it returns the name of the tensor's own class in those years.
 
-New: TypedTensor, FloatTensor, LongTensor and so on, Tensor.type, variable.
+New: TypedTensor, FloatTensor, LongTensor and so on, Tensor.type, Tensor.new,
+set_default_tensor_type, variable.
 Try: remove `__instancecheck__`, and read what Python says of isinstance.
 """
 
@@ -60,6 +61,9 @@ DoubleTensor = TypedTensor(types.float64)
 IntTensor = TypedTensor(types.int32)
 ByteTensor = TypedTensor(types.uint8)
 BoolTensor = TypedTensor(types.bool_)
+HalfTensor = TypedTensor(types.float16)
+ShortTensor = TypedTensor(types.int16)
+CharTensor = TypedTensor(types.int8)
 
 
 # The types whose names in those years were not "Bool", "Int" and "Float".
@@ -95,8 +99,25 @@ def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return to(self, dtype=dtype, non_blocking=non_blocking)
 
 
-def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`."""
+@tensor_method("new")
+def new(self: Tensor, *data: Any) -> Tensor:
+    """What the class of the tensor made in those years: x.new(2, 3), or x.new([1, 2]), of the type
+    and on the device of x."""
+    return TypedTensor(self.dtype)(*data).to(self.device)
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """set_default_dtype, by FloatTensor or DoubleTensor, or by the name "torch.DoubleTensor".
+
+    Raises:
+        TypeError: the type is not of floats.
+    """
+    types.set_default_dtype(empty(0).type(t).dtype)
+
+
+def variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`.
+    `volatile` was what no_grad is now, and has no effect, as in PyTorch."""
     return data.detach().requires_grad_(requires_grad)
 
 
@@ -121,3 +142,8 @@ if __name__ == "__main__":
     # -> False tinytorch.Size([2, 3])
     print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())
     # -> tinytorch.uint8 tinytorch.float64 [1]
+    state = w.detach().new(2, 3).zero_()
+    print(state.shape, labels.new([5]).type())  # -> tinytorch.Size([2, 3]) tinytorch.LongTensor
+    set_default_tensor_type("torch.DoubleTensor")
+    print(tensor(0.5).dtype)  # -> tinytorch.float64
+    set_default_tensor_type(FloatTensor)

@@ -157,6 +157,8 @@ def wrong_values(library: object) -> dict[str, object]:
 RIGHT = {
     "dim dim0 axis source start low diagonal offset": 0,
     "dim1 destination step shifts length num_samples split_size_or_sections num_groups": 1,
+    "q": 0.5,
+    "t": "float32",
     "k n m repeats chunks exponent": 2,
     "steps end high minlength row col": 3,
     "dims": (0,),
@@ -173,6 +175,7 @@ ARGUMENTS = {
     "as_strided": ("X", (2,), (1,)),
     "bincount bitwise_not bitwise_not_ one_hot": ("I",),
     "bitwise_and bitwise_or bitwise_xor bitwise_and_ bitwise_or_ bitwise_xor_": ("I", "I"),
+    "baddbmm baddbmm_": ("B", "B", "B"),
     "bmm": ("B", "B"),
     "bucketize": ("X", "V"),
     "broadcast_shapes": ((2, 2), (2, 1)),
@@ -182,6 +185,7 @@ ARGUMENTS = {
     "conv1d conv_transpose1d": ("C3", "W3"),
     "conv2d conv_transpose2d": ("C4", "W4"),
     "conv3d conv_transpose3d": ("C5", "W5"),
+    "cross": ("T", "T"),
     "dot vdot outer ger cartesian_prod": ("V", "V"),
     "einsum": ("ij,jk->ik", "X", "X"),
     "expand broadcast_to sum_to_size repeat reshape view tile": ("X", (2, 2)),
@@ -189,11 +193,13 @@ ARGUMENTS = {
     "from_numpy": ("array",),
     "get_autocast_dtype is_autocast_enabled": ("cpu",),
     "index_add index_add_ index_copy index_copy_": ("X", 0, "I", "S"),
+    "index_fill index_fill_": ("X", 0, "I", 0.5),
     "index_select": ("X", 0, "I"),
     "inverse inv": ("S",),
     "item": ("one",),
     "lerp lerp_": ("X", "X", 0.5),
     "masked_fill_ fill_diagonal_": ("X", "M", 0.5),
+    "masked_scatter masked_scatter_": ("X", "M", "X"),
     "meshgrid": ("V", "V"),
     "movedim moveaxis": ("X", 0, 1),
     "mv": ("X", "V"),
@@ -212,7 +218,11 @@ ARGUMENTS = {
     "select": ("X", 0, 1),
     "solve": ("S", "V"),
     "split": ("X", 1, 0),
+    "take_along_dim": ("X", "J"),
     "unflatten": ("X", 0, (1, 2)),
+    "Tensor.cross": ("T", "T"),
+    "Tensor.resize_": ("X", (2, 2)),
+    "Tensor.new": ("X", 2, 2),
     "Tensor.fill_diagonal_": ("X", 0.5),
     "Tensor.unfold": ("X", 0, 1, 1),
     "nn.functional.affine_grid": ("theta", (1, 1, 2, 2)),
@@ -248,7 +258,11 @@ def known_values(library: object) -> dict[str, object]:
     values |= {"I": library.tensor([0, 1]), "J": library.tensor([[0, 1]]), "one": library.ones(1)}
     values |= {f"C{n}": library.ones(1, *[4] * (n - 1)) for n in (3, 4, 5)}
     values |= {f"W{n}": library.ones(4, 4, *[1] * (n - 2)) for n in (3, 4, 5)}
-    values |= {"theta": library.ones(1, 2, 3), "grid": library.zeros(1, 2, 2, 2)}
+    values |= {
+        "T": library.ones(2, 3),
+        "theta": library.ones(1, 2, 3),
+        "grid": library.zeros(1, 2, 2, 2),
+    }
     values |= {"S": library.tensor([[2.0, 1.0], [1.0, 3.0]]), "M": library.ones(2, 2) > 0}
     return values | {"array": np.ones(2), "float32": library.float32}
 

@@ -56,6 +56,10 @@ from tinytorch.ops.creation import (
 )
 from tinytorch.ops.cumulative import cumsum, prod
 from tinytorch.ops.einsum import einsum, trace
+from tinytorch.ops.derived import (
+    baddbmm, cross, diff, index_fill, logaddexp, logit, masked_scatter, nanmean,
+    nansum, take_along_dim, tensordot,
+)
 from tinytorch.ops.elementwise import (
     abs, abs as absolute, acos, acosh, acos as arccos, acosh as arccosh, asin as arcsin, asinh as
     arcsinh, atan as arctan, atan2 as arctan2, atanh as arctanh, asin, asinh, atan, atan2, atanh,
@@ -75,7 +79,8 @@ from tinytorch.ops.joining import (
     cat, chunk, cat as concat, cat as concatenate, split, stack, unbind,
 )
 from tinytorch.ops.legacy import (
-    BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor,
+    BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor,
+    LongTensor, set_default_tensor_type, ShortTensor,
 )
 from tinytorch.ops.lookup import bucketize, searchsorted
 from tinytorch.ops.matmul import addmm, bmm, dot, outer as ger, matmul, mm, mv, outer, dot as vdot
@@ -87,12 +92,14 @@ from tinytorch.ops.random import (
     Generator, initial_seed, manual_seed, normal, rand, rand_like, randint, randint_like, randn,
     randn_like, randperm, seed,
 )
+from tinytorch.ops.ranks import kthvalue, median, quantile
 from tinytorch.ops.reduction import all, any, mean, std, sum, var
 from tinytorch.ops.sampling import bernoulli
 from tinytorch.ops.shape import (
     flatten, movedim as moveaxis, movedim, permute, ravel, reshape, squeeze, transpose as
     swapaxes, transpose as swapdims, t, transpose, unflatten, unsqueeze,
 )
+from tinytorch.ops.shape_in_place import resize_as_
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 from tinytorch.ops.sorting import argsort, bincount, sort, topk, unique
 from tinytorch.ops.storage import as_strided, narrow

@@ -73,7 +73,7 @@ LOOSE = {
 }
 # Which of several equal elements they name is open: PyTorch's sorts are not stable. Where elements
 # repeat, as integers and booleans do, indices are compared by shape and dtype.
-UNSTABLE = {"argsort", "sort", "topk"}
+UNSTABLE = {"argsort", "kthvalue", "median", "sort", "topk"}
 # PyTorch rounds after each addition of halves; ours are compared with its float32 results, rounded.
 ROUNDED_OFTEN = {
     "nn.functional.conv_transpose2d",

@@ -17,6 +17,11 @@ from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.embedding import Embedding, EmbeddingBag
 from tinytorch.nn.feature_dropout import Dropout1d, Dropout2d, Dropout3d
 from tinytorch.nn.fold import Fold, Unfold
+from tinytorch.nn.lazy import (
+    LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d, LazyConv1d, LazyConv2d, LazyConv3d,
+    LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d, LazyLinear,
+    UninitializedParameter,
+)
 from tinytorch.nn.linear import Flatten, Identity, Linear, Unflatten
 from tinytorch.nn.local_response import LocalResponseNorm
 from tinytorch.nn.loss import (

@@ -34,6 +34,9 @@ DoubleTensor = TypedTensor(types.float64)
 IntTensor = TypedTensor(types.int32)
 ByteTensor = TypedTensor(types.uint8)
 BoolTensor = TypedTensor(types.bool_)
+HalfTensor = TypedTensor(types.float16)
+ShortTensor = TypedTensor(types.int16)
+CharTensor = TypedTensor(types.int8)
 
 
 # The types whose names in those years were not "Bool", "Int" and "Float".
@@ -69,6 +72,23 @@ def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return to(self, dtype=dtype, non_blocking=non_blocking)
 
 
-def variable(data: Tensor, requires_grad: bool = False) -> Tensor:
-    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`."""
+@tensor_method("new")
+def new(self: Tensor, *data: Any) -> Tensor:
+    """What the class of the tensor made in those years: x.new(2, 3), or x.new([1, 2]), of the type
+    and on the device of x."""
+    return TypedTensor(self.dtype)(*data).to(self.device)
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """set_default_dtype, by FloatTensor or DoubleTensor, or by the name "torch.DoubleTensor".
+
+    Raises:
+        TypeError: the type is not of floats.
+    """
+    types.set_default_dtype(empty(0).type(t).dtype)
+
+
+def variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`.
+    `volatile` was what no_grad is now, and has no effect, as in PyTorch."""
     return data.detach().requires_grad_(requires_grad)

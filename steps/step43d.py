@@ -1,29 +1,30 @@
-"""Step 43d: Catalogue: device strings and defaults
+"""Step 43d: Device strings, and a library that may be missing
 
-The rest of devices, as PyTorch has it, so that a program written for it runs unchanged. Read
-Device.__getattr__ and as_device; skim the rest.
+Device("cuda:1") means the second GPU of a machine. In step 43c it is a KeyError, like every string
+that is not a registered type. And Device("cuda") is one as well on a machine without CuPy, so that
+a program cannot even mention a GPU there.
 
-- A machine may have several GPUs. Device("cuda:1") has a type and an index, and a Backend gets the
-  index with each array. "cuda" means the GPU that the library is using at the moment; as_device
-  makes an empty array there and looks where it is.
-- cuda is always a known type, and without a backend nothing can be made there. A Device therefore
-  looks for its library only when it is first used: a program may say Device("cuda") anywhere.
-- New tensors go to the default device of their thread: set_default_device, or `with Device(...):`.
-- device_of(array) finds the device of an array by its class.
-- x.to(device, non_blocking=True) lets the backend's `send` start a copy without waiting. The same
-  by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
-  it meets counts as non_blocking, until a second one to its left makes it `copy`.
-- Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97y).
-- Four fields of Backend are not used yet: address and strided (views, step 50a), chunk_elements
-  (large arrays, 56p), random_source (random numbers, 65b). They have defaults.
+A Device gets a type and an index:
 
-The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
-without a GPU, and fails at the first array. So register_backend is only called after a test.
+    "cpu"          type cpu,  no index
+    "cuda:1"       type cuda, index 1          the same object as Device("cuda", 1)
+    "cuda"         type cuda, no index         the GPU that the library is using: see the next step
 
-Changed: Backend, Device, tensor, Transfer, to. New: device_of, as_device, set_default_device,
-get_default_device, Tensor.cuda, get_device, is_cuda. Module finished: core/device.py.
-Try: at the start of the demo, print repr(Device("cuda")) and then tensor(1.0, device="cuda"). Which
-of the two fails, and what does the message say?
+There is one object for each pair, so `is` still compares two of them. A backend gets the index with
+each array: from_numpy(array, index).
+
+cuda is always a known type, with or without a backend. So a Device looks for its library only when
+it is first used. Python calls __getattr__ for an attribute that it does not find: at the first
+look, device.xp is not there; __getattr__ finds the backend, stores both attributes, and is not
+called for them again. Where there is no backend, the error comes then, and says what is missing.
+
+The trap is a __getattr__ that answers everything. copy and pickle ask objects for methods that they
+may not have, and rely on AttributeError. So it answers two names, and refuses all others.
+
+(PyTorch: torch.device("cuda:1") works on every machine, too.)
+
+Changed: Backend, Device, tensor, Transfer. New: Device.__getattr__, Device.__repr__.
+Try: take "cuda": None out of backends. Which lines of the demo fail, and what do they say?
 """
 
 import contextlib
@@ -31,7 +32,6 @@ import copy
 import heapq
 import itertools
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -50,52 +50,26 @@ from tinytorch.core.dtype import (
 )
 
 
-def numpy_address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
-
 @dataclass
 class Backend:
     """An array library, as the rest of the package sees it. No other module names one.
 
     Attributes:
         xp: the module with NumPy's function names (numpy, cupy, ...).
-        array_type: the class of its arrays.
         from_numpy: (array, index) -> an array on device number `index`.
         to_numpy: array -> numpy.ndarray in the host's memory.
-        index_of: array -> number of its device, or None where there is only one.
-        send: from_numpy that need not wait until the copy is done; from_numpy where it is None.
-        address: array -> memory address of its first element, in bytes.
-        strided: (array, shape, strides in bytes) -> a view that starts at its first element.
-        random_source: device -> a source of random numbers; None: NumPy draws, and sends.
-        chunk_elements: an optimizer works on this many elements at a time, so that they stay in
-            the cache; None: on all of them, where each operation costs a launch.
     """
 
     xp: ModuleType
-    array_type: type
     from_numpy: Callable[[np.ndarray, int | None], Any]
     to_numpy: Callable[[Any], np.ndarray]
-    index_of: Callable[[Any], int | None] = lambda array: None
-    send: Callable[[np.ndarray, int | None], Any] | None = None
-    address: Callable[[Any], int] = numpy_address
-    strided: Callable[[Any, tuple, tuple], Any] = np.lib.stride_tricks.as_strided
-    random_source: Callable[[Any], Any] | None = None
-    chunk_elements: int | None = 32768
-
-    def __post_init__(self):
-        self.send = self.send or self.from_numpy
 
 
 # Device types by name. A type without a backend is known, but cannot hold a tensor on this machine.
 backends: dict[str, Backend | None] = {
-    "cpu": Backend(np, np.ndarray, lambda array, index: array, lambda array: array),
+    "cpu": Backend(np, lambda array, index: array, lambda array: array),
     "cuda": None,
 }
-
-
-# Which device type an array belongs to.
-array_types: dict[type, str] = {np.ndarray: "cpu"}
 
 
 class Device:
@@ -136,7 +110,7 @@ class Device:
 
     def __getattr__(self, name: str) -> Any:
         # Called only for what is not there yet: the library is looked up at the first use.
-        if name not in ("backend", "xp", "array_type"):
+        if name not in ("backend", "xp"):
             raise AttributeError(f"'Device' object has no attribute '{name}'")
         backend = backends[self.type]
         if backend is None:
@@ -144,7 +118,7 @@ class Device:
                 f"No {self.type} device is available: the array library of '{self.type}' is not "
                 f"installed, or it found no hardware"
             )
-        self.backend, self.xp, self.array_type = backend, backend.xp, backend.array_type
+        self.backend, self.xp = backend, backend.xp
         return getattr(self, name)
 
     def __repr__(self) -> str:
@@ -154,74 +128,13 @@ class Device:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    def __reduce__(self):
-        return Device, (self.type, self.index)
-
-    def __enter__(self) -> "Device":
-        default.devices.append(as_device(self))  # `with device("cuda"):` new tensors are there
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        default.devices.pop()
-
 
 def register_backend(type: str, backend: Backend) -> None:
     """Make `type` a device type that can hold tensors."""
     backends[type] = backend
-    array_types[backend.array_type] = type
-
-
-def device_of(array: Any) -> Device:
-    """The device where `array` lives.
-
-    Raises:
-        TypeError: `array` is not an array of a registered backend.
-    """
-    try:
-        type = array_types[array.__class__]
-    except KeyError:
-        raise TypeError(f"not an array of a known device: {array.__class__}") from None
-    return Device(type, backends[type].index_of(array))
-
-
-def as_device(device: "Device | str | int | None") -> Device:
-    """What a `device=` argument means: None is the default device, a number is a CUDA device."""
-    devices = default.devices  # read in any case: in a new thread this sets `default` up
-    if device is None:
-        return devices[-1]
-    device = Device("cuda", device) if isinstance(device, int) else Device(device)
-    if device in default.stand_ins:
-        return default.stand_ins[device]
-    if device.index is None and device.type != "cpu" and backends[device.type] is not None:
-        # "cuda" means the device that is current, which an empty array can tell.
-        return device_of(device.backend.from_numpy(np.empty(0, np.float32), None))
-    return device
 
 
 cpu = Device("cpu")
-
-
-class DefaultDevice(threading.local):
-    """Where the new tensors of a thread go: what set_default_device says, or the last `with`."""
-
-    def __init__(self):
-        self.devices = [cpu]
-        self.stand_ins: dict[Device, Device] = {}  # while a function is traced
-        # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
-        # thread. This method runs in a new thread when as_device() first reads `default` there.
-        np.seterr(all="ignore")
-
-
-default = DefaultDevice()
-
-
-def set_default_device(device: "Device | str | int | None") -> None:
-    """Make `device` the place of new tensors of this thread; None is the CPU."""
-    default.devices[0] = cpu if device is None else as_device(device)
-
-
-def get_default_device() -> Device:
-    return default.devices[-1]
 
 
 def host_array(data: Any, dtype: DType | None) -> np.ndarray:
@@ -347,13 +260,6 @@ class Tensor:
     def is_signed(self) -> bool:
         return self.dtype.is_signed
 
-    def get_device(self) -> int:
-        return -1 if self.device.index is None else self.device.index
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.device.type == "cuda"
-
     def __len__(self):
         return len(self.array)
 
@@ -424,7 +330,7 @@ def tensor(
 
     Python floats become the default type, ints int64, bools bool; arrays keep theirs.
     """
-    device = as_device(device)
+    device = cpu if device is None else Device(device)
     array = host_array(data, None if dtype is None else as_dtype(dtype))
     out = wrap(device.backend.from_numpy(array, device.index), device)
     if requires_grad:
@@ -916,18 +822,12 @@ class Cast(Function):
 
 
 class Transfer(Function):
-    """y = x on another device. The gradient travels back to the device of x.
+    """y = x on another device. The gradient travels back to the device of x."""
 
-    With non_blocking the backend may start a copy to the device and not wait for its end.
-    """
-
-    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+    def forward(ctx, x: Any, device: Device) -> Any:
         ctx.source = ctx.device
         ctx.device, ctx.xp = device, device.xp
-        host = ctx.source.backend.to_numpy(x)
-        if non_blocking:
-            return device.backend.send(host, device.index)
-        return device.backend.from_numpy(host, device.index)
+        return device.backend.from_numpy(ctx.source.backend.to_numpy(x), device.index)
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Transfer, g, ctx.source)
@@ -950,7 +850,6 @@ def to(
     *args: Any,
     device: Any = None,
     dtype: DType | None = None,
-    non_blocking: bool = False,
     copy: bool = False,
     memory_format: MemoryFormat = preserve_format,
 ) -> Tensor:
@@ -961,24 +860,22 @@ def to(
     `memory_format` says.
 
     Raises:
-        TypeError: an argument is not a dtype, device, tensor or flag.
+        TypeError: an argument is not a dtype, device or tensor.
     """
     for arg in reversed(args):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, (DType, type)):  # or a Python type: float is float64
             dtype = arg
-        elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
+        elif isinstance(arg, (str, Device)):
             device = arg
-        elif isinstance(arg, bool):
-            non_blocking, copy = arg, copy or non_blocking
         elif arg is not None:
             raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
     out = self
     if dtype is not None:
         out = cast(out, as_dtype(dtype), memory_format)
-    if device is not None and as_device(device) is not out.device:
-        out = Transfer.apply(out, as_device(device), non_blocking)
+    if device is not None and Device(device) is not out.device:
+        out = Transfer.apply(out, Device(device))
     return Clone.apply(out, memory_format.order) if copy and out is self else out
 
 
@@ -991,11 +888,6 @@ def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Te
 @tensor_method("cpu")
 def cpu_copy(self: Tensor) -> Tensor:
     return to(self, device="cpu")
-
-
-@tensor_method("cuda")
-def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
 def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
@@ -1020,7 +912,6 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    import pickle
     import types
 
     def error(action, *args, **kwargs):
@@ -1037,52 +928,26 @@ if __name__ == "__main__":
     print(error(Device, 3))  # -> TypeError: Device(): argument 'type' must be str, not int
     print(error(Device, "cuda:1", 0))
     # -> RuntimeError: 'cuda:1' must not include an index: 0 was passed too
-    print(error(tensor, 1.0, device="cuda").partition(":")[2].strip()[:27])
+
+    # The library of cuda is missing: that matters only where it is needed.
+    second = Device("cuda:1")
+    print(error(tensor, 1.0, device=second).partition(":")[2].strip()[:27])
     # -> No cuda device is available
     print(error(lambda: cpu.memory))  # -> AttributeError: 'Device' object has no attribute 'memory'
-    print(pickle.loads(pickle.dumps(Device("cuda:1"))) is Device("cuda:1"))  # -> True
 
     class Box:
         """An array on one of two devices of another library."""
 
         def __init__(self, array, index):
-            self._array, self.index = np.array(array), 0 if index is None else index
+            self._array, self.index = np.array(array), index
 
         shape = property(lambda self: self._array.shape)
         dtype = property(lambda self: self._array.dtype)
 
-    sent = []
-    backend = Backend(
-        types.SimpleNamespace(asarray=lambda box: box),
-        Box,
-        from_numpy=Box,
-        to_numpy=lambda box: box._array.copy(),
-        index_of=lambda box: box.index,
-        send=lambda array, index: sent.append(index) or Box(array, index),
-    )
-    register_backend("cuda", backend)
-    x = tensor([1.0, 2.0], device="cuda:1")
-    print(x.device, x.get_device(), x.is_cuda, device_of(x.array) is x.device, x.to(1) is x)
-    # -> cuda:1 1 True True True
-    print("the current one:", as_device("cuda"), "- of the CPU:", tensor(1).get_device())
-    # -> the current one: cuda:0 - of the CPU: -1
-    print(x.cpu().device, tensor(1.0).cuda().device, tensor(1.0).to("cuda:1", True).device, sent)
-    # -> cpu cuda:0 cuda:1 [1]
-    print(error(device_of, [1.0]))
-    # -> TypeError: not an array of a known device: <class 'list'>
-
-    print("back:", tensor(1.0).cuda().tolist(), x.to("cpu", non_blocking=True).tolist())
-    # -> back: 1.0 [1.0, 2.0]
-
-    with Device("cuda:1") as device:
-        inside = tensor(1.0)
-    print("made in the block:", inside.device is device, "- outside:", tensor(1.0).device)
-    # -> made in the block: True - outside: cpu
-    set_default_device("cuda:1")
-    print(tensor(1.0).device, get_default_device())  # -> cuda:1 cuda:1
-    set_default_device(None)
-    print(get_default_device(), tensor([1.0], requires_grad=True).exp().sum().device)  # -> cpu cpu
-    default.stand_ins[cpu] = Device("cuda:1")
-    print("in its place:", tensor(1.0, device="cpu").device)  # -> in its place: cuda:1
-    default.stand_ins.clear()
-    print("an address:", cpu.backend.address(np.ones(2)) % 8)  # -> an address: 0
+    boxes = types.SimpleNamespace(asarray=lambda box: box)
+    register_backend("cuda", Backend(boxes, Box, lambda box: box._array.copy()))
+    print("looked up:", "xp" in second.__dict__)  # -> looked up: False
+    x = tensor([1.0, 2.0], device=second)
+    print(x.device, x.array.index, x.tolist())  # -> cuda:1 1 [1.0, 2.0]
+    print("looked up:", "xp" in second.__dict__, second.xp is boxes)  # -> looked up: True True
+    print(x.cpu().device, x.cpu().to("cuda:0").array.index)  # -> cpu 0

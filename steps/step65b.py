@@ -12,7 +12,7 @@ The second line avoids the shift of step 65a: code that must not disturb the res
 stream. A generator belongs to one device, and another device refuses it.
 
 HostSource draws by NumPy and sends the numbers to its device. A backend may have a source that
-draws on the device (Backend.random_source of step 43d). The demo registers a toy of this kind, and
+draws on the device (Backend.random_source of step 43f). The demo registers a toy of this kind, and
 step 69n a real one.
 
 The trap: a seed fixes the numbers, not their use. With two devices, or other shapes, the same seed

@@ -64,9 +64,9 @@ class FunctionEvent:
 class profile(FunctionMode):
     """`with profile() as prof:` times each operation that this thread calls.
 
-        with profile() as prof:
-            with record_function("forward"):
-                loss = model(x).sum()
+    with profile() as prof:
+        with record_function("forward"):
+            loss = model(x).sum()
     """
 
     def __init__(self):

@@ -46,8 +46,8 @@ for name in "comparison elementwise gather indexing matmul sampling shape softma
 class GradScaler:
     """Multiplies the loss by `scale`, and divides the gradients by it:
 
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
     """
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16):

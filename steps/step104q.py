@@ -16,8 +16,8 @@ it is complete. For the same reason no time limit sees whether the call ever end
 
 NCCL adds halves and bfloat16 itself. It knows neither int16 nor bool: these are moved as bytes.
 
-The demo and tests/distributed/test_nccl.py run it against a stand-in of CuPy's interface, on
-NumPy's memory: no GPU is needed, and none was there when this was written.
+The demo has no GPU: classes of a few lines stand for CuPy's arrays and for its NCCL, and an address
+is the array itself. tests/distributed/test_nccl.py has a stand-in with true addresses.
 
 New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
 Try: ReduceOp.AVG instead of SUM gives the same numbers. Which function of step 103o divides them?
@@ -121,52 +121,40 @@ BACKENDS["nccl"] = NCCLBackend
 
 
 if __name__ == "__main__":
-    import contextlib
-    import ctypes
     import types
+    from contextlib import nullcontext
 
     from tinytorch.distributed.simulator import MPI, here, simulate
 
-    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
-    # made of the simulated MPI of step 103g.
     class Array(np.ndarray):
-        @property
-        def data(self):
-            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+        """Stands for CuPy's arrays: its address is the array itself."""
 
-    NAMES = "int8 uint8 int32 int64 float16 float32 float64".split()
-
-    def at(address, count, kind):
-        """The elements at an address."""
-        dtype = np.dtype(NAMES[kind])
-        return np.ndarray(
-            count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-        )
+        data = property(lambda self: types.SimpleNamespace(ptr=self))
 
     class Communicator:
+        """Stands for NCCL's, with the simulated MPI of step 103g."""
+
         def __init__(self, size, number, rank):
             self.comm = here.comm.Split(number[0], rank)
 
         def allReduce(self, source, target, count, kind, op, stream):
-            self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
+            self.comm.Iallreduce(MPI.IN_PLACE, target[:count], op).Wait()
 
         def destroy(self):
             print("destroyed")
 
-    kinds = {f"NCCL_{name.upper()}": i for i, name in enumerate(NAMES)}
-    reductions = {"NCCL_SUM": MPI.SUM, "NCCL_PROD": MPI.PROD, "NCCL_MIN": MPI.MIN}
-    nccl = types.SimpleNamespace(
-        NcclCommunicator=Communicator, NcclError=OSError, NCCL_MAX=MPI.MAX, **kinds, **reductions
-    )
-    nccl.get_unique_id = lambda: (7,) * 128
-    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
-    cupy.ascontiguousarray = lambda array: np.ascontiguousarray(array).view(Array)
+    kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
+    reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
+    nccl = types.SimpleNamespace(NcclCommunicator=Communicator, **kinds, **reductions)
+    nccl.NcclError, nccl.get_unique_id = OSError, lambda: (7,) * 128
     stream = types.SimpleNamespace(ptr=0)
-    cupy.cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: stream)
-    cupy.cuda.Device = lambda number: contextlib.nullcontext()
-
-    def check_available():
-        """There is a GPU, as far as the backend can see."""
+    cupy = types.SimpleNamespace(
+        ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
+        cuda=types.SimpleNamespace(
+            nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
+        ),
+    )
+    check_available = lambda: None  # noqa: E731 (there is a GPU, as far as the backend can see)
 
     def array(*numbers, dtype=np.float32):
         return np.array(numbers, dtype).view(Array)

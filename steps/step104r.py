@@ -159,58 +159,41 @@ BACKENDS["nccl"] = NCCLBackend
 
 
 if __name__ == "__main__":
-    import contextlib
-    import ctypes
     import types
+    from contextlib import nullcontext
 
     from tinytorch.distributed.simulator import MPI, here, simulate
 
-    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
-    # made of the simulated MPI of step 103g.
     class Array(np.ndarray):
-        @property
-        def data(self):
-            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+        """Stands for CuPy's arrays: its address is the array itself."""
 
-    NAMES = "int8 uint8 int32 int64 float16 float32 float64".split()
-
-    def at(address, count, kind):
-        """The elements at an address."""
-        dtype = np.dtype(NAMES[kind])
-        return np.ndarray(
-            count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-        )
+        data = property(lambda self: types.SimpleNamespace(ptr=self))
 
     class Communicator:
+        """Stands for NCCL's, with the simulated MPI of step 103g."""
+
         def __init__(self, size, number, rank):
             self.comm = here.comm.Split(number[0], rank)
 
-        def allReduce(self, source, target, count, kind, op, stream):
-            self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
-
         def send(self, source, count, kind, peer, stream):
-            self.comm.Isend(at(source, count, kind), peer)
+            self.comm.Isend(source[:count], peer)
 
         def recv(self, target, count, kind, peer, stream):
-            self.comm.Irecv(at(target, count, kind), peer).Wait()
+            self.comm.Irecv(target[:count], peer).Wait()
 
-        def destroy(self):
-            print("destroyed")
-
-    kinds = {f"NCCL_{name.upper()}": i for i, name in enumerate(NAMES)}
-    reductions = {"NCCL_SUM": MPI.SUM, "NCCL_PROD": MPI.PROD, "NCCL_MIN": MPI.MIN}
-    nccl = types.SimpleNamespace(
-        NcclCommunicator=Communicator, NcclError=OSError, NCCL_MAX=MPI.MAX, **kinds, **reductions
-    )
-    nccl.get_unique_id = lambda: (7,) * 128
-    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
-    cupy.ascontiguousarray = lambda array: np.ascontiguousarray(array).view(Array)
+    kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
+    reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
+    nccl = types.SimpleNamespace(NcclCommunicator=Communicator, **kinds, **reductions)
+    nccl.NcclError, nccl.get_unique_id = OSError, lambda: (7,) * 128
     stream = types.SimpleNamespace(ptr=0)
-    cupy.cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: stream)
-    cupy.cuda.Device = lambda number: contextlib.nullcontext()
-
-    def check_available():
-        """There is a GPU, as far as the backend can see."""
+    cupy = types.SimpleNamespace(
+        ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
+        empty=lambda size, dtype: np.empty(size, dtype).view(Array),
+        cuda=types.SimpleNamespace(
+            nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
+        ),
+    )
+    check_available = lambda: None  # noqa: E731 (there is a GPU, as far as the backend can see)
 
     def array(*numbers, dtype=np.float32):
         return np.array(numbers, dtype).view(Array)

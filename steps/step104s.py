@@ -168,73 +168,54 @@ BACKENDS["nccl"] = NCCLBackend
 
 
 if __name__ == "__main__":
-    import contextlib
-    import ctypes
     import types
+    from contextlib import nullcontext
 
     from tinytorch.distributed.simulator import MPI, here, simulate
 
-    # A stand-in of CuPy: arrays with addresses, and an NCCL that gets only these addresses. It is
-    # made of the simulated MPI of step 103g.
     class Array(np.ndarray):
-        @property
-        def data(self):
-            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+        """Stands for CuPy's arrays: its address is the array itself."""
 
-    NAMES = "int8 uint8 int32 int64 float16 float32 float64".split()
-
-    def at(address, count, kind):
-        """The elements at an address."""
-        dtype = np.dtype(NAMES[kind])
-        return np.ndarray(
-            count, dtype, (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-        )
+        data = property(lambda self: types.SimpleNamespace(ptr=self))
 
     class Communicator:
+        """Stands for NCCL's, with the simulated MPI of step 103g."""
+
         def __init__(self, size, number, rank):
             self.comm = here.comm.Split(number[0], rank)
 
-        def allReduce(self, source, target, count, kind, op, stream):
-            self.comm.Iallreduce(MPI.IN_PLACE, at(target, count, kind), op).Wait()
-
         def broadcast(self, source, target, count, kind, root, stream):
-            self.comm.Ibcast(at(target, count, kind), root).Wait()
-
-        def send(self, source, count, kind, peer, stream):
-            self.comm.Isend(at(source, count, kind), peer)
-
-        def recv(self, target, count, kind, peer, stream):
-            self.comm.Irecv(at(target, count, kind), peer).Wait()
+            self.comm.Ibcast(target[:count], root).Wait()
 
         def reduce(self, source, target, count, kind, op, root, stream):
-            part = at(source, count, kind).copy()
-            self.comm.Ireduce(part, at(target, count, kind), op, root).Wait()
+            self.comm.Ireduce(source[:count].copy(), target[:count], op, root).Wait()
 
         def allGather(self, source, target, count, kind, stream):
-            out = at(target, count * self.comm.size, kind)
-            self.comm.Iallgather(at(source, count, kind), out).Wait()
+            self.comm.Iallgather(source[:count], target[: count * self.comm.size]).Wait()
 
         def reduceScatter(self, source, target, count, kind, op, stream):
-            whole = at(source, count * self.comm.size, kind)
-            self.comm.Ireduce_scatter_block(whole, at(target, count, kind), op).Wait()
+            whole = source[: count * self.comm.size]
+            self.comm.Ireduce_scatter_block(whole, target[:count], op).Wait()
 
-        def destroy(self):
-            print("destroyed")
+        def send(self, source, count, kind, peer, stream):
+            self.comm.Isend(source[:count], peer)
 
-    kinds = {f"NCCL_{name.upper()}": i for i, name in enumerate(NAMES)}
-    reductions = {"NCCL_SUM": MPI.SUM, "NCCL_PROD": MPI.PROD, "NCCL_MIN": MPI.MIN}
-    nccl = types.SimpleNamespace(
-        NcclCommunicator=Communicator, NcclError=OSError, NCCL_MAX=MPI.MAX, **kinds, **reductions
-    )
-    nccl.get_unique_id = lambda: (7,) * 128
-    cupy = types.SimpleNamespace(empty=lambda size, dtype: np.empty(size, dtype).view(Array))
-    cupy.ascontiguousarray = lambda array: np.ascontiguousarray(array).view(Array)
+        def recv(self, target, count, kind, peer, stream):
+            self.comm.Irecv(target[:count], peer).Wait()
+
+    kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
+    reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
+    nccl = types.SimpleNamespace(NcclCommunicator=Communicator, **kinds, **reductions)
+    nccl.NcclError, nccl.get_unique_id = OSError, lambda: (7,) * 128
     stream = types.SimpleNamespace(ptr=0)
-    cupy.cuda = types.SimpleNamespace(nccl=nccl, get_current_stream=lambda: stream)
-    cupy.cuda.Device = lambda number: contextlib.nullcontext()
-
-    def check_available():
-        """There is a GPU, as far as the backend can see."""
+    cupy = types.SimpleNamespace(
+        ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
+        empty=lambda size, dtype: np.empty(size, dtype).view(Array),
+        cuda=types.SimpleNamespace(
+            nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
+        ),
+    )
+    check_available = lambda: None  # noqa: E731 (there is a GPU, as far as the backend can see)
 
     def array(*numbers, dtype=np.float32):
         return np.array(numbers, dtype).view(Array)

@@ -16,7 +16,7 @@ The trap: a row that does not count may hold anything, -inf for example. 0 * inf
 of such a row is not multiplied by 0 but replaced. If no row counts, the mean is 0 / 0, nan, as in
 PyTorch; the gradient of a row that does not count is 0.
 
-PyTorch: weight=, ignore_index=, reduction=. Steps 74h to 74j build on this.
+PyTorch: weight=, ignore_index=, reduction=. Steps 74j to 74l build on this.
 
 Changed: nll_gradient, nll_gradient_of_tensor, NllLoss.
 Try: losses * counts in place of the `where`. Which line of the demo says nan?

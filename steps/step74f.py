@@ -1,25 +1,21 @@
-"""Step 74f: Binary cross entropy with logits
+"""Step 74f: Binary cross entropy: probabilities of 0 and 1
 
-In step 74e a network was sure and wrong, and got no gradient: sigmoid(200) is 1 in float32, log(0)
-was replaced by -100, and the slope of the sigmoid was 0. The information is lost before the loss
-is computed. But the input of the sigmoid, the logit x, still has it.
+Step 74e gives nan where a network is sure and right: for a yes with p = 1, (1 - t) log(1 - p) is
+0 * -inf. And where it is sure and wrong, the loss is inf. One such item spoils the mean of a batch,
+and after the next step all weights are nan. In float32, sigmoid(17) is 1, so this happens.
 
-Put p = sigmoid(x) into the formula, and simplify:
+    log p below -100 counts as -100        0 * -100 = 0, and the loss is at most 100
+    p (1 - p) below 1e-12 counts as 1e-12  in the slope (p - t) / (p (1 - p))
 
-    l = log(1 + exp(x)) - t x            dl/dx = sigmoid(x) - t
+PyTorch has the same limits. What cannot be right is refused: a p outside of [0, 1] has no
+logarithm, and targets of another shape or type than the input do not belong to it. As a loss
+compares element by element, broadcasting would hide the mistake (step 74b).
 
-The first term is softplus, which is exact for any x (step 73d). The slope is the prediction minus
-the target, as in step 65q: 1 for the network above, the largest possible value.
+The trap: the limit makes the loss finite, and no more. At the end of the demo a network is sure and
+wrong, and gets no gradient, because the slope of its sigmoid is 0. Step 74h solves that.
 
-If one item in a hundred is a yes, a network that always says no is nearly right. pos_weight
-multiplies the loss of each yes. For that the loss is written with softplus(-x) = -log(p).
-
-The trap: a Sigmoid at the end of the network and this loss apply the sigmoid twice, without an
-error. The network must return logits; for probabilities, apply sigmoid to them. (PyTorch:
-BCEWithLogitsLoss.)
-
-Changed: check_target. New: WithLogits, binary_cross_entropy_with_logits, BCEWithLogitsLoss.
-Try: a hundred items, one yes, pos_weight 99: which logit is the best constant?
+Changed: entropy, BinaryCrossEntropy, binary_cross_entropy. New: check_target.
+Try: take the -100 out of entropy, and look at the last lines.
 """
 
 import importlib
@@ -31,10 +27,9 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule, softplus
+from tinytorch.nn.activation import FunctionModule
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.broadcast import broadcast_tensors
-from tinytorch.ops.elementwise import sigmoid_of
 from tinytorch.ops.reduction import wide
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -53,13 +48,12 @@ def check_reduction(reduction: str) -> str:
     return reduction
 
 
-def reduced(losses: Tensor, reduction: str, weight: Tensor | None = None) -> Tensor:
-    """The mean or the sum of all losses, or all of them ("none"), each times its weight.
+def reduced(losses: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of all losses, or all of them ("none").
 
     Raises:
         ValueError: as check_reduction.
     """
-    losses = losses if weight is None else losses * weight
     return losses if check_reduction(reduction) == "none" else getattr(losses, reduction)()
 
 
@@ -179,7 +173,7 @@ def smooth_l1_loss(
     return SmoothL1.apply(*pair(input, target), reduction, beta, 1 / beta)
 
 
-def check_target(input: Tensor, target: Tensor, one_type: bool) -> None:
+def check_target(input: Tensor, target: Tensor) -> None:
     """Refuses a target that does not fit the input.
 
     Raises:
@@ -188,7 +182,7 @@ def check_target(input: Tensor, target: Tensor, one_type: bool) -> None:
     """
     if target.shape != input.shape:
         raise ValueError(f"Target size {target.shape} must be that of the input, {input.shape}")
-    if not target.is_floating_point() or (one_type and target.dtype is not input.dtype):
+    if not target.is_floating_point() or target.dtype is not input.dtype:
         raise RuntimeError(f"Found dtype {target.dtype!r} but expected {input.dtype!r}")
 
 
@@ -206,17 +200,7 @@ BinaryCrossEntropy = from_formulas(
 )
 
 
-WithLogits = from_formulas(
-    "BinaryCrossEntropyWithLogits",
-    lambda xp, x, t: xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(x, 0) - t * x,
-    lambda xp, x, t: sigmoid_of(x, xp) - t,
-    lambda xp, x, t: -x,
-)
-
-
-def binary_cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
-) -> Tensor:
+def binary_cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
     """-log of the probability that `input` gives to what `target` says: 1 (yes) or 0 (no).
 
     Raises:
@@ -224,35 +208,10 @@ def binary_cross_entropy(
         RuntimeError: for other types, and for an input outside of [0, 1].
     """
     reduction = check_reduction(reduction)
-    check_target(input, target, one_type=True)
+    check_target(input, target)
     if input.numel() and not (input.array.min() >= 0 and input.array.max() <= 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
-    if weight is None:
-        return BinaryCrossEntropy.apply(input, target, reduction)
-    return reduced(BinaryCrossEntropy.apply(input, target, "none"), reduction, weight=weight)
-
-
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """binary_cross_entropy(sigmoid(input), target), without the sigmoid that could become 0 or 1.
-
-    `pos_weight` counts each yes that often.
-    Raises:
-        ValueError: where the shapes differ.
-    """
-    reduction = check_reduction(reduction)
-    check_target(input, target, one_type=False)
-    if weight is None and pos_weight is None:
-        return WithLogits.apply(*operands(input, target), reduction)
-    yes = softplus(-input, threshold=float("inf"))  # -logsigmoid(input)
-    yes = yes if pos_weight is None else yes * (1 + (pos_weight - 1) * target)
-    return reduced((1 - target) * input + yes, reduction, weight=weight)
+    return BinaryCrossEntropy.apply(input, target, reduction)
 
 
 class LossModule(FunctionModule):
@@ -281,40 +240,33 @@ class SmoothL1Loss(LossModule, function=smooth_l1_loss):
 
 
 class BCELoss(LossModule, function=binary_cross_entropy):
-    """binary_cross_entropy as a module; `weight` is a buffer."""
-
-
-class BCEWithLogitsLoss(LossModule, function=binary_cross_entropy_with_logits):
-    """binary_cross_entropy_with_logits as a module; its tensors are buffers."""
+    """binary_cross_entropy as a module."""
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
 
-    no = tensor([0.0])
-    logit = tensor([200.0], requires_grad=True)
-    for name, loss in (
-        ("after a sigmoid", lambda: binary_cross_entropy(logit.sigmoid(), no)),
-        ("with logits", lambda: binary_cross_entropy_with_logits(logit, no)),
+    p, t = tensor([0.0, 1.0, 1.0]), tensor([0.0, 1.0, 0.0])
+    print([abs(loss) for loss in binary_cross_entropy(p, t, reduction="none").tolist()])
+    # -> [0.0, 0.0, 100.0]
+
+    p, t = tensor([0.9, 0.5]), tensor([1.0, 0.0])
+    for wrong in (
+        lambda: binary_cross_entropy(p, t[:1]),
+        lambda: binary_cross_entropy(p, tensor([1, 0])),
+        lambda: binary_cross_entropy(p * 2, t),
     ):
-        logit.grad = None
-        value = loss()
-        value.backward()
-        print(f"{name}: {value.item()}, gradient {logit.grad.item()}")
-    # -> after a sigmoid: 100.0, gradient 0.0
-    # -> with logits: 200.0, gradient 1.0
+        try:
+            wrong()
+        except (ValueError, RuntimeError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> ValueError: Target size tinytorch.Size([1]) must be that of the input, tinytorch.Size([2])
+    # -> RuntimeError: Found dtype tinytorch.int64 but expected tinytorch.float32
+    # -> RuntimeError: all elements of input should be between 0 and 1
 
-    x, t = tensor([-1.0, 0.5], requires_grad=True), tensor([0.0, 1.0])
-    one, two = binary_cross_entropy(x.sigmoid(), t), binary_cross_entropy_with_logits(x, t)
-    print(f"the same where both are right: {one.item():.5f} = {two.item():.5f}")
-    # -> the same where both are right: 0.39367 = 0.39367
-
-    unsure, yes = tensor([0.0]), tensor([1.0])
-    once = binary_cross_entropy_with_logits(unsure, yes)
-    three = binary_cross_entropy_with_logits(unsure, yes, pos_weight=tensor([3.0]))
-    print(f"3 * {once.item():.4f} = {three.item():.4f}")  # -> 3 * 0.6931 = 2.0794
-    loss = BCEWithLogitsLoss(pos_weight=tensor([3.0]), reduction="sum")
-    print(loss, list(loss.state_dict()), loss(unsure, yes).item() == three.item())
-    # -> BCEWithLogitsLoss() ['pos_weight'] True
-    print(f"{binary_cross_entropy_with_logits(x, t, weight=tensor([2.0, 2.0])).item():.5f}")
-    # -> 0.78734
+    # Sure and wrong, and no gradient.
+    logit = tensor([200.0], requires_grad=True)
+    loss = binary_cross_entropy(logit.sigmoid(), tensor([0.0]))
+    loss.backward()
+    print("after a sigmoid:", loss.item(), "gradient", logit.grad.item())
+    # -> after a sigmoid: 100.0 gradient 0.0

@@ -1,23 +1,23 @@
-"""Step 74g: Cosine similarity
+"""Step 74g: Binary cross entropy: a weight for each item
 
-A network returns a vector for each photo, word or song. Which two are alike? The distance depends
-on the lengths: in the demo a word that occurs ten times as often has a longer vector of nearly the
-same direction, and is further away than a word of another meaning. So we compare directions:
+A label that its author was not sure of should count less than others, and a fault that must not be
+overlooked should count more. So an item may have a weight, which multiplies its loss:
 
-    cos(a, b) = a b / (|a| |b|)         1: one direction   0: a right angle   -1: opposite
+    sum of w_i l_i / n          the mean divides by the number of items, not by the sum of weights
 
-normalize divides a vector by its length, and the cosine is the sum of products of two such vectors.
-1 - cos is a loss, too: its gradient is at a right angle to the vector, so it turns the vector.
+`reduced` does this for any loss: the losses come unreduced, are multiplied, and then reduced. The
+node cannot do it, as its backward knows only the mean and the sum; without weights it is used as
+before.
 
-The trap is the vector of zeros, which has no direction. Divided by its length it is nan.
-clamp(min=eps) divides by eps instead: the result is 0, and the gradient finite (step 59o explains
-why the slope of the norm is 0 there).
+In BCELoss the weight is a buffer (step 71g): it moves with the module to a GPU, and is saved, but
+no optimizer changes it.
 
-(PyTorch: F.normalize, F.cosine_similarity, with these eps. Contrastive training, of CLIP for
-example, uses them.)
+The trap: the weight belongs to the items of a batch. A module that keeps it needs batches of that
+size, in that order. (PyTorch does the same. A weight for all positive items is pos_weight, in step
+74h.)
 
-New: normalize, cosine_similarity, CosineSimilarity.
-Try: multiply the gradient of cosine_similarity(a, b) by a, and sum. Why is it 0?
+Changed: reduced, binary_cross_entropy, BCELoss.
+Try: a weight of 0. What is left of the item, and of the mean?
 """
 
 import importlib
@@ -29,11 +29,9 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule, softplus
+from tinytorch.nn.activation import FunctionModule
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.broadcast import broadcast_tensors
-from tinytorch.ops.elementwise import sigmoid_of
-from tinytorch.ops.norm import norm
 from tinytorch.ops.reduction import wide
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -178,7 +176,7 @@ def smooth_l1_loss(
     return SmoothL1.apply(*pair(input, target), reduction, beta, 1 / beta)
 
 
-def check_target(input: Tensor, target: Tensor, one_type: bool) -> None:
+def check_target(input: Tensor, target: Tensor) -> None:
     """Refuses a target that does not fit the input.
 
     Raises:
@@ -187,7 +185,7 @@ def check_target(input: Tensor, target: Tensor, one_type: bool) -> None:
     """
     if target.shape != input.shape:
         raise ValueError(f"Target size {target.shape} must be that of the input, {input.shape}")
-    if not target.is_floating_point() or (one_type and target.dtype is not input.dtype):
+    if not target.is_floating_point() or target.dtype is not input.dtype:
         raise RuntimeError(f"Found dtype {target.dtype!r} but expected {input.dtype!r}")
 
 
@@ -205,14 +203,6 @@ BinaryCrossEntropy = from_formulas(
 )
 
 
-WithLogits = from_formulas(
-    "BinaryCrossEntropyWithLogits",
-    lambda xp, x, t: xp.log1p(xp.exp(-xp.abs(x))) + xp.maximum(x, 0) - t * x,
-    lambda xp, x, t: sigmoid_of(x, xp) - t,
-    lambda xp, x, t: -x,
-)
-
-
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = "mean"
 ) -> Tensor:
@@ -223,46 +213,12 @@ def binary_cross_entropy(
         RuntimeError: for other types, and for an input outside of [0, 1].
     """
     reduction = check_reduction(reduction)
-    check_target(input, target, one_type=True)
+    check_target(input, target)
     if input.numel() and not (input.array.min() >= 0 and input.array.max() <= 1):
         raise RuntimeError("all elements of input should be between 0 and 1")
     if weight is None:
         return BinaryCrossEntropy.apply(input, target, reduction)
     return reduced(BinaryCrossEntropy.apply(input, target, "none"), reduction, weight=weight)
-
-
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """binary_cross_entropy(sigmoid(input), target), without the sigmoid that could become 0 or 1.
-
-    `pos_weight` counts each yes that often.
-    Raises:
-        ValueError: where the shapes differ.
-    """
-    reduction = check_reduction(reduction)
-    check_target(input, target, one_type=False)
-    if weight is None and pos_weight is None:
-        return WithLogits.apply(*operands(input, target), reduction)
-    yes = softplus(-input, threshold=float("inf"))  # -logsigmoid(input)
-    yes = yes if pos_weight is None else yes * (1 + (pos_weight - 1) * target)
-    return reduced((1 - target) * input + yes, reduction, weight=weight)
-
-
-def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """input divided by its p-norm over `dim`: vectors of length 1 (by eps, if larger)."""
-    return input / norm(input, p, dim, keepdim=True).clamp(min=eps)
-
-
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors: 1 for one direction, 0 for a right angle."""
-    x1, x2 = broadcast_tensors(x1, x2)
-    return (normalize(x1, 2.0, dim, eps) * normalize(x2, 2.0, dim, eps)).sum(dim)
 
 
 class LossModule(FunctionModule):
@@ -294,35 +250,17 @@ class BCELoss(LossModule, function=binary_cross_entropy):
     """binary_cross_entropy as a module; `weight` is a buffer."""
 
 
-class BCEWithLogitsLoss(LossModule, function=binary_cross_entropy_with_logits):
-    """binary_cross_entropy_with_logits as a module; its tensors are buffers."""
-
-
-class CosineSimilarity(LossModule, function=cosine_similarity):
-    """cosine_similarity as a module."""
-
-
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
 
-    cat = tensor([[3.0, 1.0]])
-    often, other = 10 * cat + 1, tensor([[1.0, 3.0]])
-    for name, vector in (("often", often), ("other", other)):
-        cosine = cosine_similarity(cat, vector).item()
-        print(f"{name}: distance {norm(cat - vector).item():5.2f}, cosine {cosine:.3f}")
-    # -> often: distance 29.73, cosine 1.000
-    # -> other: distance  2.83, cosine 0.600
-    print(normalize(cat), f"length {norm(normalize(cat)).item():.4f}")
-    # -> tensor([[0.9487, 0.3162]]) length 1.0000
+    # Both items are sure and wrong in the same way. The first counts ten times.
+    p, t = tensor([0.9, 0.9], requires_grad=True), tensor([0.0, 0.0])
+    print(f"without weights {binary_cross_entropy(p, t).item():.4f}")  # -> without weights 2.3026
+    loss = binary_cross_entropy(p, t, tensor([10.0, 1.0]))
+    loss.backward()
+    print(f"{loss.item():.4f}", [round(g, 2) for g in p.grad.tolist()])  # -> 12.6642 [50.0, 5.0]
 
-    zero = tensor([[0.0, 0.0]], requires_grad=True)
-    cosine_similarity(zero, cat).sum().backward()
-    print(normalize(zero).detach(), bool(zero.grad.isfinite().all()))  # -> tensor([[0., 0.]]) True
-
-    # As a loss it turns a vector.
-    a = tensor([[2.0, 0.0]], requires_grad=True)
-    for _ in range(50):
-        (1 - CosineSimilarity()(a, cat)).sum().backward()
-        a = (a - a.grad).detach().requires_grad_()
-    print(f"direction {a[0, 1].item() / a[0, 0].item():.3f} of 0.333")
-    # -> direction 0.333 of 0.333
+    p, t, weight = tensor([0.9, 0.5]), tensor([1.0, 0.0]), tensor([1.0, 10.0])
+    print(binary_cross_entropy(p, t, weight, reduction="none"), BCELoss(weight)(p, t).item())
+    # -> tensor([0.1054, 6.9315]) 3.518416166305542
+    print(list(BCELoss(weight).state_dict()))  # -> ['weight']

@@ -1,102 +1,37 @@
-"""Step 74l: softmax over a dimension, and nll_loss
+"""Step 74l: Cross entropy: ignore_index and class weights
 
-For logits [n, c] the probabilities should add up to 1 in each row, so softmax takes dim=1. With
-dim=0 they add up to 1 in each column, which is easily missed; the demo shows both. PyTorch used to
-guess the dimension, so programs of 2017 do not give it. The functions of torch.nn still guess, with
-a warning.
+Sentences of different lengths are padded to make one batch. Padding has no right class; counting it
+would teach the network to predict padding. And if nine hundred of a thousand images show a cat, the
+other classes have little influence. Both problems are solved by a weight c_i for each row:
 
-    dimensions      0  1  2  3  4 ...
-    the guess       0  0  1  0  1 ...
+    mean = sum of c_i l_i / sum of c_i        c_i = weight[class of row i], or 0 if it is ignored
 
-A network may also end with log_softmax, so that its outputs are log probabilities. Then the loss is
-only -x_t: nll_loss, the negative log likelihood. It is NllLoss with logs=True, and handles images,
-weights and padding as cross_entropy does:
+The mean divides by the sum of the weights, not by the number of rows: padding must not make a loss
+look small. The demo compares with the mean by hand.
 
-    cross_entropy(x, t) = nll_loss(log_softmax(x, 1), t)
+A row is ignored if its class is ignore_index. The default, -100, is not a valid class, so no class
+is ignored by accident. `chosen` now returns the classes and the weights of the rows (None if all
+are 1). An ignored row passes the check of step 74k; its class is replaced by 0, with weight 0.
 
-The first computes it in one node and with one exp.
+The trap: if all rows of a batch are ignored, the mean is 0 / 0 = nan, in PyTorch as here. And the
+weight is not learned; one that requires a gradient is refused.
 
-The trap: nll_loss of probabilities, without the logarithm. It is negative and goes down, but it is
-not the cross entropy. (_stacklevel is PyTorch's third argument; with it dtype is the fourth.)
-
-New: implicit_dim, softmax, log_softmax, Softmax, LogSoftmax; nll_loss, NLLLoss.
-Try: nll_loss(x.softmax(1), t) in a training. How small does it get?
+Changed: chosen, cross_entropy, CrossEntropyLoss.
+Try: a batch in which all is padding, with reduction="sum".
 """
 
 import importlib
-import math
-import warnings
-from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import float64, int64, uint8
+from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule
 from tinytorch.nn.loss import LossModule, check_reduction
-from tinytorch.ops import softmax as explicit
 from tinytorch.ops.nll import NllLoss
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def implicit_dim(name: str, input: Tensor) -> int:
-    """The dimension that programs of 2017 meant when they gave none; with a warning."""
-    text = f"Implicit dimension choice for {name} has been deprecated: please give it dim=..."
-    warnings.warn(text, stacklevel=3)
-    return 0 if input.array.ndim in (0, 1, 3) else 1
-
-
-def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """exp(input), divided by its sum over `dim`. Raises what tinytorch.softmax raises."""
-    return explicit.softmax(input, implicit_dim("softmax", input) if dim is None else dim, dtype)
-
-
-def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """The logarithm of softmax. Raises what tinytorch.log_softmax raises."""
-    dim = implicit_dim("log_softmax", input) if dim is None else dim
-    return explicit.log_softmax(input, dim, dtype)
-
-
-class Softmax(FunctionModule, function=softmax, options=1):
-    """softmax as a module."""
-
-
-class LogSoftmax(FunctionModule, function=log_softmax, options=1):
-    """log_softmax as a module."""
-
-
-def as_rows(input: Tensor) -> Tensor:
-    """[n, c, ...] as [n * ..., c], and [c] as [1, c]."""
-    shape, ndim = input.array.shape, input.array.ndim
-    if ndim == 2:
-        return input
-    place = min(ndim - 1, 1)
-    return input.movedim(place, -1).reshape(math.prod(shape) // max(shape[place], 1), shape[place])
-
-
-def check_classes(input: Tensor, target: Tensor, weight: Tensor | None) -> tuple[int, ...]:
-    """The shape of the losses.
-
-    Raises:
-        NotImplementedError: for integers.
-        ValueError, RuntimeError: where the shapes do not fit.
-    """
-    shape, found = input.array.shape, target.array.shape
-    if not input.is_floating_point():
-        raise NotImplementedError(f"losses for classes are not implemented for {input.dtype!r}")
-    if not shape:
-        raise ValueError("Expected 1 or more dimensions (got 0)")
-    c, expected = shape[min(len(shape) - 1, 1)], shape[:1] + shape[2:] if shape[1:] else ()
-    if weight is not None and weight.array.shape != (c,):
-        raise RuntimeError(f"weight must have one element for each of {c} classes: {weight!r}")
-    if found not in (shape, expected) and shape[1:] and found[:1] != shape[:1]:
-        raise ValueError(f"batch sizes of input, {shape}, and target, {found}, differ")
-    if found not in (shape, expected):
-        raise RuntimeError(f"Expected target size {list(expected)}, got {list(found)}")
-    return expected
 
 
 def chosen(
@@ -115,7 +50,7 @@ def chosen(
         raise RuntimeError(f"expected scalar type {rows.dtype!r} but found {weight.dtype!r}")
     if weight is not None and weight.requires_grad:
         raise RuntimeError("the weight of classes cannot require a gradient")
-    index, counts = (target if target.array.ndim == 1 else target.reshape(-1)).long(), None
+    index, counts = target.long(), None
     c, values = rows.array.shape[1], index.array
     # Viewed as unsigned, negative numbers are the largest: one maximum checks both bounds.
     if values.size and (0 <= ignore_index < c or values.view("u8").max() >= c):
@@ -130,25 +65,6 @@ def chosen(
 
 
 @checked
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """-input at the right class: the negative log likelihood, if `input` are log probabilities.
-
-    Shapes, weights and errors as in cross_entropy.
-    """
-    reduction = check_reduction(reduction)
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    index, counts = chosen(rows, target, weight, ignore_index)
-    return NllLoss.apply(rows, index, counts, reduction, shape, True)
-
-
-@checked
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -160,22 +76,17 @@ def cross_entropy(
     """-log of the probability that softmax(input) gives to the right class.
 
     Args:
-        input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
-        target: [n], [n, ...] or []: classes.
+        input: [n, c]: any numbers, the higher the more probable.
+        target: [n]: classes.
         weight: [c]: how much a row of each class counts. The mean divides by what all count.
         ignore_index: rows of this class do not count.
     Raises:
         IndexError: for a class that does not exist.
-        RuntimeError, ValueError: where shapes, types or options do not fit.
+        RuntimeError: where types do not fit.
     """
     reduction = check_reduction(reduction)
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    index, counts = chosen(rows, target, weight, ignore_index)
-    return NllLoss.apply(rows, index, counts, reduction, shape, False)
-
-
-class NLLLoss(LossModule, function=nll_loss):
-    """nll_loss as a module; `weight` is a buffer."""
+    index, counts = chosen(input, target, weight, ignore_index)
+    return NllLoss.apply(input, index, counts, reduction, target.array.shape, False)
 
 
 class CrossEntropyLoss(LossModule, function=cross_entropy):
@@ -189,25 +100,36 @@ if __name__ == "__main__":
     target = tensor([0, 1, 0])
 
     x = x.detach()
-    for dim in (1, 0):
-        share = softmax(x, dim)
-        print(f"over {dim}: rows add up to", [round(v, 2) for v in share.sum(1).tolist()])
-    # -> over 1: rows add up to [1.0, 1.0, 1.0]
-    # -> over 0: rows add up to [0.73, 1.11, 1.16]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        guessed = [bool((f(x) == f(x, 1)).all()) for f in (softmax, log_softmax)]
-        guessed.append(bool((softmax(x[0]) == softmax(x[0], 0)).all()))
-    print(guessed, caught[0].message)
-    # -> [True, True, True] Implicit dimension choice for softmax has been deprecated: ...
-    print(Softmax(dim=1)(x)[0], softmax(x, 1, dtype=float64).dtype)
-    # -> tensor([0.6652, 0.2447, 0.0900]) tinytorch.float64
+    losses = cross_entropy(x, target, reduction="none")
+    padded = tensor([0, -100, 0])
+    print("counted as a class 0:", f"{cross_entropy(x, tensor([0, 0, 0])).item():.5f}")
+    # -> counted as a class 0: 2.53028
+    by_hand = (losses[0] + losses[2]) / 2
+    print(f"left out: {by_hand.item():.5f} = {cross_entropy(x, padded).item():.5f}")
+    # -> left out: 1.28873 = 1.28873
+    print(cross_entropy(x, padded, reduction="none"))  # -> tensor([0.4076, 0.0000, 2.1698])
+    print(f"{cross_entropy(x, target, ignore_index=0).item():.5f} = {losses[1].item():.5f}")
+    # -> 0.01339 = 0.01339
 
-    logs = LogSoftmax(dim=1)(x)
-    print(f"{nll_loss(logs, target).item():.5f} = {cross_entropy(x, target).item():.5f}")
-    # -> 0.86361 = 0.86361
-    print(f"without the logarithm: {nll_loss(softmax(x, 1), target).item():.5f}")
-    # -> without the logarithm: -0.58871
-    weight, padded = tensor([1.0, 10.0, 1.0]), tensor([0, 1, -100])
-    one, two = NLLLoss(weight)(logs, padded), cross_entropy(x, padded, weight)
-    print(f"{one.item():.5f} = {two.item():.5f}")  # -> 0.04922 = 0.04922
+    weight = tensor([1.0, 10.0, 1.0])
+    by_hand = (losses[0] + 10 * losses[1] + losses[2]) / 12
+    print(f"{by_hand.item():.5f} = {cross_entropy(x, target, weight).item():.5f}")
+    # -> 0.22594 = 0.22594
+    both = CrossEntropyLoss(weight, ignore_index=0)
+    print(f"{both(x, target).item():.5f}", list(both.state_dict()), both.double().weight.dtype)
+    # -> 0.01339 ['weight'] tinytorch.float64
+    print("nothing counts:", cross_entropy(x, tensor([-100, -100, -100])).item())
+    # -> nothing counts: nan
+
+    for mistake in (
+        lambda: cross_entropy(x, target, weight.double()),
+        lambda: cross_entropy(x, target, tensor([1.0, 2.0, 3.0], requires_grad=True)),
+        lambda: cross_entropy(x, tensor([0, -100, -1])),
+    ):
+        try:
+            mistake()
+        except (RuntimeError, IndexError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> RuntimeError: expected scalar type tinytorch.float32 but found tinytorch.float64
+    # -> RuntimeError: the weight of classes cannot require a gradient
+    # -> IndexError: Target -1 is out of bounds.

@@ -1,67 +1,41 @@
-"""Step 74m: Cross entropy: probabilities as targets
+"""Step 74m: Cross entropy for images and sequences
 
-Sometimes the truth is not one class. Three people labelled an image, and two of them said "4"; or a
-small network learns what a large one answers, which is a probability for each class (this is called
-distillation). One label for each row cannot say that.
+A network that classifies each pixel of an image returns [n, c, height, width], and cross_entropy
+takes [n, c, words] from a language model. So far it handles rows only. The demo shows that a
+reshape to three columns alone gives a wrong number: its three are neighbouring pixels.
 
-The target may be any distribution q. The cross entropy is then a sum over all classes:
+The classes are dimension 1, and the other dimensions together are the rows:
 
-    l = -sum over i of q_i log softmax(x)_i          q = one_hot(t) gives the loss of step 74h
+    [n, c, h, w]  ->  movedim  ->  [n, h, w, c]  ->  reshape  ->  [n h w, c]
 
-A target in the shape of the input contains probabilities; a target of any other shape contains
-labels. Class weights multiply q. The mean divides by the number of rows.
+The target, [n, h, w], becomes [n h w]. One row without a batch, [c], becomes [1, c]; its target is
+a number. as_rows does this, and the rest of cross_entropy works on rows as before. At the end the
+losses get the target's shape.
 
-The trap: a target of integers in the input's shape, such as one_hot labels, is refused.
-Probabilities must be floating-point numbers. And no class can be ignored: a row of probabilities
-has no label to compare with ignore_index.
+check_classes checks the types and shapes: floating-point logits, the expected shape of the target,
+one weight for each class.
 
-Changed: cross_entropy.
-Try: cross_entropy(x, x.softmax(1)), where the network is exactly right. Is the loss 0?
+The trap is the position of c. Layers for words return [n, words, c], and cross_entropy expects [n,
+c, words]. If there are as many words as classes, no check can notice. (This is PyTorch's layout,
+because images are [n, channels, h, w].)
+
+Changed: chosen, cross_entropy. New: as_rows, check_classes.
+Try: logits [n, words, c] with words = c. What does the loss compare?
 """
 
 import importlib
 import math
-import warnings
-from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.activation import FunctionModule
-from tinytorch.nn.loss import LossModule, check_reduction, reduced
-from tinytorch.ops import softmax as explicit
+from tinytorch.nn.loss import LossModule, check_reduction
 from tinytorch.ops.nll import NllLoss
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def implicit_dim(name: str, input: Tensor) -> int:
-    """The dimension that programs of 2017 meant when they gave none; with a warning."""
-    text = f"Implicit dimension choice for {name} has been deprecated: please give it dim=..."
-    warnings.warn(text, stacklevel=3)
-    return 0 if input.array.ndim in (0, 1, 3) else 1
-
-
-def softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """exp(input), divided by its sum over `dim`. Raises what tinytorch.softmax raises."""
-    return explicit.softmax(input, implicit_dim("softmax", input) if dim is None else dim, dtype)
-
-
-def log_softmax(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
-    """The logarithm of softmax. Raises what tinytorch.log_softmax raises."""
-    dim = implicit_dim("log_softmax", input) if dim is None else dim
-    return explicit.log_softmax(input, dim, dtype)
-
-
-class Softmax(FunctionModule, function=softmax, options=1):
-    """softmax as a module."""
-
-
-class LogSoftmax(FunctionModule, function=log_softmax, options=1):
-    """log_softmax as a module."""
 
 
 def as_rows(input: Tensor) -> Tensor:
@@ -126,25 +100,6 @@ def chosen(
 
 
 @checked
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """-input at the right class: the negative log likelihood, if `input` are log probabilities.
-
-    Shapes, weights and errors as in cross_entropy.
-    """
-    reduction = check_reduction(reduction)
-    shape, rows = check_classes(input, target, weight), as_rows(input)
-    index, counts = chosen(rows, target, weight, ignore_index)
-    return NllLoss.apply(rows, index, counts, reduction, shape, True)
-
-
-@checked
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -157,7 +112,7 @@ def cross_entropy(
 
     Args:
         input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
-        target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
+        target: [n], [n, ...] or []: classes.
         weight: [c]: how much a row of each class counts. The mean divides by what all count.
         ignore_index: rows of this class do not count.
     Raises:
@@ -166,19 +121,8 @@ def cross_entropy(
     """
     reduction = check_reduction(reduction)
     shape, rows = check_classes(input, target, weight), as_rows(input)
-    if target.array.shape == input.array.shape:
-        if not target.is_floating_point():
-            raise RuntimeError("Expected floating point type for target with class probabilities")
-        if ignore_index >= 0:
-            raise RuntimeError("ignore_index is not supported for floating point target")
-        truth = as_rows(target) if weight is None else as_rows(target) * weight
-        return reduced(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
     index, counts = chosen(rows, target, weight, ignore_index)
     return NllLoss.apply(rows, index, counts, reduction, shape, False)
-
-
-class NLLLoss(LossModule, function=nll_loss):
-    """nll_loss as a module; `weight` is a buffer."""
 
 
 class CrossEntropyLoss(LossModule, function=cross_entropy):
@@ -186,36 +130,38 @@ class CrossEntropyLoss(LossModule, function=cross_entropy):
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.nll import one_hot
+    from tinytorch.ops.random import manual_seed, randint, randn
 
     importlib.import_module("tinytorch.core.printing")
 
-    # Labels as probabilities: the same loss.
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]])
-    target = tensor([0, 1, 0])
-    labels = one_hot(target, 3).float()
-    print(f"{cross_entropy(x, target).item():.5f} = {cross_entropy(x, labels).item():.5f}")
-    # -> 0.86361 = 0.86361
+    manual_seed(0)
+    pixels, labels = randn(2, 3, 4, 5), randint(0, 3, (2, 4, 5))
+    by_hand = 0.0
+    for item in range(2):
+        for row in range(4):
+            for column in range(5):
+                logits = pixels[item, :, row, column].reshape(1, 3)
+                by_hand += cross_entropy(logits, labels[item, row, column].reshape(1)).item() / 40
+    print(f"{by_hand:.5f} = {cross_entropy(pixels, labels).item():.5f}")  # -> 1.42810 = 1.42810
+    wrong = NllLoss.apply(pixels.reshape(40, 3), labels.reshape(-1), None, "mean", (), False)
+    print(f"reshaped, but not moved: {wrong.item():.5f}")  # -> reshaped, but not moved: 1.20187
+    print(cross_entropy(pixels, labels, reduction="none").shape, as_rows(randn(0, 3, 2)).shape)
+    # -> tinytorch.Size([2, 4, 5]) tinytorch.Size([0, 3])
+    print(cross_entropy(tensor([2.0, 1.0, 0.0]), tensor(0)))  # -> tensor(0.4076)
 
-    # Two of three people said class 0, the third class 1. The gradient is softmax(x) - q.
-    q = tensor([[2 / 3, 1 / 3, 0.0]])
-    one = x[:1].clone().requires_grad_()
-    cross_entropy(one, q).backward()
-    print(one.grad, (x[:1].softmax(1) - q).allclose(one.grad))
-    # -> tensor([[-0.0014, -0.0886,  0.0900]]) True
-
-    # Weights multiply q; each row of a batch, or each pixel, has its own loss.
-    weight = tensor([1.0, 10.0, 1.0])
-    print(f"{cross_entropy(x[:1], q, weight).item():.5f}")  # -> 4.96376
-    print(cross_entropy(x, labels, reduction="none"))
-    # -> tensor([0.4076, 0.0134, 2.1698])
     for mistake in (
-        lambda: cross_entropy(x, one_hot(target, 3)),
-        lambda: cross_entropy(x, labels, ignore_index=0),
+        lambda: cross_entropy(pixels, labels[:1]),
+        lambda: cross_entropy(pixels, labels[:, :2]),
+        lambda: cross_entropy(tensor(1.0), tensor(0)),
+        lambda: cross_entropy(pixels.long(), labels),
+        lambda: cross_entropy(pixels, labels, tensor([1.0, 2.0])),
     ):
         try:
             mistake()
-        except RuntimeError as error:
-            print(error)
-    # -> Expected floating point type for target with class probabilities
-    # -> ignore_index is not supported for floating point target
+        except (ValueError, RuntimeError, NotImplementedError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> ValueError: batch sizes of input, (2, 3, 4, 5), and target, (1, 4, 5), differ
+    # -> RuntimeError: Expected target size [2, 4, 5], got [2, 2, 5]
+    # -> ValueError: Expected 1 or more dimensions (got 0)
+    # -> NotImplementedError: losses for classes are not implemented for tinytorch.int64
+    # -> RuntimeError: weight must have one element for each of 3 classes: tensor([1., 2.])

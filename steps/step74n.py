@@ -1,25 +1,26 @@
-"""Step 74n: Label smoothing
+"""Step 74n: softmax over a dimension, and nll_loss
 
-A label gives one class the probability 1. Then cross_entropy has its minimum, 0, only at infinite
-logits; so the logits grow as long as training lasts, for wrong labels as well. The demo trains
-three logits and prints the largest.
+For logits [n, c] the probabilities should add up to 1 in each row, so softmax takes dim=1. With
+dim=0 they add up to 1 in each column, which is easily missed; the demo shows both. PyTorch used to
+guess the dimension, so programs of 2017 do not give it. The functions of torch.nn still guess, with
+a warning.
 
-Label smoothing takes a share s of the probability and spreads it over all c classes (Szegedy et
-al., 2015):
+    dimensions      0  1  2  3  4 ...
+    the guess       0  0  1  0  1 ...
 
-    q = (1 - s) one_hot(t) + s / c          minimum at softmax(x) = q, where the logits are finite
+A network may also end with log_softmax, so that its outputs are log probabilities. Then the loss is
+only -x_t: nll_loss, the negative log likelihood. It is NllLoss with logs=True, and handles images,
+weights and padding as cross_entropy does:
 
-With integer labels the loss has two parts: (1 - s) times the loss without smoothing, plus s / c
-times the sum of -log p over all classes. A target of probabilities is smoothed directly.
+    cross_entropy(x, t) = nll_loss(log_softmax(x, 1), t)
 
-Class weights and ignored rows apply to both parts. The mean divides both by the sum of the weights
-of the rows that count.
+The first computes it in one node and with one exp.
 
-The trap: the smallest loss is no longer 0. A loss of 0.3 may be the best possible one, so compare
-accuracies, or losses with the same s.
+The trap: nll_loss of probabilities, without the logarithm. It is negative and goes down, but it is
+not the cross entropy. (_stacklevel is PyTorch's third argument; with it dtype is the fourth.)
 
-Changed: cross_entropy.
-Try: label_smoothing=1. What does the network learn?
+New: implicit_dim, softmax, log_softmax, Softmax, LogSoftmax; nll_loss, NLLLoss.
+Try: nll_loss(x.softmax(1), t) in a training. How small does it get?
 """
 
 import importlib
@@ -29,10 +30,10 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import int64, uint8
+from tinytorch.core.dtype import float64, int64, uint8
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.activation import FunctionModule
-from tinytorch.nn.loss import LossModule, check_reduction, reduced
+from tinytorch.nn.loss import LossModule, check_reduction
 from tinytorch.ops import softmax as explicit
 from tinytorch.ops.nll import NllLoss
 
@@ -155,44 +156,22 @@ def cross_entropy(
     *,
     ignore_index: int = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
 ) -> Tensor:
     """-log of the probability that softmax(input) gives to the right class.
 
     Args:
         input: [n, c], [n, c, ...] or [c]: any numbers, the higher the more probable.
-        target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
+        target: [n], [n, ...] or []: classes.
         weight: [c]: how much a row of each class counts. The mean divides by what all count.
         ignore_index: rows of this class do not count.
-        label_smoothing: this share of the truth is spread evenly over all classes.
     Raises:
         IndexError: for a class that does not exist.
         RuntimeError, ValueError: where shapes, types or options do not fit.
     """
     reduction = check_reduction(reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     shape, rows = check_classes(input, target, weight), as_rows(input)
-    c, one = rows.array.shape[1], 1 - label_smoothing
-    if target.array.shape == input.array.shape:
-        if not target.is_floating_point():
-            raise RuntimeError("Expected floating point type for target with class probabilities")
-        if ignore_index >= 0:
-            raise RuntimeError("ignore_index is not supported for floating point target")
-        truth = as_rows(target) * one + label_smoothing / c
-        truth = truth if weight is None else truth * weight
-        return reduced(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
     index, counts = chosen(rows, target, weight, ignore_index)
-    loss = NllLoss.apply(rows, index, counts, reduction, shape, False)
-    if not label_smoothing:
-        return loss
-    logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
-    smooth = -logs.sum(1).masked_fill(target.reshape(-1) == ignore_index, 0)
-    if reduction == "mean" and counts is not None:
-        smooth = smooth.sum() / counts.sum()
-    else:
-        smooth = reduced(smooth.reshape(shape), reduction)
-    return loss * one + smooth * (label_smoothing / c)
+    return NllLoss.apply(rows, index, counts, reduction, shape, False)
 
 
 class NLLLoss(LossModule, function=nll_loss):
@@ -204,41 +183,31 @@ class CrossEntropyLoss(LossModule, function=cross_entropy):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.ops.nll import one_hot
-
     importlib.import_module("tinytorch.core.printing")
 
-    def trained(steps, smoothing):
-        x = tensor([[0.0, 0.0, 0.0]], requires_grad=True)
-        for _ in range(steps):
-            x.grad = None
-            cross_entropy(x, tensor([2]), label_smoothing=smoothing).backward()
-            with no_grad():
-                x -= x.grad
-        return f"logit {x[0, 2].item():.1f}, probability {x.softmax(1)[0, 2].item():.3f}"
-
-    print("certain: ", trained(100, 0.0), "| then", trained(500, 0.0))
-    # -> certain:  logit 3.8, probability 0.993 | then logit 4.9, probability 0.999
-    print("smoothed:", trained(100, 0.1), "| then", trained(500, 0.1))
-    # -> smoothed: logit 2.2, probability 0.933 | then logit 2.2, probability 0.933
-
-    # The smoothed label, as a distribution: the same loss.
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]])
+    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]], requires_grad=True)
     target = tensor([0, 1, 0])
-    truth = one_hot(target, 3) * 0.7 + 0.1
-    smooth = cross_entropy(x, target, label_smoothing=0.3)
-    print(f"{cross_entropy(x, truth).item():.5f} = {smooth.item():.5f}")  # -> 1.26361 = 1.26361
-    print(f"{cross_entropy(x, truth, label_smoothing=0.5).item():.5f}")  # -> 1.73028
 
-    # Weights and padding.
+    x = x.detach()
+    for dim in (1, 0):
+        share = softmax(x, dim)
+        print(f"over {dim}: rows add up to", [round(v, 2) for v in share.sum(1).tolist()])
+    # -> over 1: rows add up to [1.0, 1.0, 1.0]
+    # -> over 0: rows add up to [0.73, 1.11, 1.16]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        guessed = [bool((f(x) == f(x, 1)).all()) for f in (softmax, log_softmax)]
+        guessed.append(bool((softmax(x[0]) == softmax(x[0], 0)).all()))
+    print(guessed, caught[0].message)
+    # -> [True, True, True] Implicit dimension choice for softmax has been deprecated: ...
+    print(Softmax(dim=1)(x)[0], softmax(x, 1, dtype=float64).dtype)
+    # -> tensor([0.6652, 0.2447, 0.0900]) tinytorch.float64
+
+    logs = LogSoftmax(dim=1)(x)
+    print(f"{nll_loss(logs, target).item():.5f} = {cross_entropy(x, target).item():.5f}")
+    # -> 0.86361 = 0.86361
+    print(f"without the logarithm: {nll_loss(softmax(x, 1), target).item():.5f}")
+    # -> without the logarithm: -0.58871
     weight, padded = tensor([1.0, 10.0, 1.0]), tensor([0, 1, -100])
-    print(f"{cross_entropy(x, truth, weight).item():.5f}")  # -> 2.66897
-    print(f"{cross_entropy(x, padded, weight, label_smoothing=0.3).item():.5f}")  # -> 0.28038
-    print(cross_entropy(x, padded, label_smoothing=0.3, reduction="none"))
-    # -> tensor([0.7076, 1.0134, 0.0000])
-    try:
-        cross_entropy(x, target, label_smoothing=2.0)
-    except RuntimeError as error:
-        print(error)
-    # -> label_smoothing must be between 0.0 and 1.0. Got: 2.0
+    one, two = NLLLoss(weight)(logs, padded), cross_entropy(x, padded, weight)
+    print(f"{one.item():.5f} = {two.item():.5f}")  # -> 0.04922 = 0.04922

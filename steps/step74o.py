@@ -1,24 +1,22 @@
-"""Step 74o: kl_div: the Kullback-Leibler divergence
+"""Step 74o: Cross entropy: probabilities as targets
 
-In step 74m the target may be a distribution q, and then the smallest possible loss is not 0 but the
-entropy of q: the toss of a coin cannot be predicted. In the demo the prediction is perfect, and
-cross_entropy returns 0.693. The divergence subtracts this minimum:
+Sometimes the truth is not one class. Three people labelled an image, and two of them said "4"; or a
+small network learns what a large one answers, which is a probability for each class (this is called
+distillation). One label for each row cannot say that.
 
-    KL(q, p) = sum of q_i (log q_i - log p_i)         0 if p = q, larger otherwise
+The target may be any distribution q. The cross entropy is then a sum over all classes:
 
-The gradient with respect to p is that of the cross entropy. A small network that learns from the
-outputs of a large one (distillation) is trained with it, and variational autoencoders (step 89h)
-use it.
+    l = -sum over i of q_i log softmax(x)_i          q = one_hot(t) gives the loss of step 74j
 
-kl_div takes log p, because log_softmax returns that, and it is exact for small p. log_target=True
-means that q is a logarithm, too. 0 log 0 counts as 0: (target == 0) is added inside the logarithm.
+A target in the shape of the input contains probabilities; a target of any other shape contains
+labels. Class weights multiply q. The mean divides by the number of rows.
 
-The traps are in the arguments. The prediction comes first, as a logarithm; the target second. The
-order matters: KL(q, p) is not KL(p, q). And "mean" divides by the number of elements; the
-definition sums over each distribution, which is "batchmean", and a warning says so.
+The trap: a target of integers in the input's shape, such as one_hot labels, is refused.
+Probabilities must be floating-point numbers. And no class can be ignored: a row of probabilities
+has no label to compare with ignore_index.
 
-New: kl_div, KLDivLoss.
-Try: leave the logarithm out. Is kl_div(p, p) still 0?
+Changed: cross_entropy.
+Try: cross_entropy(x, x.softmax(1)), where the network is exactly right. Is the loss 0?
 """
 
 import importlib
@@ -64,27 +62,6 @@ class Softmax(FunctionModule, function=softmax, options=1):
 
 class LogSoftmax(FunctionModule, function=log_softmax, options=1):
     """log_softmax as a module."""
-
-
-@checked
-def kl_div(
-    input: Tensor,
-    target: Tensor,
-    *,
-    reduction: str = "mean",
-    log_target: bool = False,
-) -> Tensor:
-    """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
-
-    "batchmean" is the sum divided by the first size, which is the mean of the definition.
-    """
-    logs = target if log_target else (target + (target == 0)).log()  # 0 log 0 is 0
-    losses = (target.exp() if log_target else target) * (logs - input)
-    if reduction == "mean":
-        warnings.warn("kl_div: by definition the mean is 'batchmean'; 'mean' is not", stacklevel=3)
-    if reduction == "batchmean":
-        return losses.sum() / (input.array.shape or (1,))[0]
-    return reduced(losses, reduction)
 
 
 def as_rows(input: Tensor) -> Tensor:
@@ -175,7 +152,6 @@ def cross_entropy(
     *,
     ignore_index: int = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
 ) -> Tensor:
     """-log of the probability that softmax(input) gives to the right class.
 
@@ -184,39 +160,21 @@ def cross_entropy(
         target: [n], [n, ...] or []: classes; or, in the shape of input, probabilities.
         weight: [c]: how much a row of each class counts. The mean divides by what all count.
         ignore_index: rows of this class do not count.
-        label_smoothing: this share of the truth is spread evenly over all classes.
     Raises:
         IndexError: for a class that does not exist.
         RuntimeError, ValueError: where shapes, types or options do not fit.
     """
     reduction = check_reduction(reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     shape, rows = check_classes(input, target, weight), as_rows(input)
-    c, one = rows.array.shape[1], 1 - label_smoothing
     if target.array.shape == input.array.shape:
         if not target.is_floating_point():
             raise RuntimeError("Expected floating point type for target with class probabilities")
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
-        truth = as_rows(target) * one + label_smoothing / c
-        truth = truth if weight is None else truth * weight
+        truth = as_rows(target) if weight is None else as_rows(target) * weight
         return reduced(-(log_softmax(rows, 1) * truth).sum(1).reshape(shape), reduction)
     index, counts = chosen(rows, target, weight, ignore_index)
-    loss = NllLoss.apply(rows, index, counts, reduction, shape, False)
-    if not label_smoothing:
-        return loss
-    logs = log_softmax(rows, 1) if weight is None else log_softmax(rows, 1) * weight
-    smooth = -logs.sum(1).masked_fill(target.reshape(-1) == ignore_index, 0)
-    if reduction == "mean" and counts is not None:
-        smooth = smooth.sum() / counts.sum()
-    else:
-        smooth = reduced(smooth.reshape(shape), reduction)
-    return loss * one + smooth * (label_smoothing / c)
-
-
-class KLDivLoss(LossModule, function=kl_div):
-    """kl_div as a module."""
+    return NllLoss.apply(rows, index, counts, reduction, shape, False)
 
 
 class NLLLoss(LossModule, function=nll_loss):
@@ -228,25 +186,36 @@ class CrossEntropyLoss(LossModule, function=cross_entropy):
 
 
 if __name__ == "__main__":
+    from tinytorch.ops.nll import one_hot
+
     importlib.import_module("tinytorch.core.printing")
 
-    coin, bent = tensor([[0.5, 0.5]]), tensor([[0.9, 0.1]])
-    print(f"perfect, and cross_entropy says {cross_entropy(coin.log(), coin).item():.3f}")
-    # -> perfect, and cross_entropy says 0.693
-    print("kl_div says", kl_div(coin.log(), coin, reduction="batchmean").item())
-    # -> kl_div says 0.0
-    one = kl_div(bent.log(), coin, reduction="batchmean").item()
-    other = kl_div(coin.log(), bent, reduction="batchmean").item()
-    print(f"{one:.4f} is not {other:.4f}")  # -> 0.5108 is not 0.3681
-    by_hand = cross_entropy(bent.log(), coin) - cross_entropy(coin.log(), coin)
-    print(f"{by_hand.item():.4f}")  # -> 0.5108
+    # Labels as probabilities: the same loss.
+    x = tensor([[2.0, 1.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 3.0]])
+    target = tensor([0, 1, 0])
+    labels = one_hot(target, 3).float()
+    print(f"{cross_entropy(x, target).item():.5f} = {cross_entropy(x, labels).item():.5f}")
+    # -> 0.86361 = 0.86361
 
-    logs, truth = bent.log().expand(3, 2), tensor([[1.0, 0.0], [0.5, 0.5], [0.9, 0.1]])
-    print(kl_div(logs, truth, reduction="none").sum(1) + 0)  # -> tensor([0.1054, 0.5108, 0.0000])
-    print(f"{KLDivLoss(reduction='batchmean')(logs, truth).item():.4f}")  # -> 0.2054
-    again = kl_div(logs, truth.clamp(min=1e-30).log(), reduction="sum", log_target=True)
-    print(f"{again.item() / 3:.4f}")  # -> 0.2054
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        print(f"{kl_div(logs, truth).item():.4f}", caught[0].message)
-    # -> 0.1027 kl_div: by definition the mean is 'batchmean'; 'mean' is not
+    # Two of three people said class 0, the third class 1. The gradient is softmax(x) - q.
+    q = tensor([[2 / 3, 1 / 3, 0.0]])
+    one = x[:1].clone().requires_grad_()
+    cross_entropy(one, q).backward()
+    print(one.grad, (x[:1].softmax(1) - q).allclose(one.grad))
+    # -> tensor([[-0.0014, -0.0886,  0.0900]]) True
+
+    # Weights multiply q; each row of a batch, or each pixel, has its own loss.
+    weight = tensor([1.0, 10.0, 1.0])
+    print(f"{cross_entropy(x[:1], q, weight).item():.5f}")  # -> 4.96376
+    print(cross_entropy(x, labels, reduction="none"))
+    # -> tensor([0.4076, 0.0134, 2.1698])
+    for mistake in (
+        lambda: cross_entropy(x, one_hot(target, 3)),
+        lambda: cross_entropy(x, labels, ignore_index=0),
+    ):
+        try:
+            mistake()
+        except RuntimeError as error:
+            print(error)
+    # -> Expected floating point type for target with class probabilities
+    # -> ignore_index is not supported for floating point target

@@ -8,7 +8,7 @@ warns, and moves it twice in each step. This class does the same.
 
 "Moves twice" depends on the rule, however. SGD updates one parameter after the other, and so
 updates this one twice. A rule that first computes all new values and then stores them, as those of
-step 77e do, stores the same value twice: one move. So if a group contains a parameter twice, update
+step 77f do, stores the same value twice: one move. So if a group contains a parameter twice, update
 gets the parameters one at a time, and all rules behave alike.
 
 The trap is the comparison. `param in list` uses ==, which compares the elements of two tensors.

@@ -12,7 +12,7 @@ Each step then subtracts the share lr * weight_decay of each weight, and weights
 not need go to zero. The penalty itself is never computed: only its gradient is needed.
 
 The trap is the order. The decay is added to g before g goes into v, so v contains it, too. (PyTorch
-does the same for SGD; step 77k shows where it goes wrong.)
+does the same for SGD; step 77l shows where it goes wrong.)
 
 Changed: SGD.
 Try: errors(1.0) in place of errors(0.1). Is the error at new points smaller still?

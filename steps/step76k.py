@@ -10,7 +10,7 @@ locals() at the beginning of a function is the dict of its arguments. So a const
 
 and an option is written only in the signature. `checked` removes what is not an option: self,
 params, and __class__, which Python adds to a method that calls super(). It checks the others by
-name, with one table for all optimizers: NOT_NEGATIVE already lists the options of steps 77a to 77k.
+name, with one table for all optimizers: NOT_NEGATIVE already lists the options of steps 77a to 77l.
 Its values are the words of PyTorch's messages.
 
 Programs also pass options of PyTorch that do not exist here. Some of them change the result:

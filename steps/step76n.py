@@ -6,21 +6,16 @@ step. Neither of them should change the optimizer or the loop. So an optimizer h
 
     optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
 
-A pair that a hook before the step returns replaces (args, kwargs). After a step there is nothing to
-replace. `registers` makes the methods, because only the moment differs.
+A wrapper of `step` calls them: with_hooks. A pair that a hook before the step returns replaces
+(args, kwargs). After a step there is nothing to replace. `registers` makes the methods, because
+only the moment differs.
 
-A wrapper of `step` calls the hooks. But many programs define a subclass with a `step` of its own,
-which is not wrapped. Python calls __init_subclass__ for each new subclass, and there we wrap its
-`step`. Such a subclass may also not call __init__. So __new__, which runs before it, creates the
-dict of hooks.
+The traps. A hook may remove itself while the hooks run, so the loop runs over a copy of the list.
+And only Optimizer.step is wrapped: the demo's subclass with a `step` of its own calls no hook.
 
-Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
-not contain the hooks, which belong to the process.
-
-The trap: a hook may remove itself while the hooks run. So the loop runs over a copy of the list.
-
-New: with_hooks, registers, Optimizer.__new__, __init_subclass__, call_hooks, __getstate__.
-Try: leave __init_subclass__ out. Which lines of the demo are missing?
+New: with_hooks, registers, Optimizer.call_hooks, register_step_pre_hook, register_step_post_hook.
+Changed: Optimizer.__init__, step.
+Try: let the hook before a step return ((optimizer, 1), {}). What does Python say?
 """
 
 import copy
@@ -133,7 +128,7 @@ class Optimizer:
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts"
             )
-        self.defaults = defaults
+        self.defaults, self._hooks = defaults, defaultdict(Hooks)
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
@@ -143,16 +138,6 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Optimizer":
-        self = super().__new__(cls)
-        self._hooks = defaultdict(Hooks)  # also where a subclass does not call __init__
-        return self
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if "step" in vars(cls):
-            cls.step = with_hooks(cls.step)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters; what it does not say, the defaults do."""
@@ -290,10 +275,6 @@ class Optimizer:
             return tensor(float(value), dtype=float32)
         return copy.deepcopy(value)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled with an optimizer: everything but the hooks."""
-        return {name: getattr(self, name) for name in ("defaults", "state", "param_groups")}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
@@ -366,24 +347,24 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(error)  # -> a hook before step returned 'wrong', which it may not
 
-    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
+    # A subclass with a step of its own: its hook is never called.
     class Signs(Optimizer):
         @no_grad()
         def step(self, size=0.5):
             for param in self.param_groups[0]["params"]:
                 param -= size * param.grad.sign()
 
+    optimizer = Signs([w], {})
+    optimizer.register_step_post_hook(lambda *_: print("never"))
+    optimizer.step()
+
+    # A step that has a hook may have arguments, and the hook may change them.
+    class Hooked(Signs):
+        step = with_hooks(Signs.step)
+
     w = tensor([1.0, 1.0], requires_grad=True)
     w.grad = tensor([100.0, -0.01])
-    optimizer = Signs([w], {})
-    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
-    optimizer.step()  # -> [0.5, 1.5]
-
-    # A copy remembers what the original does, and is independent of it.
-    twin = copy.deepcopy(optimizer)
-    twin.step()  # the hook stayed behind: nothing is printed
-    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
-
-    # A hook before the step may change its arguments.
+    optimizer = Hooked([w], {})
     optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: (args, {"size": 0.25}))
-    optimizer.step()  # -> [0.25, 1.75]
+    optimizer.step()
+    print(w.tolist())  # -> [0.75, 1.25]

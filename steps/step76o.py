@@ -1,20 +1,23 @@
-"""Step 76o: Optimizer hooks for saving and loading
+"""Step 76o: Optimizer hooks: subclasses and copies
 
-A tool saves the epoch with the optimizer's state, and another program must be able to load the
-state without that tool. The hooks of step 76n run before and after a step only. Saving and loading
-get hooks as well:
+Many programs define an optimizer with a `step` of its own, and the hooks of step 76n are not called
+there. Its author does not know of the wrapper, so the class has to see to it.
 
-    before saving     hook(optimizer)                  after saving     hook(optimizer, state_dict)
-    before loading    hook(optimizer, state_dict)      after loading    hook(optimizer)
+Python calls __init_subclass__ of a class for each new subclass. There we wrap the `step` that it
+defines. A subclass that inherits `step` inherits the wrapped one.
 
-A state_dict that a hook returns replaces the one that it was given. So call_hooks accepts one value
-that is not a tuple, as well as a pair.
+Such a subclass may also not call Optimizer.__init__, or call it late. So the dict of hooks is made
+in __new__, which runs before any __init__.
 
-The trap: a hook before loading may delete entries. load_state_dict passes it a copy of the dict,
-so that the caller's dict stays complete.
+Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
+not contain the hooks: those belong to the program that registered them, and a lambda cannot be
+pickled.
 
-Changed: Optimizer.call_hooks, state_dict, load_state_dict. New: four more register_ methods.
-Try: leave out .copy() in load_state_dict. Which line of the demo changes?
+The trap: `"step" in vars(cls)` asks for a step that is written in this class. hasattr would be true
+for every subclass, and wrap an inherited step twice.
+
+Changed: Optimizer.__init__. New: Optimizer.__new__, __init_subclass__, __getstate__.
+Try: hasattr(cls, "step") in __init_subclass__. How often is the hook of `Quiet` called?
 """
 
 import copy
@@ -218,26 +221,20 @@ class Optimizer:
         """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
         for hook in list(self._hooks.get(moment, {}).values()):
             answer = hook(self, *values)
-            if answer is not None and values and moment != "after step":
-                answers = answer if isinstance(answer, tuple) else (answer,)
-                if len(answers) != len(values):
+            if answer is not None and moment != "after step":
+                if not isinstance(answer, tuple) or len(answer) != len(values):
                     raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
-                values = answers
+                values = answer
         return values
 
     register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
     register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
-    register_state_dict_pre_hook = registers("before saving", "hook(optimizer)")
-    register_state_dict_post_hook = registers("after saving", "hook(optimizer, state_dict)")
-    register_load_state_dict_pre_hook = registers("before loading", "hook(optimizer, state_dict)")
-    register_load_state_dict_post_hook = registers("after loading", "hook(optimizer)")
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
 
         The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
         """
-        self.call_hooks("before saving")
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for param in group["params"]:
@@ -247,7 +244,7 @@ class Optimizer:
             groups.append({name: value for name, value in group.items() if name != "params"})
             groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
         state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
-        return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
@@ -255,7 +252,6 @@ class Optimizer:
         Raises:
             ValueError: where the number of groups or their lengths differ.
         """
-        (state_dict,) = self.call_hooks("before loading", state_dict.copy())
         saved, here = state_dict["param_groups"], self.param_groups
         if len(saved) != len(here):
             raise ValueError(
@@ -280,7 +276,6 @@ class Optimizer:
         for key, kept in state_dict["state"].items():
             state[params.get(key, key)] = self.adopted(kept, params.get(key))
         self.__setstate__({"state": state, "param_groups": groups})
-        self.call_hooks("after loading")
 
     def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
         """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
@@ -348,19 +343,29 @@ class SGD(Optimizer):
 
 
 if __name__ == "__main__":
+    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
+    class Signs(Optimizer):
+        @no_grad()
+        def step(self, size=0.5):
+            for param in self.param_groups[0]["params"]:
+                param -= size * param.grad.sign()
+
     w = tensor([1.0, 1.0], requires_grad=True)
     w.grad = tensor([100.0, -0.01])
-    optimizer = SGD([w], lr=0.01)
+    optimizer = Signs([w], {})
+    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
+    optimizer.step()  # -> [0.5, 1.5]
 
-    # Saving and loading: a hook adds the epoch, another one takes it out.
-    optimizer.register_state_dict_pre_hook(lambda _: print("saving"))
-    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
-    saved = optimizer.state_dict()  # -> saving
-    print(list(saved))  # -> ['state', 'param_groups', 'epoch']
-    other = SGD([w])
-    other.register_load_state_dict_pre_hook(lambda _, saved: print("epoch", saved.pop("epoch")))
-    other.register_load_state_dict_post_hook(lambda self: print("lr", self.param_groups[0]["lr"]))
-    other.load_state_dict(saved)
-    # -> epoch 3
-    # -> lr 0.01
-    print("epoch" in saved)  # -> True
+    # A copy remembers what the original does, and is independent of it.
+    twin = copy.deepcopy(optimizer)
+    twin.step()  # the hook stayed behind: nothing is printed
+    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
+
+    # A subclass that calls no __init__ of ours, and inherits its step.
+    class Quiet(Signs):
+        def __init__(self, params):
+            self.param_groups = [{"params": params}]
+
+    quiet = Quiet([w])
+    quiet.register_step_post_hook(lambda *_: print("a step of", type(quiet).__name__))
+    quiet.step()  # -> a step of Quiet

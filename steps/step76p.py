@@ -1,31 +1,20 @@
-"""Step 76p: step(closure): computing the loss again
+"""Step 76p: Optimizer hooks for saving and loading
 
-All rules so far get one gradient and make one step. But is the step good? In the demo the curvature
-is 4, so with a rate of 0.6 each step increases the loss, and the rule does not notice. With the
-loss at the new point it could try a shorter step.
+A tool saves the epoch with the optimizer's state, and another program must be able to load the
+state without that tool. The hooks of step 76n run before and after a step only. Saving and loading
+get hooks as well:
 
-The optimizer cannot compute the loss: only the program has the batch and the model. So the program
-passes a function to step:
+    before saving     hook(optimizer)                  after saving     hook(optimizer, state_dict)
+    before loading    hook(optimizer, state_dict)      after loading    hook(optimizer)
 
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of(model(batch))
-        loss.backward()
-        return loss
+A state_dict that a hook returns replaces the one that it was given. So call_hooks accepts one value
+that is not a tuple, as well as a pair.
 
-    loss = optimizer.step(closure)
+The trap: a hook before loading may delete entries. load_state_dict passes it a copy of the dict,
+so that the caller's dict stays complete.
 
-Optimizer.step calls it once and returns the loss. A subclass with a step of its own may call it
-several times; step 77q does. In the demo, Halving halves its rate until the loss falls.
-
-The trap: step may be called, or decorated, with no_grad. A closure that runs there would record no
-graph, and backward would fail. So it runs under enable_grad.
-
-Such methods treat all parameters as one point in a space of many dimensions. parameters_to_vector
-returns this point as a vector. The demo measures the distance between two of them.
-
-Changed: Optimizer.step. New: parameters_to_vector.
-Try: remove enable_grad(). What does the error of the demo say?
+Changed: Optimizer.call_hooks, state_dict, load_state_dict. New: four more register_ methods.
+Try: leave out .copy() in load_state_dict. Which line of the demo changes?
 """
 
 import copy
@@ -38,12 +27,11 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.hooks import Hooks, RemovableHandle
-from tinytorch.autograd.modes import enable_grad, no_grad
+from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
-from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -211,16 +199,8 @@ class Optimizer:
                     param.grad = zero_(param.grad.detach())
 
     @with_hooks
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Moves the parameters once, along the gradients that they have now.
-
-        `closure`, where an optimizer is given one, computes the loss and its gradients first; its
-        loss is returned.
-        """
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
+    def step(self) -> None:
+        """Moves the parameters once, along the gradients that they have now."""
         with no_grad():
             for group in self.param_groups:
                 active = [param for param in group["params"] if param._grad is not None]
@@ -229,7 +209,6 @@ class Optimizer:
                         self.update([param], group)
                 elif active:
                     self.update(active, group)
-        return loss
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
@@ -368,58 +347,20 @@ class SGD(Optimizer):
             param -= group["lr"] * g
 
 
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters in one row; the gradient flows through."""
-    return cat([param.reshape(-1) for param in parameters])
-
-
 if __name__ == "__main__":
-    p, q = tensor([1.0], requires_grad=True), tensor([[1.0, -1.0]], requires_grad=True)
+    w = tensor([1.0, 1.0], requires_grad=True)
+    w.grad = tensor([100.0, -0.01])
+    optimizer = SGD([w], lr=0.01)
 
-    def loss_of():
-        return 2 * (p * p).sum() + 2 * (q * q).sum()
-
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        return loss
-
-    # A rate that is too large, and a rule that does not notice.
-    optimizer = SGD([p, q], lr=0.6)
-    with no_grad():  # as some programs do
-        print([round(optimizer.step(closure).item(), 1) for _ in range(4)])
-    # -> [6.0, 11.8, 23.0, 45.2]
-
-    class Halving(SGD):
-        """Gradient descent that halves its rate until the loss falls."""
-
-        @no_grad()
-        def step(self, closure):
-            with enable_grad():
-                loss = closure()
-            group = self.param_groups[0]
-            start = [param.detach().clone() for param in group["params"]]
-            while True:
-                for param, value in zip(group["params"], start, strict=True):
-                    param.copy_(value - group["lr"] * param.grad)
-                if loss_of() < loss:
-                    return loss
-                group["lr"] /= 2
-
-    optimizer = Halving([p, q], lr=0.6)
-    before = parameters_to_vector([p, q])
-    print(before.shape)  # -> tinytorch.Size([3])
-    for _ in range(4):
-        loss = optimizer.step(closure)
-    print(f"rate {optimizer.param_groups[0]['lr']}, loss {loss.item():.4f}")
-    # -> rate 0.3, loss 0.0057
-    after = parameters_to_vector([p, q])
-    print(
-        f"the way was {(after - before).square().sum().sqrt().item():.2f} long"
-    )  # -> the way was 6.64 long
-    after.sum().backward()  # the gradient flows through
-    print(q.grad.shape)  # -> tinytorch.Size([1, 2])
-
-    # Without a closure, as before.
-    print(SGD([p, q]).step())  # -> None
+    # Saving and loading: a hook adds the epoch, another one takes it out.
+    optimizer.register_state_dict_pre_hook(lambda _: print("saving"))
+    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
+    saved = optimizer.state_dict()  # -> saving
+    print(list(saved))  # -> ['state', 'param_groups', 'epoch']
+    other = SGD([w])
+    other.register_load_state_dict_pre_hook(lambda _, saved: print("epoch", saved.pop("epoch")))
+    other.register_load_state_dict_post_hook(lambda self: print("lr", self.param_groups[0]["lr"]))
+    other.load_state_dict(saved)
+    # -> epoch 3
+    # -> lr 0.01
+    print("epoch" in saved)  # -> True

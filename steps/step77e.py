@@ -13,13 +13,10 @@ and FlatOptimizer.update does the rest. It also adds the weight decay, which is 
 The formula gets arrays, not tensors: no graph, no dispatch, and no_grad does not matter. It writes
 in place, for p and v are views of the flat memory.
 
-One array has one dtype and one device. So the parameters are sorted by these first. Options may be
-tensors (a rate that a program writes into); arrays need numbers, so `as_number` converts them.
-
 The trap: `v = momentum * v + g` makes a new array. The formula would be right for this step, and
 the state would still be zero in the next one.
 
-Changed: SGD; its update became update_chunk. New: as_number, FlatOptimizer.
+Changed: SGD; its update became update_chunk. New: FlatOptimizer.
 Try: v = v * momentum + g in update_chunk. Which of the promises breaks?
 """
 
@@ -76,13 +73,6 @@ class FlatParameters:
             bump_version(array)
 
 
-def as_number(option: Any) -> Any:
-    """An option's value as a Python number: it may be a Tensor, or a tuple of Tensors."""
-    if isinstance(option, tuple):
-        return tuple(as_number(each) for each in option)
-    return option.item() if isinstance(option, Tensor) else option
-
-
 class FlatOptimizer(Optimizer):
     """An optimizer whose formula treats each element alone, so that it can run on flat arrays.
 
@@ -98,26 +88,12 @@ class FlatOptimizer(Optimizer):
         raise NotImplementedError(f"{type(self).__name__} has no update_chunk")
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
-        decay = numbers["weight_decay"]
-        for flat in self.flat_parameters(params, group):
-            for p, g, state in flat.chunks():
-                if decay:
-                    g = g + decay * p
-                self.update_chunk(p, g, state, numbers)
-
-    def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
-        """The flat form of these parameters."""
-        names = self.state_names(group)
+        names, decay = self.state_names(group), group["weight_decay"]
         states = [self.state[param] for param in params] if names else []
-        alike: dict[tuple, list[int]] = {}
-        for i, param in enumerate(params):
-            alike.setdefault((param.device, param.dtype), []).append(i)
-        flats = []
-        for members in alike.values():
-            theirs = [params[i] for i in members], [states[i] for i in members if names]
-            flats.append(FlatParameters(*theirs, names))
-        return flats
+        for p, g, state in FlatParameters(params, states, names).chunks():
+            if decay:
+                g = g + decay * p
+            self.update_chunk(p, g, state, group)
 
 
 class SGD(FlatOptimizer):
@@ -235,13 +211,12 @@ class Adam(Optimizer):
 if __name__ == "__main__":
     import copy
 
-    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed, randn
 
     # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
     p = tensor([0.0], requires_grad=True)
-    optimizer = SGD([p], lr=tensor(1.0), momentum=0.9)  # the rate is a tensor
+    optimizer = SGD([p], lr=1.0, momentum=0.9)
     for _ in range(2):
         p.grad = tensor([1.0])
         optimizer.step()
@@ -249,9 +224,9 @@ if __name__ == "__main__":
     # -> v = 1.0, p = -1.0
     # -> v = 1.9, p = -2.9
 
-    # Two dtypes, and parameters of any shape, as transposed ones: each with decay and a look ahead.
+    # Parameters of any shape, as a transposed one: each with decay and a look ahead.
     manual_seed(0)
-    start = [randn(2, 3), randn(3, 2, dtype=float64).T, randn(4)]
+    start = [randn(2, 3), randn(3, 2).T, randn(4)]
     params = [value.detach().clone().requires_grad_() for value in start]
     optimizer = SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True)
     for param in params:
@@ -261,8 +236,7 @@ if __name__ == "__main__":
     for param, value in zip(params, start, strict=True):
         g = 1 + 0.01 * value
         right.append(bool((param - (value - 0.1 * (g + 0.9 * g))).abs().max().item() < 1e-6))
-    print(right, [param.dtype for param in params][:2])
-    # -> [True, True, True] [tinytorch.float32, tinytorch.float64]
+    print(right)  # -> [True, True, True]
 
     # Saved and loaded as before: the state is a dict of tensors in the shapes of the parameters.
     saved = optimizer.state_dict()
@@ -275,9 +249,6 @@ if __name__ == "__main__":
         each.step()
     pairs = zip(params, other.param_groups[0]["params"], strict=True)
     print("goes on:", all(bool((one == two).all()) for one, two in pairs))  # -> goes on: True
-
-    # Betas are a tuple; a tuple of tensors becomes one of numbers.
-    print(as_number((tensor(0.5), 0.25)), as_number(3))  # -> (0.5, 0.25) 3
 
     class Without(FlatOptimizer):
         def state_names(self, group):

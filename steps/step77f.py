@@ -1,34 +1,26 @@
-"""Step 77f: Keeping the flat memory between steps
+"""Step 77f: FlatOptimizer: several dtypes, and options that are tensors
 
-The optimizer of step 77e makes its FlatParameters anew in each step: 200 views, 200 wrapped
-tensors, and a block into which the state of the last step is copied. The demo measures it:
-preparing takes longer than all the rest of the step.
+One array has one dtype and one device. In step 77e a float64 parameter behind a float32 one goes
+through a float32 array: it comes back as 0.8999999761581421 where 0.9 is right, and no error says
+so. So the parameters are sorted by device and dtype, and each kind has flat memory of its own:
 
-Nothing of this changes from one step to the next, as a rule. So FlatOptimizer keeps what it made
-for each group. The difficulty is "as a rule". A program may do all of this between two steps:
+    (cpu, float32)   p0 p2 p3          (cpu, float64)   p1
 
-- set param.data, so that the parameter has another array
-- load a state_dict, or put another tensor into the state
-- freeze a layer, whose gradient is None from then on
-- change an option, so that another state is needed (momentum was 0)
+The second case is a rate that is a tensor, which a program writes into. The formula works on
+arrays, and `tensor * array` is an error. as_number converts the options once for each step; betas
+are a tuple, so it converts the parts of a tuple.
 
-Each would go unnoticed: the optimizer would go on writing into memory that nothing reads. So each
-step checks whether everything is still as it was. The check is cheap, since it does not look at
-numbers: it compares each array and tensor by `is`. Groups that have changed are prepared again,
-from the tensors in the state.
+The trap: item() of a tensor on a GPU waits for the GPU. A rate that is a number costs nothing.
 
-The trap: == on lists of tensors compares elements. `same` compares identity, and map runs the loop
-in C. (__setstate__, which runs after loading and copying, drops all that was kept: a copy has
-other parameters.)
+(PyTorch sorts its parameters in the same way for its foreach and fused versions.)
 
-Changed: FlatParameters, FlatOptimizer. New: FlatParameters.intact, same.
-Try: let intact return True. Which two promises break?
+Changed: FlatOptimizer.update. New: as_number, FlatOptimizer.flat_parameters.
+Try: leave param.dtype out of the key. Which promise breaks?
 """
 
 import importlib
 import itertools
 from collections.abc import Iterable, Iterator
-from operator import is_
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
@@ -50,7 +42,7 @@ class FlatParameters:
     """
 
     def __init__(self, params: list[Tensor], states: list[dict], names: list[str]):
-        self.params, self.states = params, states
+        self.params = params
         self.arrays = [param.array for param in params]
         device, dtype = params[0].device, self.arrays[0].dtype
         self.xp = device.xp
@@ -62,20 +54,10 @@ class FlatParameters:
                 if state.get(name) is not None:
                     view[...] = state[name].array
                 state[name] = wrap(view, device)
-        self.tensors = [value for state in states for value in state.values()]
         self.state = dict(zip(names, block, strict=True))
         self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
         parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
         self.parts = [part.reshape(array.shape) for part, array in parts]
-
-    def intact(self) -> bool:
-        """Whether all parameters still have their arrays, and all states are ours.
-
-        Programs may set param.data, put another tensor into the state, or load a state_dict.
-        """
-        arrays = [param.array for param in self.params]
-        tensors = [value for state in self.states for value in state.values()]
-        return same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
         """(parameters, gradients, state): flat arrays, once. Write into the parameters and the
@@ -87,11 +69,6 @@ class FlatParameters:
         for i, array in enumerate(self.arrays):
             array[...] = self.parts[i]
             bump_version(array)
-
-
-def same(these: list, those: list) -> bool:
-    """Whether two lists hold the very same objects."""
-    return len(these) == len(those) and all(map(is_, these, those))
 
 
 def as_number(option: Any) -> Any:
@@ -106,14 +83,6 @@ class FlatOptimizer(Optimizer):
 
     A subclass lists the names of its state (`state_names`), and writes `update_chunk`.
     """
-
-    def __init__(self, params: Iterable, options: dict[str, Any]):
-        self._flat: dict = {}
-        super().__init__(params, options)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._flat = {}
 
     def state_names(self, group: dict[str, Any]) -> list[str]:
         """The names of the state, for these options."""
@@ -133,13 +102,9 @@ class FlatOptimizer(Optimizer):
                 self.update_chunk(p, g, state, numbers)
 
     def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
-        """The flat form of these parameters, from the last step where nothing has changed since."""
+        """The flat form of these parameters."""
         names = self.state_names(group)
         states = [self.state[param] for param in params] if names else []
-        *known, flats = self._flat.get(id(group), ([], [], [], []))
-        if names == known[0] and same(params, known[1]) and same(states, known[2]):
-            if all(flat.intact() for flat in flats):
-                return flats
         alike: dict[tuple, list[int]] = {}
         for i, param in enumerate(params):
             alike.setdefault((param.device, param.dtype), []).append(i)
@@ -147,7 +112,6 @@ class FlatOptimizer(Optimizer):
         for members in alike.values():
             theirs = [params[i] for i in members], [states[i] for i in members if names]
             flats.append(FlatParameters(*theirs, names))
-        self._flat[id(group)] = names, params, states, flats
         return flats
 
 
@@ -264,69 +228,32 @@ class Adam(Optimizer):
 
 
 if __name__ == "__main__":
-    import copy
-    import time
-
+    from tinytorch.core.dtype import float32, float64
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
 
-    # What can change between two steps. Each gradient is 1, so v = 1, and then 1.9.
-    def velocities(change):
-        """v of two parameters after two steps, between which `change` is called."""
-        p, q = tensor([0.0], requires_grad=True), tensor([0.0, 0.0], requires_grad=True)
-        optimizer = SGD([p, q], lr=1.0, momentum=0.9)
-        for number in range(2):
-            p.grad, q.grad = tensor([1.0]), tensor([1.0, 1.0])
-            if number:
-                change(optimizer, p, q)
-            optimizer.step()
-        states = [optimizer.state[param]["momentum_buffer"] for param in (p, q)]
-        return round(p.item(), 1), [round(v.tolist()[0], 1) for v in states]
-
-    def another_array(optimizer, p, q):
-        p.data = tensor([100.0])
-
-    def another_state(optimizer, p, q):
-        optimizer.state[p]["momentum_buffer"] = tensor([10.0])
-
-    def loaded(optimizer, p, q):
-        saved = copy.deepcopy(optimizer.state_dict())
-        saved["state"][0]["momentum_buffer"] = tensor([10.0])
-        optimizer.load_state_dict(saved)
-
-    def frozen(optimizer, p, q):
-        q.grad = None
-
-    print("nothing       ", velocities(lambda *_: None))  # -> nothing        (-2.9, [1.9, 1.9])
-    print("another array ", velocities(another_array))  # -> another array  (98.1, [1.9, 1.9])
-    print("another state ", velocities(another_state))  # -> another state  (-11.0, [10.0, 1.9])
-    print("a loaded state", velocities(loaded))  # -> a loaded state (-11.0, [10.0, 1.9])
-    print("a frozen layer", velocities(frozen))  # -> a frozen layer (-2.9, [1.9, 1.0])
-
-    # An option that needs a state, where none was needed before.
-    p = tensor([0.0], requires_grad=True)
-    p.grad = tensor([1.0])
-    optimizer = SGD([p], lr=1.0)
+    # Three parameters of two dtypes, in one optimizer.
+    params = [
+        tensor([1.0], dtype=dtype, requires_grad=True) for dtype in (float32, float64, float32)
+    ]
+    optimizer = SGD(params, lr=0.1, momentum=0.9)
+    for param in params:
+        param.grad = 0 * param.detach() + 1
     optimizer.step()
-    optimizer.param_groups[0]["momentum"] = 0.9
-    optimizer.step()
-    print(p.item(), list(optimizer.state[p]))  # -> -2.0 ['momentum_buffer']
+    print(params[1].item(), [param.dtype for param in params][:2])
+    # -> 0.9 [tinytorch.float32, tinytorch.float64]
+    flats = optimizer.flat_parameters(params, optimizer.param_groups[0])
+    print([len(flat.params) for flat in flats], "parameters")  # -> [2, 1] parameters
 
-    # 200 parameters of 100 elements.
-    def milliseconds(between):
-        params = [randn(100).requires_grad_() for _ in range(200)]
-        for param in params:
-            param.grad = randn(100)
-        optimizer, times = SGD(params, lr=0.01, momentum=0.9), []
-        for _ in range(20):
-            between(optimizer)
-            start = time.perf_counter()
-            optimizer.step()
-            times.append(time.perf_counter() - start)
-        return min(times) * 1e3
+    # A rate that is a tensor, which the program writes into.
+    rate, p = tensor(1.0), tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=rate, weight_decay=0.1)
+    for new in (1.0, 0.5):
+        rate.fill_(new)
+        p.grad = tensor([1.0])
+        optimizer.step()
+        print(round(p.item(), 3))
+    # -> -1.0
+    # -> -1.45
 
-    manual_seed(0)
-    anew = milliseconds(lambda optimizer: optimizer._flat.clear())
-    kept = milliseconds(lambda optimizer: None)
-    print(f"prepared in each step {anew:.2f} ms, kept {kept:.2f} ms")  # -> ...
-    print("a third is saved:", kept < anew * 2 / 3)  # -> a third is saved: True
+    # Betas are a tuple; a tuple of tensors becomes one of numbers.
+    print(as_number((tensor(0.5), 0.25)), as_number(3))  # -> (0.5, 0.25) 3

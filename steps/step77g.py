@@ -1,30 +1,28 @@
-"""Step 77g: Chunks that fit the cache
+"""Step 77g: Keeping the flat memory between steps
 
-Packing is right for 200 parameters of 100 elements. For three parameters of a million elements it
-is not: the demo measures it against the same formula in chunks. There are two reasons.
+The optimizer of step 77f makes its FlatParameters anew in each step: 200 views, 200 wrapped
+tensors, and a block into which the state of the last step is copied. The demo measures it:
+preparing takes longer than all the rest of the step.
 
-A long array does not fit into the cache near the core. momentum * v goes through all of v, and when
-the next operation, v += g, begins, the first elements of v have long been thrown out; they come
-from the main memory again. Each operation of the formula pays this way. So cut the arrays into
-chunks so small (32,768 elements, 128 KB) that a chunk stays in the cache while the whole formula
-runs over it.
+Nothing of this changes from one step to the next, as a rule. So FlatOptimizer keeps what it made
+for each group. The difficulty is "as a rule". A program may do all of this between two steps:
 
-And copying a million numbers there and back costs more than the calls that it saves. A large
-parameter is already a flat array. So only small ones are packed, and a large one is written in
-place, through a view: reshape(-1) of an array whose elements lie in order does not copy.
+- set param.data, so that the parameter has another array
+- load a state_dict, or put another tensor into the state
+- freeze a layer, whose gradient is None from then on
+- change an option, so that another state is needed (momentum was 0)
 
-    up to 8192 elements    packed: copied side by side, and back
-    larger                 written where it is, in chunks
+Each would go unnoticed: the optimizer would go on writing into memory that nothing reads. So each
+step checks whether everything is still as it was. The check is cheap, since it does not look at
+numbers: it compares each array and tensor by `is`. Groups that have changed are prepared again,
+from the tensors in the state.
 
-On a GPU each operation is a launch, and the memory is fast: there one chunk is best. The Backend
-says so, with chunk_elements = None (step 43f).
+The trap: == on lists of tensors compares elements. `same` compares identity, and map runs the loop
+in C. (__setstate__, which runs after loading and copying, drops all that was kept: a copy has
+other parameters.)
 
-The trap: a large parameter may be transposed. Its elements do not lie in order, and reshape(-1)
-would copy: the step would be written into the copy, and lost. Such a one is packed, whatever its
-size.
-
-Changed: FlatParameters, FlatOptimizer.flat_parameters. New: few_elements, chunk_slices.
-Try: backends["cpu"].chunk_elements = 10. The calls now take far longer than the memory did before.
+Changed: FlatParameters, FlatOptimizer. New: FlatParameters.intact, same.
+Try: let intact return True. Which two promises break?
 """
 
 import importlib
@@ -43,28 +41,17 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-# Parameters of at most this many elements are packed: copying them costs less than more calls.
-few_elements = 8192
-
-
-def chunk_slices(size: int, limit: int | None) -> list[slice]:
-    """`size` elements, divided evenly into slices of at most `limit` elements; None: no limit."""
-    count = -(-size // limit) if limit else 1
-    length = -(-size // count) if size else 1
-    return [slice(start, min(start + length, size)) for start in range(0, size, length)]
-
-
 class FlatParameters:
-    """Parameters of one dtype and device, with their state, as flat arrays cut into chunks.
+    """Parameters of one dtype and device, with their state, as flat arrays.
 
     The state of all parameters lies in one block of memory; the tensors in optimizer.state are
-    views of it. If `packed`, the parameters are copied into one array before the formula runs, and
-    back afterwards. If not, each must be contiguous, and is written where it is.
+    views of it. The parameters are copied into one array before the formula runs, and back
+    afterwards.
     """
 
-    def __init__(self, params: list[Tensor], states: list[dict], names: list[str], packed: bool):
+    def __init__(self, params: list[Tensor], states: list[dict], names: list[str]):
         self.params, self.states = params, states
-        self.arrays, self.packed = [param.array for param in params], packed
+        self.arrays = [param.array for param in params]
         device, dtype = params[0].device, self.arrays[0].dtype
         self.xp = device.xp
         ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
@@ -76,20 +63,10 @@ class FlatParameters:
                     view[...] = state[name].array
                 state[name] = wrap(view, device)
         self.tensors = [value for state in states for value in state.values()]
-        flats = [array.reshape(-1) for array in self.arrays]
-        if packed:
-            self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
-            parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
-            self.parts = [part.reshape(array.shape) for part, array in parts]
-            flats = [self.copies]
-        # Of each chunk: the number of its array, its slice of that array; parameters, state.
-        limit, self.prepared = device.backend.chunk_elements, []
-        for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
-            rows = block[:, start : start + flat.size]
-            for where in chunk_slices(flat.size, limit):
-                p = flat[where]
-                state = dict(zip(names, rows[:, where], strict=True))
-                self.prepared.append((i, where, p, state))
+        self.state = dict(zip(names, block, strict=True))
+        self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
+        parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
+        self.parts = [part.reshape(array.shape) for part, array in parts]
 
     def intact(self) -> bool:
         """Whether all parameters still have their arrays, and all states are ours.
@@ -101,21 +78,14 @@ class FlatParameters:
         return same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """(parameters, gradients, state) of each chunk: flat arrays.
-
-        Write into the parameters and the state. Treat the gradients as read-only: they may alias
-        `param.grad`.
-        """
+        """(parameters, gradients, state): flat arrays, once. Write into the parameters and the
+        state while you have them."""
         grads = [param._grad.array for param in self.params]
-        if self.packed:
-            self.xp.concatenate(self.arrays, axis=None, out=self.copies)
-            grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
-        grads = [grad.reshape(-1) for grad in grads]
-        for i, where, p, state in self.prepared:
-            yield p, grads[i][where], state
+        self.xp.concatenate(self.arrays, axis=None, out=self.copies)
+        self.xp.concatenate(grads, axis=None, out=self.grads)
+        yield self.copies, self.grads, self.state
         for i, array in enumerate(self.arrays):
-            if self.packed:
-                array[...] = self.parts[i]
+            array[...] = self.parts[i]
             bump_version(array)
 
 
@@ -132,7 +102,7 @@ def as_number(option: Any) -> Any:
 
 
 class FlatOptimizer(Optimizer):
-    """An optimizer whose formula treats each element alone, so that it can run on flat chunks.
+    """An optimizer whose formula treats each element alone, so that it can run on flat arrays.
 
     A subclass lists the names of its state (`state_names`), and writes `update_chunk`.
     """
@@ -172,13 +142,11 @@ class FlatOptimizer(Optimizer):
                 return flats
         alike: dict[tuple, list[int]] = {}
         for i, param in enumerate(params):
-            few = param.array.size <= few_elements or param.device.backend.chunk_elements is None
-            packed = few or not param.array.flags.c_contiguous
-            alike.setdefault((param.device, param.dtype, packed), []).append(i)
+            alike.setdefault((param.device, param.dtype), []).append(i)
         flats = []
-        for (_, _, packed), members in alike.items():
+        for members in alike.values():
             theirs = [params[i] for i in members], [states[i] for i in members if names]
-            flats.append(FlatParameters(*theirs, names, packed))
+            flats.append(FlatParameters(*theirs, names))
         self._flat[id(group)] = names, params, states, flats
         return flats
 
@@ -296,56 +264,69 @@ class Adam(Optimizer):
 
 
 if __name__ == "__main__":
+    import copy
     import time
 
-    from tinytorch.core.device import backends
+    from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed, randn
 
-    # Chunks of at most 128 elements.
-    print([(chunk.start, chunk.stop) for chunk in chunk_slices(300, limit=128)])
-    # -> [(0, 100), (100, 200), (200, 300)]
-    print(chunk_slices(300, limit=None), chunk_slices(0, limit=128))  # -> [slice(0, 300, None)] []
+    # What can change between two steps. Each gradient is 1, so v = 1, and then 1.9.
+    def velocities(change):
+        """v of two parameters after two steps, between which `change` is called."""
+        p, q = tensor([0.0], requires_grad=True), tensor([0.0, 0.0], requires_grad=True)
+        optimizer = SGD([p, q], lr=1.0, momentum=0.9)
+        for number in range(2):
+            p.grad, q.grad = tensor([1.0]), tensor([1.0, 1.0])
+            if number:
+                change(optimizer, p, q)
+            optimizer.step()
+        states = [optimizer.state[param]["momentum_buffer"] for param in (p, q)]
+        return round(p.item(), 1), [round(v.tolist()[0], 1) for v in states]
 
-    # Three parameters: a small one, a large one, and a large one that is transposed.
-    manual_seed(0)
-    start = [randn(100), randn(300, 300), randn(300, 200).T]
-    params = [value.detach().requires_grad_() for value in start]
-    start = [value.detach().clone() for value in start]
-    print([param.array.flags.c_contiguous for param in params])  # -> [True, True, False]
-    for param in params:
-        param.grad = 0 * param.detach() + 1
-    optimizer = SGD(params, lr=0.5, momentum=0.9)
+    def another_array(optimizer, p, q):
+        p.data = tensor([100.0])
+
+    def another_state(optimizer, p, q):
+        optimizer.state[p]["momentum_buffer"] = tensor([10.0])
+
+    def loaded(optimizer, p, q):
+        saved = copy.deepcopy(optimizer.state_dict())
+        saved["state"][0]["momentum_buffer"] = tensor([10.0])
+        optimizer.load_state_dict(saved)
+
+    def frozen(optimizer, p, q):
+        q.grad = None
+
+    print("nothing       ", velocities(lambda *_: None))  # -> nothing        (-2.9, [1.9, 1.9])
+    print("another array ", velocities(another_array))  # -> another array  (98.1, [1.9, 1.9])
+    print("another state ", velocities(another_state))  # -> another state  (-11.0, [10.0, 1.9])
+    print("a loaded state", velocities(loaded))  # -> a loaded state (-11.0, [10.0, 1.9])
+    print("a frozen layer", velocities(frozen))  # -> a frozen layer (-2.9, [1.9, 1.0])
+
+    # An option that needs a state, where none was needed before.
+    p = tensor([0.0], requires_grad=True)
+    p.grad = tensor([1.0])
+    optimizer = SGD([p], lr=1.0)
     optimizer.step()
-    moved = [(param - value).detach() for param, value in zip(params, start, strict=True)]
-    print([bool(((way + 0.5).abs() < 1e-5).all()) for way in moved])  # -> [True, True, True]
-    flats = optimizer.flat_parameters(params, optimizer.param_groups[0])
-    print([(flat.packed, len(flat.params), len(flat.prepared)) for flat in flats])
-    # -> [(True, 2, 2), (False, 1, 3)]
+    optimizer.param_groups[0]["momentum"] = 0.9
+    optimizer.step()
+    print(p.item(), list(optimizer.state[p]))  # -> -2.0 ['momentum_buffer']
 
-    # A few large parameters, and many small ones: in chunks, and side by side in one piece.
-    def milliseconds(count, size):
-        params = [randn(size).requires_grad_() for _ in range(count)]
+    # 200 parameters of 100 elements.
+    def milliseconds(between):
+        params = [randn(100).requires_grad_() for _ in range(200)]
         for param in params:
-            param.grad = randn(size)
+            param.grad = randn(100)
         optimizer, times = SGD(params, lr=0.01, momentum=0.9), []
-        for _ in range(6):
+        for _ in range(20):
+            between(optimizer)
             start = time.perf_counter()
             optimizer.step()
             times.append(time.perf_counter() - start)
-        return min(times[1:]) * 1e3
+        return min(times) * 1e3
 
-    def both(count, size):
-        """In chunks, and packed into one piece."""
-        in_chunks = milliseconds(count, size)
-        backend = backends["cpu"]
-        before, backend.chunk_elements = backend.chunk_elements, None  # as on a GPU
-        in_one = milliseconds(count, size)
-        backend.chunk_elements = before
-        return in_chunks, in_one
-
-    for count, size in ((200, 100), (3, 1_000_000)):
-        in_chunks, in_one = both(count, size)
-        print(
-            f"{count} of {size}: in one piece {in_one:.2f} ms, in chunks {in_chunks:.2f} ms"
-        )  # -> ...
-    print("faster, for large ones:", in_chunks < in_one)  # -> faster, for large ones: True
+    manual_seed(0)
+    anew = milliseconds(lambda optimizer: optimizer._flat.clear())
+    kept = milliseconds(lambda optimizer: None)
+    print(f"prepared in each step {anew:.2f} ms, kept {kept:.2f} ms")  # -> ...
+    print("a third is saved:", kept < anew * 2 / 3)  # -> a third is saved: True

@@ -1,23 +1,30 @@
-"""Step 77h: Flat memory counts the steps
+"""Step 77h: Chunks that fit the cache
 
-Some formulas depend on the number of steps: Adam's divides by 1 - beta1^n (step 77c).
-FlatParameters has no count. To keep one in each formula would cost a loop over the parameters.
+Packing is right for 200 parameters of 100 elements. For three parameters of a million elements it
+is not: the demo measures it against the same formula in chunks. There are two reasons.
 
-So FlatParameters counts itself, once for all its parameters: `steps` has one float for each, and
-the tensors "step" in the state are views of it. fill writes all of them in one call.
+A long array does not fit into the cache near the core. momentum * v goes through all of v, and when
+the next operation, v += g, begins, the first elements of v have long been thrown out; they come
+from the main memory again. Each operation of the formula pays this way. So cut the arrays into
+chunks so small (32,768 elements, 128 KB) that a chunk stays in the cache while the whole formula
+runs over it.
 
-But do all parameters have the same count? Not if a layer was frozen for a while, or a group was
-added later. So the count is one more property by which the parameters are sorted: parameters that
-are packed together have the same dtype, device, and number of steps. And each step checks that the
-counts are still those that were written, since a program might have loaded others.
+And copying a million numbers there and back costs more than the calls that it saves. A large
+parameter is already a flat array. So only small ones are packed, and a large one is written in
+place, through a view: reshape(-1) of an array whose elements lie in order does not copy.
 
-A rule that needs the count has "step" among its state_names, and finds it in state["step"].
+    up to 8192 elements    packed: copied side by side, and back
+    larger                 written where it is, in chunks
 
-The trap: a state_dict is read by other programs. The count is therefore a tensor on the CPU in
-float32, for parameters on any device. A float16 would stop counting at 2048 (step 76m).
+On a GPU each operation is a launch, and the memory is fast: there one chunk is best. The Backend
+says so, with chunk_elements = None (step 43f).
 
-Changed: FlatParameters, FlatOptimizer.flat_parameters.
-Try: let intact ignore `counted`. Which line of the demo changes?
+The trap: a large parameter may be transposed. Its elements do not lie in order, and reshape(-1)
+would copy: the step would be written into the copy, and lost. Such a one is packed, whatever its
+size.
+
+Changed: FlatParameters, FlatOptimizer.flat_parameters. New: few_elements, chunk_slices.
+Try: backends["cpu"].chunk_elements = 10. The calls now take far longer than the memory did before.
 """
 
 import importlib
@@ -26,10 +33,7 @@ from collections.abc import Iterable, Iterator
 from operator import is_
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.device import as_device
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version
 from tinytorch.optim.optimizer import Optimizer, checked
@@ -58,21 +62,15 @@ class FlatParameters:
     back afterwards. If not, each must be contiguous, and is written where it is.
     """
 
-    def __init__(
-        self, params: list[Tensor], states: list[dict], names: list[str], step: int, packed: bool
-    ):
-        self.params, self.states, self.step = params, states, step
+    def __init__(self, params: list[Tensor], states: list[dict], names: list[str], packed: bool):
+        self.params, self.states = params, states
         self.arrays, self.packed = [param.array for param in params], packed
         device, dtype = params[0].device, self.arrays[0].dtype
         self.xp = device.xp
         ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
-        names_of_arrays = [name for name in names if name != "step"]
-        block = self.xp.zeros((len(names_of_arrays), ends[-1]), dtype)
-        self.steps = np.full(len(params), step, np.float32)
+        block = self.xp.zeros((len(names), ends[-1]), dtype)
         for i, state in enumerate(states):
-            if "step" in names:  # PyTorch keeps it on the CPU, too
-                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
-            for row, name in zip(block, names_of_arrays, strict=True):
+            for row, name in zip(block, names, strict=True):
                 view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
                 if state.get(name) is not None:
                     view[...] = state[name].array
@@ -90,34 +88,30 @@ class FlatParameters:
             rows = block[:, start : start + flat.size]
             for where in chunk_slices(flat.size, limit):
                 p = flat[where]
-                state = dict(zip(names_of_arrays, rows[:, where], strict=True))
+                state = dict(zip(names, rows[:, where], strict=True))
                 self.prepared.append((i, where, p, state))
 
     def intact(self) -> bool:
-        """Whether all parameters still have their arrays, and all states and step counts are ours.
+        """Whether all parameters still have their arrays, and all states are ours.
 
         Programs may set param.data, put another tensor into the state, or load a state_dict.
         """
         arrays = [param.array for param in self.params]
         tensors = [value for state in self.states for value in state.values()]
-        counted = self.steps.tolist().count(self.step) == len(self.steps)
-        return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
+        return same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps.
+        """(parameters, gradients, state) of each chunk: flat arrays.
 
         Write into the parameters and the state. Treat the gradients as read-only: they may alias
         `param.grad`.
         """
-        self.step += 1
-        self.steps.fill(self.step)
         grads = [param._grad.array for param in self.params]
         if self.packed:
             self.xp.concatenate(self.arrays, axis=None, out=self.copies)
             grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
         grads = [grad.reshape(-1) for grad in grads]
         for i, where, p, state in self.prepared:
-            state["step"] = self.step
             yield p, grads[i][where], state
         for i, array in enumerate(self.arrays):
             if self.packed:
@@ -152,7 +146,7 @@ class FlatOptimizer(Optimizer):
         self._flat = {}
 
     def state_names(self, group: dict[str, Any]) -> list[str]:
-        """The names of the state, for these options; "step" for the count of steps."""
+        """The names of the state, for these options."""
         raise NotImplementedError(f"{type(self).__name__} has no state_names")
 
     def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
@@ -178,15 +172,13 @@ class FlatOptimizer(Optimizer):
                 return flats
         alike: dict[tuple, list[int]] = {}
         for i, param in enumerate(params):
-            state = states[i] if names else {}
-            step = int(state.get("step", 0))
             few = param.array.size <= few_elements or param.device.backend.chunk_elements is None
             packed = few or not param.array.flags.c_contiguous
-            alike.setdefault((param.device, param.dtype, step, packed), []).append(i)
+            alike.setdefault((param.device, param.dtype, packed), []).append(i)
         flats = []
-        for (_, _, step, packed), members in alike.items():
+        for (_, _, packed), members in alike.items():
             theirs = [params[i] for i in members], [states[i] for i in members if names]
-            flats.append(FlatParameters(*theirs, names, step, packed))
+            flats.append(FlatParameters(*theirs, names, packed))
         self._flat[id(group)] = names, params, states, flats
         return flats
 
@@ -304,34 +296,56 @@ class Adam(Optimizer):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
+    import time
 
-    def run(optimizer, steps, gradient=1.0):
-        for _ in range(steps):
-            for param in optimizer.param_groups[0]["params"]:
-                param.grad = 0 * param.detach() + gradient
-            optimizer.step()
-        return param.item()
+    from tinytorch.core.device import backends
+    from tinytorch.ops.random import manual_seed, randn
 
-    # A rule with a count: lr / step. q comes later, and has a count of its own.
-    class Slowing(FlatOptimizer):
-        def __init__(self, params, lr):
-            super().__init__(params, {"lr": lr, "weight_decay": 0})
+    # Chunks of at most 128 elements.
+    print([(chunk.start, chunk.stop) for chunk in chunk_slices(300, limit=128)])
+    # -> [(0, 100), (100, 200), (200, 300)]
+    print(chunk_slices(300, limit=None), chunk_slices(0, limit=128))  # -> [slice(0, 300, None)] []
 
-        def state_names(self, group):
-            return ["step"]
-
-        def update_chunk(self, p, g, state, group):
-            p -= group["lr"] / state["step"] * g
-
-    p, q = tensor([0.0], requires_grad=True), tensor([0.0], requires_grad=True)
-    optimizer = Slowing([p, q], lr=1.0)
-    p.grad = tensor([1.0])
+    # Three parameters: a small one, a large one, and a large one that is transposed.
+    manual_seed(0)
+    start = [randn(100), randn(300, 300), randn(300, 200).T]
+    params = [value.detach().requires_grad_() for value in start]
+    start = [value.detach().clone() for value in start]
+    print([param.array.flags.c_contiguous for param in params])  # -> [True, True, False]
+    for param in params:
+        param.grad = 0 * param.detach() + 1
+    optimizer = SGD(params, lr=0.5, momentum=0.9)
     optimizer.step()
-    print(run(optimizer, 1), p.item())  # -> -1.0 -1.5
-    counts = [optimizer.state[param]["step"] for param in (p, q)]
-    print([count.item() for count in counts], counts[0].dtype)  # -> [2.0, 1.0] tinytorch.float32
+    moved = [(param - value).detach() for param, value in zip(params, start, strict=True)]
+    print([bool(((way + 0.5).abs() < 1e-5).all()) for way in moved])  # -> [True, True, True]
+    flats = optimizer.flat_parameters(params, optimizer.param_groups[0])
+    print([(flat.packed, len(flat.params), len(flat.prepared)) for flat in flats])
+    # -> [(True, 2, 2), (False, 1, 3)]
 
-    # A count that the program has changed is noticed.
-    counts[1].fill_(9.0)
-    print(round(run(optimizer, 1), 2), optimizer.state[q]["step"].item())  # -> -1.1 10.0
+    # A few large parameters, and many small ones: in chunks, and side by side in one piece.
+    def milliseconds(count, size):
+        params = [randn(size).requires_grad_() for _ in range(count)]
+        for param in params:
+            param.grad = randn(size)
+        optimizer, times = SGD(params, lr=0.01, momentum=0.9), []
+        for _ in range(6):
+            start = time.perf_counter()
+            optimizer.step()
+            times.append(time.perf_counter() - start)
+        return min(times[1:]) * 1e3
+
+    def both(count, size):
+        """In chunks, and packed into one piece."""
+        in_chunks = milliseconds(count, size)
+        backend = backends["cpu"]
+        before, backend.chunk_elements = backend.chunk_elements, None  # as on a GPU
+        in_one = milliseconds(count, size)
+        backend.chunk_elements = before
+        return in_chunks, in_one
+
+    for count, size in ((200, 100), (3, 1_000_000)):
+        in_chunks, in_one = both(count, size)
+        print(
+            f"{count} of {size}: in one piece {in_one:.2f} ms, in chunks {in_chunks:.2f} ms"
+        )  # -> ...
+    print("faster, for large ones:", in_chunks < in_one)  # -> faster, for large ones: True

@@ -1,23 +1,23 @@
-"""Step 77i: SGD: dampening and maximize
+"""Step 77i: Flat memory counts the steps
 
-SGD lacks two options that change its formula. dampening slows down what enters the velocity:
+Some formulas depend on the number of steps: Adam's divides by 1 - beta1^n (step 77c).
+FlatParameters has no count. To keep one in each formula would cost a loop over the parameters.
 
-    v = momentum * v + (1 - dampening) * g         but v = g at the first step
+So FlatParameters counts itself, once for all its parameters: `steps` has one float for each, and
+the tensors "step" in the state are views of it. fill writes all of them in one call.
 
-So it depends on the number of steps. SGD has no "step" in PyTorch's state. There, no buffer means
-the first step. So a state with a momentum_buffer counts as one step, and one without it as none.
+But do all parameters have the same count? Not if a layer was frozen for a while, or a group was
+added later. So the count is one more property by which the parameters are sorted: parameters that
+are packed together have the same dtype, device, and number of steps. And each step checks that the
+counts are still those that were written, since a program might have loaded others.
 
-maximize=True goes uphill, as in games with a reward: the gradient changes its sign first. This is
-the same for all rules, so FlatOptimizer does it, before the weight decay.
+A rule that needs the count has "step" among its state_names, and finds it in state["step"].
 
-With these, SGD has all options of PyTorch's. `foreach` and `fused` choose an implementation there,
-and do nothing here.
+The trap: a state_dict is read by other programs. The count is therefore a tensor on the CPU in
+float32, for parameters on any device. A float16 would stop counting at 2048 (step 76m).
 
-The trap: with dampening, the final speed is g (1 - dampening) / (1 - momentum). With both at 0.9,
-momentum no longer makes the steps longer.
-
-Changed: FlatOptimizer.update, FlatOptimizer.flat_parameters, SGD.
-Try: write 0 in place of any(...) in flat_parameters, and see what a loaded SGD does.
+Changed: FlatParameters, FlatOptimizer.flat_parameters.
+Try: let intact ignore `counted`. Which line of the demo changes?
 """
 
 import importlib
@@ -164,8 +164,6 @@ class FlatOptimizer(Optimizer):
         decay = numbers["weight_decay"]
         for flat in self.flat_parameters(params, group):
             for p, g, state in flat.chunks():
-                if numbers["maximize"]:
-                    g = -g
                 if decay:
                     g = g + decay * p
                 self.update_chunk(p, g, state, numbers)
@@ -180,9 +178,8 @@ class FlatOptimizer(Optimizer):
                 return flats
         alike: dict[tuple, list[int]] = {}
         for i, param in enumerate(params):
-            # PyTorch's SGD does not count its steps: its first one is that without a state.
             state = states[i] if names else {}
-            step = int(state.get("step", any(value is not None for value in state.values())))
+            step = int(state.get("step", 0))
             few = param.array.size <= few_elements or param.device.backend.chunk_elements is None
             packed = few or not param.array.flags.c_contiguous
             alike.setdefault((param.device, param.dtype, step, packed), []).append(i)
@@ -198,12 +195,12 @@ class SGD(FlatOptimizer):
     """p = p - lr * d, where d is the gradient, or what momentum makes of it.
 
         g = g + weight_decay * p
-        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
+        v = momentum * v + g         (v = g at the first step)
         d = v, or g + momentum * v with nesterov
 
     Source: Sutskever et al., On the importance of initialization and momentum, 2013.
     Raises:
-        ValueError: for a negative option, and for nesterov without momentum or with dampening.
+        ValueError: for a negative option, and for nesterov without momentum.
     """
 
     def __init__(
@@ -211,18 +208,14 @@ class SGD(FlatOptimizer):
         params: Iterable,
         lr: float = 1e-3,
         momentum: float = 0,
-        dampening: float = 0,
         weight_decay: float = 0,
         nesterov: bool = False,
         *,
-        maximize: bool = False,
-        foreach: bool | None = None,
         differentiable: bool = False,
-        fused: bool | None = None,
     ):
         options = checked(locals())
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        if nesterov and momentum <= 0:
+            raise ValueError("Nesterov momentum requires a momentum")
         super().__init__(params, options)
 
     def state_names(self, group: dict[str, Any]) -> list[str]:
@@ -233,7 +226,7 @@ class SGD(FlatOptimizer):
         if momentum:
             v = state["momentum_buffer"]
             v *= momentum
-            v += g if state["step"] == 1 else (1 - group["dampening"]) * g
+            v += g
             g = g + momentum * v if group["nesterov"] else v
         p -= lr * g
 
@@ -311,11 +304,8 @@ class Adam(Optimizer):
 
 
 if __name__ == "__main__":
-    import copy
-
     from tinytorch.core.tensor import tensor
 
-    # With dampening: v = 1 at the first step, then 0.5 * 1 + (1 - 0.5) * 1, and so on.
     def run(optimizer, steps, gradient=1.0):
         for _ in range(steps):
             for param in optimizer.param_groups[0]["params"]:
@@ -323,18 +313,25 @@ if __name__ == "__main__":
             optimizer.step()
         return param.item()
 
-    p = tensor([0.0], requires_grad=True)
-    optimizer = SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
-    print([run(optimizer, 1) for _ in range(3)])  # -> [-1.0, -2.0, -3.0]
-    print(run(optimizer, 1, gradient=3.0))  # -> -5.0
-    print("uphill", run(SGD([p], lr=1.0, maximize=True), 1))  # -> uphill -4.0
+    # A rule with a count: lr / step. q comes later, and has a count of its own.
+    class Slowing(FlatOptimizer):
+        def __init__(self, params, lr):
+            super().__init__(params, {"lr": lr, "weight_decay": 0})
 
-    # A loaded SGD is past its first step.
-    other = SGD([tensor([0.0], requires_grad=True)], lr=1.0, momentum=0.5, dampening=0.5)
-    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    print(run(other, 1, gradient=3.0))  # -> -2.5
+        def state_names(self, group):
+            return ["step"]
 
-    try:
-        SGD([p], momentum=0.9, dampening=0.5, nesterov=True)
-    except ValueError as error:
-        print(error)  # -> Nesterov momentum requires a momentum and zero dampening
+        def update_chunk(self, p, g, state, group):
+            p -= group["lr"] / state["step"] * g
+
+    p, q = tensor([0.0], requires_grad=True), tensor([0.0], requires_grad=True)
+    optimizer = Slowing([p, q], lr=1.0)
+    p.grad = tensor([1.0])
+    optimizer.step()
+    print(run(optimizer, 1), p.item())  # -> -1.0 -1.5
+    counts = [optimizer.state[param]["step"] for param in (p, q)]
+    print([count.item() for count in counts], counts[0].dtype)  # -> [2.0, 1.0] tinytorch.float32
+
+    # A count that the program has changed is noticed.
+    counts[1].fill_(9.0)
+    print(round(run(optimizer, 1), 2), optimizer.state[q]["step"].item())  # -> -1.1 10.0

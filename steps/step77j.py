@@ -1,34 +1,27 @@
-"""Step 77j: Adam without temporary arrays
+"""Step 77j: SGD: dampening and maximize
 
-The Adam of step 77c computes on tensors. Its formula on flat arrays would be short,
+SGD lacks two options that change its formula. dampening slows down what enters the velocity:
 
-    m = beta1 * m + (1 - beta1) * g                        3 new arrays
-    v = beta2 * v + (1 - beta2) * g * g                    4
-    p -= lr * (m / c1) / ((v / c2) ** 0.5 + eps)           6
+    v = momentum * v + (1 - dampening) * g         but v = g at the first step
 
-but Adam is the optimizer that most trainings use, and each new array costs time: memory has to be
-found, and it is not in the cache. m *= beta1 works in place and makes no array. Where that is not
-possible, there is `scratch`: one array of the length of a chunk, made once, and passed to the
-formula with its state. NumPy's functions write there with out=. 13 new arrays become none.
+So it depends on the number of steps. SGD has no "step" in PyTorch's state. There, no buffer means
+the first step. So a state with a momentum_buffer counts as one step, and one without it as none.
 
-Another saving is the correction of the start. m / c1 and v / c2 change two arrays in each step. But
-the c are numbers, and can be moved to other numbers. With r = sqrt(c2):
+maximize=True goes uphill, as in games with a reward: the gradient changes its sign first. This is
+the same for all rules, so FlatOptimizer does it, before the weight decay.
 
-    lr * (m / c1) / (sqrt(v) / r + eps)   =   (lr * r / c1) * m / (sqrt(v) + eps * r)
+With these, SGD has all options of PyTorch's. `foreach` and `fused` choose an implementation there,
+and do nothing here.
 
-Section 2 of the paper recommends it.
+The trap: with dampening, the final speed is g (1 - dampening) / (1 - momentum). With both at 0.9,
+momentum no longer makes the steps longer.
 
-The trap: t is one array. `v += t * t` needs the new g in t, and what m needed there is gone by
-then. Each line may use only what the line before has left.
-
-Changed: Adam, its update became update_chunk; FlatParameters.__init__, FlatParameters.chunks.
-Moved: sgd.py.
-Try: leave `* root` out of the line with lr, and compare the first steps with the formula.
+Changed: FlatOptimizer.update, FlatOptimizer.flat_parameters, SGD.
+Try: write 0 in place of any(...) in flat_parameters, and see what a loaded SGD does.
 """
 
 import importlib
 import itertools
-import math
 from collections.abc import Iterable, Iterator
 from operator import is_
 from typing import Any
@@ -93,14 +86,11 @@ class FlatParameters:
             flats = [self.copies]
         # Of each chunk: the number of its array, its slice of that array; parameters, state.
         limit, self.prepared = device.backend.chunk_elements, []
-        largest = max(flat.size for flat in flats)
-        scratch = self.xp.empty(min(largest, limit or largest), dtype)
         for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
             rows = block[:, start : start + flat.size]
             for where in chunk_slices(flat.size, limit):
                 p = flat[where]
                 state = dict(zip(names_of_arrays, rows[:, where], strict=True))
-                state.update(xp=self.xp, scratch=scratch[: p.size])
                 self.prepared.append((i, where, p, state))
 
     def intact(self) -> bool:
@@ -114,8 +104,7 @@ class FlatParameters:
         return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
 
     def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps. The
-        state also has "xp", the array library, and "scratch", an array to compute in.
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps.
 
         Write into the parameters and the state. Treat the gradients as read-only: they may alias
         `param.grad`.
@@ -205,6 +194,50 @@ class FlatOptimizer(Optimizer):
         return flats
 
 
+class SGD(FlatOptimizer):
+    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+
+        g = g + weight_decay * p
+        v = momentum * v + (1 - dampening) * g         (v = g at the first step)
+        d = v, or g + momentum * v with nesterov
+
+    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
+    Raises:
+        ValueError: for a negative option, and for nesterov without momentum or with dampening.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
+        options = checked(locals())
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["momentum_buffer"] if group["momentum"] else []
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        lr, momentum = group["lr"], group["momentum"]
+        if momentum:
+            v = state["momentum_buffer"]
+            v *= momentum
+            v += g if state["step"] == 1 else (1 - group["dampening"]) * g
+            g = g + momentum * v if group["nesterov"] else v
+        p -= lr * g
+
+
 class Adagrad(Optimizer):
     """p = p - lr * g / (sqrt(s) + eps), s the sum of all g^2.
 
@@ -240,14 +273,13 @@ class RMSprop(Optimizer):
             param -= group["lr"] * g / (s**0.5 + group["eps"])
 
 
-class Adam(FlatOptimizer):
+class Adam(Optimizer):
     """m and v are running means of the gradient and of its square; both start at zero, and are
     divided by 1 - beta^step to make up for it.
 
         m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
         p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
 
-    weight_decay adds weight_decay * p to g.
     Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
     Raises:
         ValueError: for options out of range.
@@ -259,9 +291,6 @@ class Adam(FlatOptimizer):
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 0,
-        *,
-        maximize: bool = False,
     ):
         options = checked(locals())
         for number, beta in enumerate(betas):
@@ -269,93 +298,43 @@ class Adam(FlatOptimizer):
                 raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
         super().__init__(params, options)
 
-    def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "exp_avg", "exp_avg_sq"]
-
-    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-        # `out=t` computes in memory that is there already: new arrays instead would make a step of
-        # a small network a tenth slower.
-        xp, t = state["xp"], state["scratch"]
-        m *= beta1
-        m += xp.multiply(g, 1 - beta1, out=t)
-        v *= beta2
-        xp.multiply(g, math.sqrt(1 - beta2), out=t)
-        v += xp.multiply(t, t, out=t)
-        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here the numbers
-        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
-        root = (1 - beta2**step) ** 0.5
-        xp.sqrt(v, out=t)
-        t += eps * root
-        xp.divide(m, t, out=t)
-        t *= lr * root / (1 - beta1**step)
-        p -= t
+        for param in params:
+            state, g = self.state[param], param.grad
+            step = state["step"] = state.get("step", 0) + 1
+            m = state["exp_avg"] = beta1 * state.get("exp_avg", 0 * g) + (1 - beta1) * g
+            v = beta2 * state.get("exp_avg_sq", 0 * g) + (1 - beta2) * g * g
+            state["exp_avg_sq"] = v
+            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
+            param -= lr * unbiased[0] / (unbiased[1] ** 0.5 + eps)
 
 
 if __name__ == "__main__":
-    import time
-    import tracemalloc
+    import copy
 
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
 
-    def moves(make, gradients):
-        """How far each step moves one parameter that gets these gradients."""
-        p = tensor([0.0], requires_grad=True)
-        optimizer, places = make([p]), [0.0]
-        for gradient in gradients:
-            p.grad = tensor([gradient])
+    # With dampening: v = 1 at the first step, then 0.5 * 1 + (1 - 0.5) * 1, and so on.
+    def run(optimizer, steps, gradient=1.0):
+        for _ in range(steps):
+            for param in optimizer.param_groups[0]["params"]:
+                param.grad = 0 * param.detach() + gradient
             optimizer.step()
-            places.append(p.item())
-        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
+        return param.item()
 
-    # The formula, step by step, in plain Python.
-    def by_hand(gradients, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8):
-        m = v = 0.0
-        for step, g in enumerate(gradients, 1):
-            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
-            yield round(lr * unbiased[0] / (math.sqrt(unbiased[1]) + eps), 4)
+    p = tensor([0.0], requires_grad=True)
+    optimizer = SGD([p], lr=1.0, momentum=0.5, dampening=0.5)
+    print([run(optimizer, 1) for _ in range(3)])  # -> [-1.0, -2.0, -3.0]
+    print(run(optimizer, 1, gradient=3.0))  # -> -5.0
+    print("uphill", run(SGD([p], lr=1.0, maximize=True), 1))  # -> uphill -4.0
 
-    gradients = [1.0, -3.0, 0.5, 2.0]
-    print("by hand", list(by_hand(gradients)))  # -> by hand [0.1, -0.0494, -0.0277, 0.0115]
-    print("Adam   ", moves(lambda p: Adam(p, lr=0.1), gradients))
-    # -> Adam    [0.1, -0.0494, -0.0277, 0.0115]
-    print("uphill ", moves(lambda p: Adam(p, lr=0.1, maximize=True), [5.0]))  # -> uphill  [-0.1]
+    # A loaded SGD is past its first step.
+    other = SGD([tensor([0.0], requires_grad=True)], lr=1.0, momentum=0.5, dampening=0.5)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    print(run(other, 1, gradient=3.0))  # -> -2.5
 
-    class Short(Adam):
-        """The same with new arrays."""
-
-        def update_chunk(self, p, g, state, group):
-            lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-            m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
-            m[...] = beta1 * m + (1 - beta1) * g
-            v[...] = beta2 * v + (1 - beta2) * g * g
-            c1, c2 = 1 - beta1**step, 1 - beta2**step
-            p -= lr * (m / c1) / ((v / c2) ** 0.5 + eps)
-
-    print("short  ", moves(lambda p: Short(p, lr=0.1), gradients))
-    # -> short   [0.1, -0.0494, -0.0277, 0.0115]
-
-    # A million numbers: how much memory does a step ask for, and how long does it take?
-    def measure(kind):
-        manual_seed(0)
-        p = randn(1_000_000).requires_grad_()
-        p.grad = randn(1_000_000)
-        optimizer, times = kind([p]), []
-        for _ in range(8):
-            start = time.perf_counter()
-            optimizer.step()
-            times.append(time.perf_counter() - start)
-        tracemalloc.start()
-        optimizer.step()
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak / 1024, min(times[1:]) * 1e3
-
-    (short, slow), (scratch, fast) = measure(Short), measure(Adam)
-    print(f"new arrays {short:.0f} KB, {slow:.1f} ms; in scratch {scratch:.0f} KB, {fast:.1f} ms")
-    # -> ...
-    print("less than a tenth of the memory:", 10 * scratch < short)
-    # -> less than a tenth of the memory: True
+    try:
+        SGD([p], momentum=0.9, dampening=0.5, nesterov=True)
+    except ValueError as error:
+        print(error)  # -> Nesterov momentum requires a momentum and zero dampening

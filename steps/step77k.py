@@ -1,29 +1,29 @@
-"""Step 77k: AdamW: decoupled weight decay
+"""Step 77k: Adam without temporary arrays
 
-Weight decay (step 76i) adds weight_decay * p to the gradient, so that each step takes the share lr
-* weight_decay from each weight. With Adam it does not. What is added to g is divided by sqrt(v),
-like g itself:
+The Adam of step 77c computes on tensors. Its formula on flat arrays would be short,
 
-    p = p - lr * (m of g + weight_decay * p) / sqrt(v of g + weight_decay * p)
+    m = beta1 * m + (1 - beta1) * g                        3 new arrays
+    v = beta2 * v + (1 - beta2) * g * g                    4
+    p -= lr * (m / c1) / ((v / c2) ** 0.5 + eps)           6
 
-A weight with large gradients has a large v, and hardly decays. One with small gradients moves by up
-to lr, however small weight_decay is. So the decay depends on the gradients, and it should not. In
-the demo, two weights of 10 with decay 0.1 and rate 0.1, after 100 steps: the one with gradients of
-1000 is at 9.8, the one with gradients of 0.01 at 2.2.
+but Adam is the optimizer that most trainings use, and each new array costs time: memory has to be
+found, and it is not in the cache. m *= beta1 works in place and makes no array. Where that is not
+possible, there is `scratch`: one array of the length of a chunk, made once, and passed to the
+formula with its state. NumPy's functions write there with out=. 13 new arrays become none.
 
-The share should be taken directly, apart from the gradient, before the step:
+Another saving is the correction of the start. m / c1 and v / c2 change two arrays in each step. But
+the c are numbers, and can be moved to other numbers. With r = sqrt(c2):
 
-    p = p * (1 - lr * weight_decay),     then Adam with g alone
+    lr * (m / c1) / (sqrt(v) / r + eps)   =   (lr * r / c1) * m / (sqrt(v) + eps * r)
 
-This is AdamW: "decoupled" weight decay, and what people mean by weight decay today. Here it is an
-option of Adam, and AdamW is Adam with the option set, as in PyTorch.
+Section 2 of the paper recommends it.
 
-The trap: a state_dict of Adam has decoupled_weight_decay = False, and the saved options win (step
-76l). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in
-__setstate__, which runs at the end of loading.
+The trap: t is one array. `v += t * t` needs the new g in t, and what m needed there is gone by
+then. Each line may use only what the line before has left.
 
-Changed: Adam, FlatOptimizer.update. New: AdamW.
-Try: remove AdamW.__setstate__. What does the demo's last line print?
+Changed: Adam, its update became update_chunk; FlatParameters.__init__, FlatParameters.chunks.
+Moved: sgd.py.
+Try: leave `* root` out of the line with lr, and compare the first steps with the formula.
 """
 
 import importlib
@@ -172,7 +172,7 @@ class FlatOptimizer(Optimizer):
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
-        decay = 0 if numbers.get("decoupled_weight_decay") else numbers["weight_decay"]
+        decay = numbers["weight_decay"]
         for flat in self.flat_parameters(params, group):
             for p, g, state in flat.chunks():
                 if numbers["maximize"]:
@@ -247,8 +247,7 @@ class Adam(FlatOptimizer):
         m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
         p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
 
-    weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
-    p instead.
+    weight_decay adds weight_decay * p to g.
     Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
     Raises:
         ValueError: for options out of range.
@@ -263,7 +262,6 @@ class Adam(FlatOptimizer):
         weight_decay: float = 0,
         *,
         maximize: bool = False,
-        decoupled_weight_decay: bool = False,
     ):
         options = checked(locals())
         for number, beta in enumerate(betas):
@@ -277,8 +275,6 @@ class Adam(FlatOptimizer):
     def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
         lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
-        if group["decoupled_weight_decay"]:
-            p *= 1 - lr * group["weight_decay"]
         # `out=t` computes in memory that is there already: new arrays instead would make a step of
         # a small network a tenth slower.
         xp, t = state["xp"], state["scratch"]
@@ -297,59 +293,69 @@ class Adam(FlatOptimizer):
         p -= t
 
 
-class AdamW(Adam):
-    """Adam with decoupled weight decay: p = p - lr * weight_decay * p, apart from the gradient.
-
-    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        *,
-        maximize: bool = False,
-    ):
-        super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        for group in self.param_groups:  # also where the state is Adam's
-            group["decoupled_weight_decay"] = True
-
-
 if __name__ == "__main__":
+    import time
+    import tracemalloc
+
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randn
 
-    # Two weights, with large and with small gradients: there and back again.
-    def pulled(make):
-        weights = [tensor([10.0], requires_grad=True) for _ in range(2)]
-        optimizer = make(weights, lr=0.1, weight_decay=0.1)
-        for number in range(100):
-            for weight, size in zip(weights, (1000.0, 0.01), strict=True):
-                weight.grad = tensor([size * (-1) ** number])
+    def moves(make, gradients):
+        """How far each step moves one parameter that gets these gradients."""
+        p = tensor([0.0], requires_grad=True)
+        optimizer, places = make([p]), [0.0]
+        for gradient in gradients:
+            p.grad = tensor([gradient])
             optimizer.step()
-        return [round(weight.item(), 1) for weight in weights]
+            places.append(p.item())
+        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    print("Adam ", pulled(Adam))  # -> Adam  [9.8, 2.2]
-    print("AdamW", pulled(AdamW))  # -> AdamW [3.6, 3.6]
-    print("by hand:", round(10 * (1 - 0.1 * 0.1) ** 100, 1))  # -> by hand: 3.7
+    # The formula, step by step, in plain Python.
+    def by_hand(gradients, lr=0.1, beta1=0.9, beta2=0.999, eps=1e-8):
+        m = v = 0.0
+        for step, g in enumerate(gradients, 1):
+            m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+            unbiased = m / (1 - beta1**step), v / (1 - beta2**step)
+            yield round(lr * unbiased[0] / (math.sqrt(unbiased[1]) + eps), 4)
 
-    # Without decay they are the same.
-    def first_step(make, gradient, **options):
-        p = tensor([10.0], requires_grad=True)
-        p.grad = tensor([gradient])
-        make([p], lr=0.1, **options).step()
-        return round(p.item(), 4)
+    gradients = [1.0, -3.0, 0.5, 2.0]
+    print("by hand", list(by_hand(gradients)))  # -> by hand [0.1, -0.0494, -0.0277, 0.0115]
+    print("Adam   ", moves(lambda p: Adam(p, lr=0.1), gradients))
+    # -> Adam    [0.1, -0.0494, -0.0277, 0.0115]
+    print("uphill ", moves(lambda p: Adam(p, lr=0.1, maximize=True), [5.0]))  # -> uphill  [-0.1]
 
-    print([first_step(make, 5.0, weight_decay=0) for make in (Adam, AdamW)])  # -> [9.9, 9.9]
-    print(first_step(AdamW, 0.0), first_step(AdamW, -5.0))  # -> 9.99 10.09
+    class Short(Adam):
+        """The same with new arrays."""
 
-    # A state of Adam, loaded into AdamW.
-    p = tensor([1.0], requires_grad=True)
-    optimizer = AdamW([p])
-    optimizer.load_state_dict(Adam([p]).state_dict())
-    print(optimizer.param_groups[0]["decoupled_weight_decay"])  # -> True
+        def update_chunk(self, p, g, state, group):
+            lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+            m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+            m[...] = beta1 * m + (1 - beta1) * g
+            v[...] = beta2 * v + (1 - beta2) * g * g
+            c1, c2 = 1 - beta1**step, 1 - beta2**step
+            p -= lr * (m / c1) / ((v / c2) ** 0.5 + eps)
+
+    print("short  ", moves(lambda p: Short(p, lr=0.1), gradients))
+    # -> short   [0.1, -0.0494, -0.0277, 0.0115]
+
+    # A million numbers: how much memory does a step ask for, and how long does it take?
+    def measure(kind):
+        manual_seed(0)
+        p = randn(1_000_000).requires_grad_()
+        p.grad = randn(1_000_000)
+        optimizer, times = kind([p]), []
+        for _ in range(8):
+            start = time.perf_counter()
+            optimizer.step()
+            times.append(time.perf_counter() - start)
+        tracemalloc.start()
+        optimizer.step()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak / 1024, min(times[1:]) * 1e3
+
+    (short, slow), (scratch, fast) = measure(Short), measure(Adam)
+    print(f"new arrays {short:.0f} KB, {slow:.1f} ms; in scratch {scratch:.0f} KB, {fast:.1f} ms")
+    # -> ...
+    print("less than a tenth of the memory:", 10 * scratch < short)
+    # -> less than a tenth of the memory: True

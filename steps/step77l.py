@@ -1,70 +1,227 @@
-"""Step 77l: Adagrad and RMSprop on flat chunks
+"""Step 77l: AdamW: decoupled weight decay
 
-Adagrad and RMSprop still have the loops over tensors of steps 77a and 77b. They lack what the
-others have: weight decay, maximize, a rate that is a tensor, and the speed of the flat memory
-(steps 77d to 77g).
+Weight decay (step 76i) adds weight_decay * p to the gradient, so that each step takes the share lr
+* weight_decay from each weight. With Adam it does not. What is added to g is divided by sqrt(v),
+like g itself:
 
-To move them there, three lines of each change:
+    p = p - lr * (m of g + weight_decay * p) / sqrt(v of g + weight_decay * p)
 
-    state_names     the names of what was in the state: "sum", "square_avg"
-    update_chunk    the formula, with the state changed in place
-    the signature   weight_decay and maximize, which FlatOptimizer.update reads
+A weight with large gradients has a large v, and hardly decays. One with small gradients moves by up
+to lr, however small weight_decay is. So the decay depends on the gradients, and it should not. In
+the demo, two weights of 10 with decay 0.1 and rate 0.1, after 100 steps: the one with gradients of
+1000 is at 9.8, the one with gradients of 0.01 at 2.2.
 
-s = s + g * g becomes s += g * g, and the first step needs no special case, for the block of the
-state begins with zeros. Both have "step" among their names. Nothing here needs it, but the
-state_dict of PyTorch's contains it; a state that is loaded there must have it.
+The share should be taken directly, apart from the gradient, before the step:
 
-Unlike Adam's, these formulas do not use scratch memory: they are used less, and are easier to read
-like this. A chunk fits into the cache, so the new arrays cost little.
+    p = p * (1 - lr * weight_decay),     then Adam with g alone
 
-The trap: (1 - alpha) * g * g takes two passes over the array, g * g * (1 - alpha) too, but in
-float16 they differ: g * g overflows from 256 on, while with the small factor first it does not.
+This is AdamW: "decoupled" weight decay, and what people mean by weight decay today. Here it is an
+option of Adam, and AdamW is Adam with the option set, as in PyTorch.
 
-Changed: Adagrad, RMSprop; their update became update_chunk. Moved: flat.py.
-Try: s = s + g * g in Adagrad. Which promises break, and why not the first step's?
+The trap: a state_dict of Adam has decoupled_weight_decay = False, and the saved options win (step
+76l). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in
+__setstate__, which runs at the end of loading.
+
+Changed: Adam, FlatOptimizer.update. New: AdamW.
+Try: remove AdamW.__setstate__. What does the demo's last line print?
 """
 
 import importlib
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from operator import is_
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.optim.flat import FlatOptimizer
-from tinytorch.optim.optimizer import checked
+from tinytorch.core.device import as_device
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.version import bump_version
+from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Adagrad(FlatOptimizer):
+# Parameters of at most this many elements are packed: copying them costs less than more calls.
+few_elements = 8192
+
+
+def chunk_slices(size: int, limit: int | None) -> list[slice]:
+    """`size` elements, divided evenly into slices of at most `limit` elements; None: no limit."""
+    count = -(-size // limit) if limit else 1
+    length = -(-size // count) if size else 1
+    return [slice(start, min(start + length, size)) for start in range(0, size, length)]
+
+
+class FlatParameters:
+    """Parameters of one dtype and device, with their state, as flat arrays cut into chunks.
+
+    The state of all parameters lies in one block of memory; the tensors in optimizer.state are
+    views of it. If `packed`, the parameters are copied into one array before the formula runs, and
+    back afterwards. If not, each must be contiguous, and is written where it is.
+    """
+
+    def __init__(
+        self, params: list[Tensor], states: list[dict], names: list[str], step: int, packed: bool
+    ):
+        self.params, self.states, self.step = params, states, step
+        self.arrays, self.packed = [param.array for param in params], packed
+        device, dtype = params[0].device, self.arrays[0].dtype
+        self.xp = device.xp
+        ends = [0, *itertools.accumulate(array.size for array in self.arrays)]
+        names_of_arrays = [name for name in names if name != "step"]
+        block = self.xp.zeros((len(names_of_arrays), ends[-1]), dtype)
+        self.steps = np.full(len(params), step, np.float32)
+        for i, state in enumerate(states):
+            if "step" in names:  # PyTorch keeps it on the CPU, too
+                state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
+            for row, name in zip(block, names_of_arrays, strict=True):
+                view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
+                if state.get(name) is not None:
+                    view[...] = state[name].array
+                state[name] = wrap(view, device)
+        self.tensors = [value for state in states for value in state.values()]
+        flats = [array.reshape(-1) for array in self.arrays]
+        if packed:
+            self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
+            parts = zip(self.xp.split(self.copies, ends[1:-1]), self.arrays, strict=True)
+            self.parts = [part.reshape(array.shape) for part, array in parts]
+            flats = [self.copies]
+        # Of each chunk: the number of its array, its slice of that array; parameters, state.
+        limit, self.prepared = device.backend.chunk_elements, []
+        largest = max(flat.size for flat in flats)
+        scratch = self.xp.empty(min(largest, limit or largest), dtype)
+        for i, (flat, start) in enumerate(zip(flats, ends, strict=False)):
+            rows = block[:, start : start + flat.size]
+            for where in chunk_slices(flat.size, limit):
+                p = flat[where]
+                state = dict(zip(names_of_arrays, rows[:, where], strict=True))
+                state.update(xp=self.xp, scratch=scratch[: p.size])
+                self.prepared.append((i, where, p, state))
+
+    def intact(self) -> bool:
+        """Whether all parameters still have their arrays, and all states and step counts are ours.
+
+        Programs may set param.data, put another tensor into the state, or load a state_dict.
+        """
+        arrays = [param.array for param in self.params]
+        tensors = [value for state in self.states for value in state.values()]
+        counted = self.steps.tolist().count(self.step) == len(self.steps)
+        return counted and same(arrays, self.arrays) and same(tensors, self.tensors)
+
+    def chunks(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """(parameters, gradients, state) of each chunk: flat arrays, and the count of steps. The
+        state also has "xp", the array library, and "scratch", an array to compute in.
+
+        Write into the parameters and the state. Treat the gradients as read-only: they may alias
+        `param.grad`.
+        """
+        self.step += 1
+        self.steps.fill(self.step)
+        grads = [param._grad.array for param in self.params]
+        if self.packed:
+            self.xp.concatenate(self.arrays, axis=None, out=self.copies)
+            grads = [self.xp.concatenate(grads, axis=None, out=self.grads)]
+        grads = [grad.reshape(-1) for grad in grads]
+        for i, where, p, state in self.prepared:
+            state["step"] = self.step
+            yield p, grads[i][where], state
+        for i, array in enumerate(self.arrays):
+            if self.packed:
+                array[...] = self.parts[i]
+            bump_version(array)
+
+
+def same(these: list, those: list) -> bool:
+    """Whether two lists hold the very same objects."""
+    return len(these) == len(those) and all(map(is_, these, those))
+
+
+def as_number(option: Any) -> Any:
+    """An option's value as a Python number: it may be a Tensor, or a tuple of Tensors."""
+    if isinstance(option, tuple):
+        return tuple(as_number(each) for each in option)
+    return option.item() if isinstance(option, Tensor) else option
+
+
+class FlatOptimizer(Optimizer):
+    """An optimizer whose formula treats each element alone, so that it can run on flat chunks.
+
+    A subclass lists the names of its state (`state_names`), and writes `update_chunk`.
+    """
+
+    def __init__(self, params: Iterable, options: dict[str, Any]):
+        self._flat: dict = {}
+        super().__init__(params, options)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._flat = {}
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        """The names of the state, for these options; "step" for the count of steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no state_names")
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        """One step for some elements: changes the arrays `p` and those of `state` in place."""
+        raise NotImplementedError(f"{type(self).__name__} has no update_chunk")
+
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        numbers = {name: as_number(option) for name, option in group.items() if name != "params"}
+        decay = 0 if numbers.get("decoupled_weight_decay") else numbers["weight_decay"]
+        for flat in self.flat_parameters(params, group):
+            for p, g, state in flat.chunks():
+                if numbers["maximize"]:
+                    g = -g
+                if decay:
+                    g = g + decay * p
+                self.update_chunk(p, g, state, numbers)
+
+    def flat_parameters(self, params: list[Tensor], group: dict) -> list[FlatParameters]:
+        """The flat form of these parameters, from the last step where nothing has changed since."""
+        names = self.state_names(group)
+        states = [self.state[param] for param in params] if names else []
+        *known, flats = self._flat.get(id(group), ([], [], [], []))
+        if names == known[0] and same(params, known[1]) and same(states, known[2]):
+            if all(flat.intact() for flat in flats):
+                return flats
+        alike: dict[tuple, list[int]] = {}
+        for i, param in enumerate(params):
+            # PyTorch's SGD does not count its steps: its first one is that without a state.
+            state = states[i] if names else {}
+            step = int(state.get("step", any(value is not None for value in state.values())))
+            few = param.array.size <= few_elements or param.device.backend.chunk_elements is None
+            packed = few or not param.array.flags.c_contiguous
+            alike.setdefault((param.device, param.dtype, step, packed), []).append(i)
+        flats = []
+        for (_, _, step, packed), members in alike.items():
+            theirs = [params[i] for i in members], [states[i] for i in members if names]
+            flats.append(FlatParameters(*theirs, names, step, packed))
+        self._flat[id(group)] = names, params, states, flats
+        return flats
+
+
+class Adagrad(Optimizer):
     """p = p - lr * g / (sqrt(s) + eps), s the sum of all g^2.
 
     Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
 
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-2,
-        weight_decay: float = 0,
-        eps: float = 1e-10,
-        *,
-        maximize: bool = False,
-    ):
+    def __init__(self, params: Iterable, lr: float = 1e-2, eps: float = 1e-10):
         super().__init__(params, checked(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "sum"]
-
-    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        s, lr = state["sum"], group["lr"]
-        s += g * g
-        p -= lr * g / (s**0.5 + group["eps"])
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            state, g = self.state[param], param.grad
+            s = state["sum"] = state.get("sum", 0 * g) + g * g
+            param -= group["lr"] * g / (s**0.5 + group["eps"])
 
 
-class RMSprop(FlatOptimizer):
+class RMSprop(Optimizer):
     """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
 
         s = alpha * s + (1 - alpha) * g^2
@@ -72,26 +229,15 @@ class RMSprop(FlatOptimizer):
     Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
     """
 
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0,
-        maximize: bool = False,
-    ):
+    def __init__(self, params: Iterable, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8):
         super().__init__(params, checked(locals()))
 
-    def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "square_avg"]
-
-    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        s, alpha = state["square_avg"], group["alpha"]
-        s *= alpha
-        s += (1 - alpha) * g * g
-        d = g / (s**0.5 + group["eps"])
-        p -= group["lr"] * d
+    def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        for param in params:
+            state, g, alpha = self.state[param], param.grad, group["alpha"]
+            s = alpha * state.get("square_avg", 0 * g) + (1 - alpha) * g * g
+            state["square_avg"] = s
+            param -= group["lr"] * g / (s**0.5 + group["eps"])
 
 
 class Adam(FlatOptimizer):
@@ -176,57 +322,34 @@ class AdamW(Adam):
 
 
 if __name__ == "__main__":
-    import itertools
-
-    import numpy as np
-
-    from tinytorch.core.dtype import float16
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
 
-    def moves(make, gradients):
-        """How far each step moves one parameter that gets these gradients."""
-        p = tensor([0.0], requires_grad=True)
-        optimizer, places = make([p]), [0.0]
-        for gradient in gradients:
-            p.grad = tensor([gradient])
+    # Two weights, with large and with small gradients: there and back again.
+    def pulled(make):
+        weights = [tensor([10.0], requires_grad=True) for _ in range(2)]
+        optimizer = make(weights, lr=0.1, weight_decay=0.1)
+        for number in range(100):
+            for weight, size in zip(weights, (1000.0, 0.01), strict=True):
+                weight.grad = tensor([size * (-1) ** number])
             optimizer.step()
-            places.append(p.item())
-        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
+        return [round(weight.item(), 1) for weight in weights]
 
-    print(moves(lambda p: Adagrad(p, lr=0.1), [5.0] * 4))  # -> [0.1, 0.0707, 0.0577, 0.05]
-    print(moves(lambda p: RMSprop(p, lr=0.1), [5.0] * 4))  # -> [1.0, 0.7089, 0.5802, 0.5038]
-    print(moves(lambda p: Adagrad(p, lr=tensor(0.1), maximize=True), [5.0]))  # -> [-0.1]
+    print("Adam ", pulled(Adam))  # -> Adam  [9.8, 2.2]
+    print("AdamW", pulled(AdamW))  # -> AdamW [3.6, 3.6]
+    print("by hand:", round(10 * (1 - 0.1 * 0.1) ** 100, 1))  # -> by hand: 3.7
 
-    # Small and large parameters, with decay, against the formula on tensors.
-    def difference(kind, formula, **options):
-        manual_seed(0)
-        params = [randn(3, 4).requires_grad_(), randn(200, 200).requires_grad_()]
-        copies, states = [param.detach().clone() for param in params], [0.0, 0.0]
-        optimizer = kind(params, lr=0.1, weight_decay=0.01, **options)
-        for _ in range(3):
-            for i, param in enumerate(params):
-                param.grad = randn(*param.shape)
-                g = param.grad + 0.01 * copies[i]
-                states[i] = formula(states[i], g)
-                copies[i] = copies[i] - 0.1 * g / (states[i] ** 0.5 + 1e-8)
-            optimizer.step()
-        pairs = zip(params, copies, strict=True)
-        return max((param - other).abs().max().item() for param, other in pairs)
+    # Without decay they are the same.
+    def first_step(make, gradient, **options):
+        p = tensor([10.0], requires_grad=True)
+        p.grad = tensor([gradient])
+        make([p], lr=0.1, **options).step()
+        return round(p.item(), 4)
 
-    print(difference(Adagrad, lambda s, g: s + g * g, eps=1e-8) < 1e-5)  # -> True
-    print(difference(RMSprop, lambda s, g: 0.5 * s + 0.5 * g * g, alpha=0.5) < 1e-5)  # -> True
+    print([first_step(make, 5.0, weight_decay=0) for make in (Adam, AdamW)])  # -> [9.9, 9.9]
+    print(first_step(AdamW, 0.0), first_step(AdamW, -5.0))  # -> 9.99 10.09
 
-    p = tensor([0.0], requires_grad=True)
-    p.grad = tensor([2.0])
-    for kind in (Adagrad, RMSprop):
-        optimizer = kind([p])
-        optimizer.step()
-        print({name: round(value.item(), 2) for name, value in optimizer.state[p].items()})
-    # -> {'step': 1.0, 'sum': 4.0}
-    # -> {'step': 1.0, 'square_avg': 0.04}
-
-    # The trap: which factor comes first, in half precision.
-    g = tensor([300.0], dtype=float16).array
-    with np.errstate(over="ignore"):
-        print(((1 - 0.99) * g * g).item(), (g * g * (1 - 0.99)).item())  # -> 900.0 inf
+    # A state of Adam, loaded into AdamW.
+    p = tensor([1.0], requires_grad=True)
+    optimizer = AdamW([p])
+    optimizer.load_state_dict(Adam([p]).state_dict())
+    print(optimizer.param_groups[0]["decoupled_weight_decay"])  # -> True

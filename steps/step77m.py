@@ -1,27 +1,27 @@
-"""Step 77m: Adadelta: step sizes from past steps
+"""Step 77m: Adagrad and RMSprop on flat chunks
 
-All rules so far need a rate, and a wrong one spoils the run. Look at the units. If the loss is in
-euros and p in metres, the gradient is in euros per metre; SGD adds that to metres, and its rate has
-to make up for it. g / sqrt(s) has no unit at all, so Adam's rate has to be in metres.
+Adagrad and RMSprop still have the loops over tensors of steps 77a and 77b. They lack what the
+others have: weight decay, maximize, a rate that is a tensor, and the speed of the flat memory
+(steps 77d to 77h).
 
-Adadelta takes the metres from its own past steps. Beside s, the running mean of the squares of the
-gradients, it keeps a, the same mean of the squares of its steps:
+To move them there, three lines of each change:
 
-    s = rho * s + (1 - rho) * g^2
-    d = sqrt(a + eps) / sqrt(s + eps) * g            p = p - lr * d
-    a = rho * a + (1 - rho) * d^2
+    state_names     the names of what was in the state: "sum", "square_avg"
+    update_chunk    the formula, with the state changed in place
+    the signature   weight_decay and maximize, which FlatOptimizer.update reads
 
-A step is as long as the steps before it were, on average, times g over its usual size. If the
-parameters are given in centimetres, the gradients are a hundredth, and the steps become a hundred
-times as large in the end, as they should. So lr is 1 by default.
+s = s + g * g becomes s += g * g, and the first step needs no special case, for the block of the
+state begins with zeros. Both have "step" among their names. Nothing here needs it, but the
+state_dict of PyTorch's contains it; a state that is loaded there must have it.
 
-The trap: a begins at zero, and then no step would ever be made. eps lets the first steps be small
-but not zero, about sqrt(eps) = 0.001 long; they grow from there. So here eps is not a guard against
-0 / 0, but the unit of the start. Adadelta begins slowly. (The names in PyTorch's state are
-square_avg and acc_delta. PyTorch's example for MNIST uses it.)
+Unlike Adam's, these formulas do not use scratch memory: they are used less, and are easier to read
+like this. A chunk fits into the cache, so the new arrays cost little.
 
-New: Adadelta.
-Try: eps=1e-12 in the demo's race.
+The trap: (1 - alpha) * g * g takes two passes over the array, g * g * (1 - alpha) too, but in
+float16 they differ: g * g overflows from 256 on, while with the small factor first it does not.
+
+Changed: Adagrad, RMSprop; their update became update_chunk. Moved: flat.py.
+Try: s = s + g * g in Adagrad. Which promises break, and why not the first step's?
 """
 
 import importlib
@@ -175,57 +175,14 @@ class AdamW(Adam):
             group["decoupled_weight_decay"] = True
 
 
-class Adadelta(FlatOptimizer):
-    """p = p - lr * d, with d as large as the steps before it, on average: no rate has to be chosen.
-
-        s = rho * s + (1 - rho) * g^2
-        d = sqrt(a + eps) / sqrt(s + eps) * g
-        a = rho * a + (1 - rho) * d^2
-
-    Source: Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
-    Raises:
-        ValueError: for a negative option, and for rho outside of [0, 1].
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0,
-        *,
-        maximize: bool = False,
-    ):
-        options = checked(locals())
-        if not 0 <= rho <= 1:
-            raise ValueError(f"Invalid rho value: {rho}")
-        super().__init__(params, options)
-
-    def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "square_avg", "acc_delta"]
-
-    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        s, a, rho, eps = state["square_avg"], state["acc_delta"], group["rho"], group["eps"]
-        s *= rho
-        s += (1 - rho) * g * g
-        d = (a + eps) ** 0.5 / (s + eps) ** 0.5 * g
-        a *= rho
-        a += (1 - rho) * d * d
-        p -= group["lr"] * d
-
-
 if __name__ == "__main__":
     import itertools
 
+    import numpy as np
+
+    from tinytorch.core.dtype import float16
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.activation import Tanh
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.nn.loss import mse_loss
-    from tinytorch.ops.creation import linspace
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.sgd import SGD
+    from tinytorch.ops.random import manual_seed, randn
 
     def moves(make, gradients):
         """How far each step moves one parameter that gets these gradients."""
@@ -237,40 +194,39 @@ if __name__ == "__main__":
             places.append(p.item())
         return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    print("Adadelta", moves(lambda p: Adadelta(p, lr=100.0), [5.0] * 4))
-    # -> Adadelta [0.3162, 0.3244, 0.3301, 0.3345]
+    print(moves(lambda p: Adagrad(p, lr=0.1), [5.0] * 4))  # -> [0.1, 0.0707, 0.0577, 0.05]
+    print(moves(lambda p: RMSprop(p, lr=0.1), [5.0] * 4))  # -> [1.0, 0.7089, 0.5802, 0.5038]
+    print(moves(lambda p: Adagrad(p, lr=tensor(0.1), maximize=True), [5.0]))  # -> [-0.1]
 
-    def by_hand(gradients, rho=0.9, eps=1e-6):
-        s = a = 0.0
-        for g in gradients:
-            s = rho * s + (1 - rho) * g * g
-            d = math.sqrt(a + eps) / math.sqrt(s + eps) * g
-            a = rho * a + (1 - rho) * d * d
-            yield round(100 * d, 4)
-
-    gradients = [1.0, -3.0, 0.5, 2.0]
-    print(list(by_hand(gradients)) == moves(lambda p: Adadelta(p, lr=100.0), gradients))  # -> True
-    try:
-        Adadelta([tensor([0.0], requires_grad=True)], rho=1.5)
-    except ValueError as error:
-        print(error)  # -> Invalid rho value: 1.5
-
-    # One network, 300 steps, and each rule with its default rate.
-    x = linspace(-3, 3, 100).reshape(-1, 1)
-    y = (x * 2).sin() * (1 + x / 3)
-
-    def train(make):
+    # Small and large parameters, with decay, against the formula on tensors.
+    def difference(kind, formula, **options):
         manual_seed(0)
-        model = Sequential(Linear(1, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1))
-        optimizer = make(model.parameters())
-        for _ in range(300):
-            optimizer.zero_grad()
-            loss = mse_loss(model(x), y)
-            loss.backward()
+        params = [randn(3, 4).requires_grad_(), randn(200, 200).requires_grad_()]
+        copies, states = [param.detach().clone() for param in params], [0.0, 0.0]
+        optimizer = kind(params, lr=0.1, weight_decay=0.01, **options)
+        for _ in range(3):
+            for i, param in enumerate(params):
+                param.grad = randn(*param.shape)
+                g = param.grad + 0.01 * copies[i]
+                states[i] = formula(states[i], g)
+                copies[i] = copies[i] - 0.1 * g / (states[i] ** 0.5 + 1e-8)
             optimizer.step()
-        return loss.item()
+        pairs = zip(params, copies, strict=True)
+        return max((param - other).abs().max().item() for param, other in pairs)
 
-    for make in (Adagrad, RMSprop, Adam, Adadelta):
-        print(f"{make.__name__:9} {train(make):.4f}")  # -> ...
-    print("better than SGD as it is:", train(Adadelta) < train(SGD))
-    # -> better than SGD as it is: True
+    print(difference(Adagrad, lambda s, g: s + g * g, eps=1e-8) < 1e-5)  # -> True
+    print(difference(RMSprop, lambda s, g: 0.5 * s + 0.5 * g * g, alpha=0.5) < 1e-5)  # -> True
+
+    p = tensor([0.0], requires_grad=True)
+    p.grad = tensor([2.0])
+    for kind in (Adagrad, RMSprop):
+        optimizer = kind([p])
+        optimizer.step()
+        print({name: round(value.item(), 2) for name, value in optimizer.state[p].items()})
+    # -> {'step': 1.0, 'sum': 4.0}
+    # -> {'step': 1.0, 'square_avg': 0.04}
+
+    # The trap: which factor comes first, in half precision.
+    g = tensor([300.0], dtype=float16).array
+    with np.errstate(over="ignore"):
+        print(((1 - 0.99) * g * g).item(), (g * g * (1 - 0.99)).item())  # -> 900.0 inf

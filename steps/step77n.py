@@ -1,22 +1,27 @@
-"""Step 77n: Catalogue: the options of Adam, AdamW, RMSprop, Adagrad and Adadelta
+"""Step 77n: Adadelta: step sizes from past steps
 
-The remaining options of PyTorch's signatures, so that programs can be run unchanged. Skim them:
-most are names that are accepted. Each changes a formula that you know by a line, or nothing.
+All rules so far need a rate, and a wrong one spoils the run. Look at the units. If the loss is in
+euros and p in metres, the gradient is in euros per metre; SGD adds that to metres, and its rate has
+to make up for it. g / sqrt(s) has no unit at all, so Adam's rate has to be in metres.
 
-    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76h)
-    lr_decay        Adagrad   the rate is lr / (1 + (step - 1) * lr_decay)
-    initial_accumulator_value
-                    Adagrad   where s begins. A large one makes the first steps smaller
-    foreach, fused, capturable
-                    all       choose among PyTorch's implementations. There is one here
-    amsgrad, centered, differentiable
-                    refused where they are True: they change the result (step 76k)
+Adadelta takes the metres from its own past steps. Beside s, the running mean of the squares of the
+gradients, it keeps a, the same mean of the squares of its steps:
 
-Adagrad's state is made when a group is added, not at the first step, as in PyTorch: s has to begin
-with a number that is known only here. A state_dict taken before the first step already contains it.
+    s = rho * s + (1 - rho) * g^2
+    d = sqrt(a + eps) / sqrt(s + eps) * g            p = p - lr * d
+    a = rho * a + (1 - rho) * d^2
 
-New: options of Adam, AdamW, RMSprop, Adagrad and Adadelta; Adagrad.add_param_group.
-Try: amsgrad=True, and initial_accumulator_value=100.0 in the demo.
+A step is as long as the steps before it were, on average, times g over its usual size. If the
+parameters are given in centimetres, the gradients are a hundredth, and the steps become a hundred
+times as large in the end, as they should. So lr is 1 by default.
+
+The trap: a begins at zero, and then no step would ever be made. eps lets the first steps be small
+but not zero, about sqrt(eps) = 0.001 long; they grow from there. So here eps is not a guard against
+0 / 0, but the unit of the start. Adadelta begins slowly. (The names in PyTorch's state are
+square_avg and acc_delta. PyTorch's example for MNIST uses it.)
+
+New: Adadelta.
+Try: eps=1e-12 in the demo's race.
 """
 
 import importlib
@@ -25,9 +30,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import tensor
-from tinytorch.ops.creation import full_like
 from tinytorch.optim.flat import FlatOptimizer
 from tinytorch.optim.optimizer import checked
 
@@ -37,9 +39,8 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 class Adagrad(FlatOptimizer):
-    """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
+    """p = p - lr * g / (sqrt(s) + eps), s the sum of all g^2.
 
-    s begins with initial_accumulator_value.
     Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
 
@@ -47,29 +48,18 @@ class Adagrad(FlatOptimizer):
         self,
         params: Iterable,
         lr: float = 1e-2,
-        lr_decay: float = 0,
         weight_decay: float = 0,
-        initial_accumulator_value: float = 0,
         eps: float = 1e-10,
-        foreach: bool | None = None,
         *,
         maximize: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
     ):
         super().__init__(params, checked(locals()))
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        for param in param_group["params"]:
-            sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
-            self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
 
     def state_names(self, group: dict[str, Any]) -> list[str]:
         return ["step", "sum"]
 
     def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
-        s, lr = state["sum"], group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        s, lr = state["sum"], group["lr"]
         s += g * g
         p -= lr * g / (s**0.5 + group["eps"])
 
@@ -78,7 +68,6 @@ class RMSprop(FlatOptimizer):
     """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
 
         s = alpha * s + (1 - alpha) * g^2
-        with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
 
     Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
     """
@@ -90,28 +79,18 @@ class RMSprop(FlatOptimizer):
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,
-        momentum: float = 0,
-        centered: bool = False,
-        capturable: bool = False,
-        foreach: bool | None = None,
         maximize: bool = False,
-        differentiable: bool = False,
     ):
         super().__init__(params, checked(locals()))
 
     def state_names(self, group: dict[str, Any]) -> list[str]:
-        return ["step", "square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0)
+        return ["step", "square_avg"]
 
     def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
         s, alpha = state["square_avg"], group["alpha"]
         s *= alpha
         s += (1 - alpha) * g * g
         d = g / (s**0.5 + group["eps"])
-        if group["momentum"] > 0:
-            b = state["momentum_buffer"]
-            b *= group["momentum"]
-            b += d
-            d = b
         p -= group["lr"] * d
 
 
@@ -136,13 +115,8 @@ class Adam(FlatOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
-        amsgrad: bool = False,
         *,
-        foreach: bool | None = None,
         maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ):
         options = checked(locals())
@@ -190,13 +164,8 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
-        amsgrad: bool = False,
         *,
         maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
     ):
         super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
 
@@ -225,11 +194,8 @@ class Adadelta(FlatOptimizer):
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0,
-        foreach: bool | None = None,
         *,
-        capturable: bool = False,
         maximize: bool = False,
-        differentiable: bool = False,
     ):
         options = checked(locals())
         if not 0 <= rho <= 1:
@@ -252,6 +218,15 @@ class Adadelta(FlatOptimizer):
 if __name__ == "__main__":
     import itertools
 
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn.activation import Tanh
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.loss import mse_loss
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed
+    from tinytorch.optim.sgd import SGD
+
     def moves(make, gradients):
         """How far each step moves one parameter that gets these gradients."""
         p = tensor([0.0], requires_grad=True)
@@ -262,38 +237,40 @@ if __name__ == "__main__":
             places.append(p.item())
         return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    ones = [5.0] * 4
-    print(
-        moves(lambda p: RMSprop(p, lr=0.1, momentum=0.5), ones)
-    )  # -> [1.0, 1.2089, 1.1847, 1.0961]
-    print(moves(lambda p: Adagrad(p, lr=0.1), ones))  # -> [0.1, 0.0707, 0.0577, 0.05]
-    print(
-        moves(lambda p: Adagrad(p, lr=0.1, lr_decay=1.0), ones)
-    )  # -> [0.1, 0.0354, 0.0192, 0.0125]
-    print(moves(lambda p: Adagrad(p, lr=0.1, initial_accumulator_value=75.0), ones))
-    # -> [0.05, 0.0447, 0.0408, 0.0378]
-    p = tensor([0.0], requires_grad=True)
-    print(list(Adagrad([p]).state[p]), list(RMSprop([p]).state[p]))  # -> ['step', 'sum'] []
+    print("Adadelta", moves(lambda p: Adadelta(p, lr=100.0), [5.0] * 4))
+    # -> Adadelta [0.3162, 0.3244, 0.3301, 0.3345]
 
-    for kind in (Adam, AdamW, RMSprop, Adadelta):
-        print(kind.__name__, moves(lambda p, kind=kind: kind(p, lr=1.0, foreach=True), [5.0]))
-    # -> Adam [1.0]
-    # -> AdamW [1.0]
-    # -> RMSprop [10.0]
-    # -> Adadelta [0.0032]
-    for kind, option in ((Adam, "amsgrad"), (AdamW, "amsgrad"), (RMSprop, "centered")):
-        try:
-            kind([p], **{option: True})
-        except RuntimeError as error:
-            print(kind.__name__, error)
-    # -> Adam amsgrad=True is not supported
-    # -> AdamW amsgrad=True is not supported
-    # -> RMSprop centered=True is not supported
-    for betas, rho in (((0.9, 1.0), 0.9), ((0.9, 0.99), -1.0)):
-        try:
-            Adam([p], betas=betas)
-            Adadelta([p], rho=rho)
-        except ValueError as error:
-            print(error)
-    # -> Invalid beta parameter at index 1: 1.0
-    # -> Invalid rho value: -1.0
+    def by_hand(gradients, rho=0.9, eps=1e-6):
+        s = a = 0.0
+        for g in gradients:
+            s = rho * s + (1 - rho) * g * g
+            d = math.sqrt(a + eps) / math.sqrt(s + eps) * g
+            a = rho * a + (1 - rho) * d * d
+            yield round(100 * d, 4)
+
+    gradients = [1.0, -3.0, 0.5, 2.0]
+    print(list(by_hand(gradients)) == moves(lambda p: Adadelta(p, lr=100.0), gradients))  # -> True
+    try:
+        Adadelta([tensor([0.0], requires_grad=True)], rho=1.5)
+    except ValueError as error:
+        print(error)  # -> Invalid rho value: 1.5
+
+    # One network, 300 steps, and each rule with its default rate.
+    x = linspace(-3, 3, 100).reshape(-1, 1)
+    y = (x * 2).sin() * (1 + x / 3)
+
+    def train(make):
+        manual_seed(0)
+        model = Sequential(Linear(1, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1))
+        optimizer = make(model.parameters())
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss = mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
+
+    for make in (Adagrad, RMSprop, Adam, Adadelta):
+        print(f"{make.__name__:9} {train(make):.4f}")  # -> ...
+    print("better than SGD as it is:", train(Adadelta) < train(SGD))
+    # -> better than SGD as it is: True

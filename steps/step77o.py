@@ -1,140 +1,299 @@
-"""Step 77o: L-BFGS: curvature from the last steps
+"""Step 77o: Catalogue: the options of Adam, AdamW, RMSprop, Adagrad and Adadelta
 
-Adam gives each number its own rate, but looks at no two numbers together. In a valley along an axis
-that is enough. In the same valley turned by 45 degrees, where the two numbers have to change
-together, it needs 15 times as many steps (see the demo). Newton's method (step 26) divides by the
-curvature and goes to the minimum of a parabola at once: d = -H g, where H is the inverse of the
-Hessian. But with n parameters that is a table of n * n second derivatives, and its inverse.
+The remaining options of PyTorch's signatures, so that programs can be run unchanged. Skim them:
+most are names that are accepted. Each changes a formula that you know by a line, or nothing.
 
-Two gradients already tell something about it. After a step s, the gradient has changed by y, and of
-the true H we know that H y = s, up to what is not a parabola. BFGS (1970) corrects its H after each
-step so that this holds, and changes it as little as possible:
+    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76h)
+    lr_decay        Adagrad   the rate is lr / (1 + (step - 1) * lr_decay)
+    initial_accumulator_value
+                    Adagrad   where s begins. A large one makes the first steps smaller
+    foreach, fused, capturable
+                    all       choose among PyTorch's implementations. There is one here
+    amsgrad, centered, differentiable
+                    refused where they are True: they change the result (step 76k)
 
-    H = (1 - r s y^T) H (1 - r y s^T) + r s s^T,      r = 1 / (y . s)
+Adagrad's state is made when a group is added, not at the first step, as in PyTorch: s has to begin
+with a number that is known only here. A state_dict taken before the first step already contains it.
 
-L-BFGS never makes this table. It keeps the last m pairs (s, y), and applies those products from
-both sides to the one vector that counts, the gradient: first the right factors, from the newest
-pair to the oldest; then a number in the place of the first H; then the left factors, from the
-oldest to the newest. That is the two-loop recursion: 4 m n multiplications, and 2 m n numbers.
-
-The trap: y . s must be positive, which is to say that the slope has risen along the step. Where the
-loss curves the other way, H would point uphill. Such a pair is left out.
-
-(The names in the state are PyTorch's: old_stps holds the s, old_dirs the y, and H_diag the number
-in the place of the first H.)
-
-New: newton_direction, remember. Moved: step 77n, to adam.py and rmsprop.py.
-Try: leave out the condition `ys > 1e-10`. Where does the direction on the hill lead?
+New: options of Adam, AdamW, RMSprop, Adagrad and Adadelta; Adagrad.add_param_group.
+Try: amsgrad=True, and initial_accumulator_value=100.0 in the demo.
 """
 
 import importlib
+import math
+from collections.abc import Iterable
 from typing import Any
 
-from tinytorch.core.tensor import Tensor
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.dtype import float32
+from tinytorch.core.tensor import tensor
+from tinytorch.ops.creation import full_like
+from tinytorch.optim.flat import FlatOptimizer
+from tinytorch.optim.optimizer import checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def newton_direction(grad: Tensor, state: dict[str, Any]) -> Tensor:
-    """-H grad. H is the inverse Hessian that fits the last steps s and the changes y of the
-    gradient along them. It is never made: the two-loop recursion applies it.
+class Adagrad(FlatOptimizer):
+    """p = p - lr / (1 + (step - 1) * lr_decay) * g / (sqrt(s) + eps), s the sum of all g^2.
 
-    Source: Nocedal, Updating Quasi-Newton Matrices with Limited Storage, 1980.
+    s begins with initial_accumulator_value.
+    Source: Duchi, Hazan and Singer, Adaptive Subgradient Methods, 2011.
     """
-    history = list(zip(state["old_stps"], state["old_dirs"], state["ro"], strict=True))
-    d, factors = -grad, []
-    for s, y, r in reversed(history):
-        factors.append(r * s.dot(d))
-        d = d - factors[-1] * y
-    d = d * state["H_diag"]
-    for (s, y, r), factor in zip(history, reversed(factors), strict=True):
-        d = d + (factor - r * y.dot(d)) * s
-    return d
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
+        super().__init__(params, checked(locals()))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        for param in param_group["params"]:
+            sums = full_like(param, param_group["initial_accumulator_value"], requires_grad=False)
+            self.state[param] = {"step": tensor(0.0, dtype=float32), "sum": sums}
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "sum"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, lr = state["sum"], group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
+        s += g * g
+        p -= lr * g / (s**0.5 + group["eps"])
 
 
-def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
-    """Adds the last step, and the change of the gradient that it has made, to at most `size`."""
-    y, s = grad - state["prev_flat_grad"], state["t"] * state["d"]
-    ys = y.dot(s)
-    if ys > 1e-10:  # else the loss is not convex here, and H would not lead downhill
-        for name, value in (("old_dirs", y), ("old_stps", s), ("ro", 1.0 / ys)):
-            state[name] = [*state[name], value][-size:]
-        state["H_diag"] = ys / y.dot(y)
+class RMSprop(FlatOptimizer):
+    """p = p - lr * g / (sqrt(s) + eps), s a running mean of g^2.
+
+        s = alpha * s + (1 - alpha) * g^2
+        with momentum: b = momentum * b + g / (sqrt(s) + eps),   p = p - lr * b
+
+    Source: Hinton, Neural Networks for Machine Learning, lecture 6, 2012.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        super().__init__(params, checked(locals()))
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg"] + ["momentum_buffer"] * (group["momentum"] > 0)
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, alpha = state["square_avg"], group["alpha"]
+        s *= alpha
+        s += (1 - alpha) * g * g
+        d = g / (s**0.5 + group["eps"])
+        if group["momentum"] > 0:
+            b = state["momentum_buffer"]
+            b *= group["momentum"]
+            b += d
+            d = b
+        p -= group["lr"] * d
+
+
+class Adam(FlatOptimizer):
+    """m and v are running means of the gradient and of its square; both start at zero, and are
+    divided by 1 - beta^step to make up for it.
+
+        m = beta1 * m + (1 - beta1) * g                  v = beta2 * v + (1 - beta2) * g^2
+        p = p - lr * m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps)
+
+    weight_decay adds weight_decay * p to g; decoupled_weight_decay takes lr * weight_decay * p from
+    p instead.
+    Source: Kingma and Ba, Adam: A Method for Stochastic Optimization, 2015.
+    Raises:
+        ValueError: for options out of range.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ):
+        options = checked(locals())
+        for number, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {number}: {beta}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "exp_avg", "exp_avg_sq"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        m, v, step = state["exp_avg"], state["exp_avg_sq"], state["step"]
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        if group["decoupled_weight_decay"]:
+            p *= 1 - lr * group["weight_decay"]
+        # `out=t` computes in memory that is there already: new arrays instead would make a step of
+        # a small network a tenth slower.
+        xp, t = state["xp"], state["scratch"]
+        m *= beta1
+        m += xp.multiply(g, 1 - beta1, out=t)
+        v *= beta2
+        xp.multiply(g, math.sqrt(1 - beta2), out=t)
+        v += xp.multiply(t, t, out=t)
+        # The unbiased m and v are m / (1 - beta1^step) and v / (1 - beta2^step). Here the numbers
+        # change lr and eps instead of whole arrays, as section 2 of the paper recommends.
+        root = (1 - beta2**step) ** 0.5
+        xp.sqrt(v, out=t)
+        t += eps * root
+        xp.divide(m, t, out=t)
+        t *= lr * root / (1 - beta1**step)
+        p -= t
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p = p - lr * weight_decay * p, apart from the gradient.
+
+    Source: Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019.
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ):
+        super().__init__(**checked(locals()), params=params, decoupled_weight_decay=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:  # also where the state is Adam's
+            group["decoupled_weight_decay"] = True
+
+
+class Adadelta(FlatOptimizer):
+    """p = p - lr * d, with d as large as the steps before it, on average: no rate has to be chosen.
+
+        s = rho * s + (1 - rho) * g^2
+        d = sqrt(a + eps) / sqrt(s + eps) * g
+        a = rho * a + (1 - rho) * d^2
+
+    Source: Zeiler, ADADELTA: An Adaptive Learning Rate Method, 2012.
+    Raises:
+        ValueError: for a negative option, and for rho outside of [0, 1].
+    """
+
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ):
+        options = checked(locals())
+        if not 0 <= rho <= 1:
+            raise ValueError(f"Invalid rho value: {rho}")
+        super().__init__(params, options)
+
+    def state_names(self, group: dict[str, Any]) -> list[str]:
+        return ["step", "square_avg", "acc_delta"]
+
+    def update_chunk(self, p: Any, g: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        s, a, rho, eps = state["square_avg"], state["acc_delta"], group["rho"], group["eps"]
+        s *= rho
+        s += (1 - rho) * g * g
+        d = (a + eps) ** 0.5 / (s + eps) ** 0.5 * g
+        a *= rho
+        a += (1 - rho) * d * d
+        p -= group["lr"] * d
 
 
 if __name__ == "__main__":
-    import numpy as np
+    import itertools
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.optim.adam import Adam
-
-    for module in ("autograd.engine", "core.printing"):
-        importlib.import_module(f"tinytorch.{module}")
-
-    # Adam in a valley along an axis, and in the same valley turned by 45 degrees.
-    along = np.diag([1.0, 1000.0])
-    turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
-    across = turn @ along @ turn.T
-
-    def steps_of_adam(matrix, start):
-        """How many steps it takes until x^T matrix x / 2 is below 1e-6."""
-        matrix, x = tensor(matrix), tensor(start, requires_grad=True)
-        optimizer, count = Adam([x], lr=0.1), 0
-        while (loss := x @ matrix @ x / 2).item() > 1e-6:
-            x.grad = None
-            loss.backward()
+    def moves(make, gradients):
+        """How far each step moves one parameter that gets these gradients."""
+        p = tensor([0.0], requires_grad=True)
+        optimizer, places = make([p]), [0.0]
+        for gradient in gradients:
+            p.grad = tensor([gradient])
             optimizer.step()
-            count += 1
-        return count
+            places.append(p.item())
+        return [round(a - b, 4) + 0.0 for a, b in itertools.pairwise(places)]
 
-    start = np.array([3.0, 1.0])
-    print("along an axis", steps_of_adam(along, start))  # -> along an axis 152
-    print("turned       ", steps_of_adam(across, turn @ start))  # -> turned        2246
+    ones = [5.0] * 4
+    print(
+        moves(lambda p: RMSprop(p, lr=0.1, momentum=0.5), ones)
+    )  # -> [1.0, 1.2089, 1.1847, 1.0961]
+    print(moves(lambda p: Adagrad(p, lr=0.1), ones))  # -> [0.1, 0.0707, 0.0577, 0.05]
+    print(
+        moves(lambda p: Adagrad(p, lr=0.1, lr_decay=1.0), ones)
+    )  # -> [0.1, 0.0354, 0.0192, 0.0125]
+    print(moves(lambda p: Adagrad(p, lr=0.1, initial_accumulator_value=75.0), ones))
+    # -> [0.05, 0.0447, 0.0408, 0.0378]
+    p = tensor([0.0], requires_grad=True)
+    print(list(Adagrad([p]).state[p]), list(RMSprop([p]).state[p]))  # -> ['step', 'sum'] []
 
-    def new_state():
-        return {"old_dirs": [], "old_stps": [], "ro": [], "H_diag": 1.0}
-
-    def walk(state, gradient, places, size=10):
-        """Remembers the steps from place to place."""
-        for before, after in zip(places[:-1], places[1:], strict=True):
-            state.update(prev_flat_grad=gradient(before), t=1.0, d=after - before)
-            remember(state, gradient(after), size)
-
-    # Two steps in the turned valley, and the pairs show where the minimum is: x + d.
-    def gradient(x):
-        return tensor(across) @ x
-
-    places = [tensor(turn @ [a, b]) for a, b in ([3.0, 1.0], [2.0, 1.0], [2.0, 0.5])]
-    walk(state := new_state(), gradient, places)
-    x = places[-1]
-    for name, d in (
-        ("steepest descent", -0.001 * gradient(x)),
-        ("two pairs       ", newton_direction(gradient(x), state)),
-    ):
-        print(name, "leads to", (x + d).numpy().round(2))
-    # -> steepest descent leads to [1.41 1.41]
-    # -> two pairs        leads to [0. 0.]
-
-    # The recursion against the table that it never makes, in four dimensions.
-    rng = np.random.default_rng(0)
-    curvature = np.diag([1.0, 2.0, 3.0, 4.0])
-    places = [tensor(place) for place in rng.normal(size=(6, 4))]
-    walk(state := new_state(), lambda x: tensor(curvature) @ x, places, size=3)
-    print(len(state["ro"]), "of 5 pairs are kept")  # -> 3 of 5 pairs are kept
-    pairs = [
-        (s.numpy(), y.numpy()) for s, y in zip(state["old_stps"], state["old_dirs"], strict=True)
-    ]
-    s, y = pairs[-1]
-    table = np.eye(4) * (s @ y) / (y @ y)
-    for s, y in pairs:
-        factor = np.eye(4) - np.outer(s, y) / (s @ y)
-        table = factor @ table @ factor.T + np.outer(s, s) / (s @ y)
-    g = rng.normal(size=4)
-    print(np.allclose(newton_direction(tensor(g), state).numpy(), -table @ g))  # -> True
-    print(np.allclose(table @ y, s))  # -> True
-
-    # On the hill cos(x), the slope falls along a step: the pair is left out, and d leads downhill.
-    walk(state := new_state(), lambda x: -x.sin(), [tensor([0.1]), tensor([0.2])])
-    print(len(state["ro"]), newton_direction(-tensor([0.2]).sin(), state).item() > 0)  # -> 0 True
+    for kind in (Adam, AdamW, RMSprop, Adadelta):
+        print(kind.__name__, moves(lambda p, kind=kind: kind(p, lr=1.0, foreach=True), [5.0]))
+    # -> Adam [1.0]
+    # -> AdamW [1.0]
+    # -> RMSprop [10.0]
+    # -> Adadelta [0.0032]
+    for kind, option in ((Adam, "amsgrad"), (AdamW, "amsgrad"), (RMSprop, "centered")):
+        try:
+            kind([p], **{option: True})
+        except RuntimeError as error:
+            print(kind.__name__, error)
+    # -> Adam amsgrad=True is not supported
+    # -> AdamW amsgrad=True is not supported
+    # -> RMSprop centered=True is not supported
+    for betas, rho in (((0.9, 1.0), 0.9), ((0.9, 0.99), -1.0)):
+        try:
+            Adam([p], betas=betas)
+            Adadelta([p], rho=rho)
+        except ValueError as error:
+            print(error)
+    # -> Invalid beta parameter at index 1: 1.0
+    # -> Invalid rho value: -1.0

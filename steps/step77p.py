@@ -1,38 +1,36 @@
-"""Step 77p: L-BFGS: the optimizer
+"""Step 77p: L-BFGS: curvature from the last steps
 
-The functions of step 77o take one vector, and a network has many parameters. So the optimizer joins
-their gradients into one vector, and divides the step d among the parameters again. What it has to
-remember belongs to all of them together; it stands in the state of the first one. Groups of
-parameters with rates of their own would make no sense: there is one direction, and one length.
+Adam gives each number its own rate, but looks at no two numbers together. In a valley along an axis
+that is enough. In the same valley turned by 45 degrees, where the two numbers have to change
+together, it needs 15 times as many steps (see the demo). Newton's method (step 26) divides by the
+curvature and goes to the minimum of a parabola at once: d = -H g, where H is the inverse of the
+Hessian. But with n parameters that is a table of n * n second derivatives, and its inverse.
 
-Each step is
+Two gradients already tell something about it. After a step s, the gradient has changed by y, and of
+the true H we know that H y = s, up to what is not a parabola. BFGS (1970) corrects its H after each
+step so that this holds, and changes it as little as possible:
 
-    g = the gradients after closure()
-    remember the last step, and the change of g since then
-    x = x + lr d,    d = newton_direction(g)
+    H = (1 - r s y^T) H (1 - r y s^T) + r s s^T,      r = 1 / (y . s)
 
-With lr = 1, a step along d ends at the minimum if the loss is a parabola and the pairs tell its
-curvature. The first step has no pair yet, and a gradient alone does not tell how far it is to the
-minimum. So that step goes along the gradient, and its elements move by at most 1 altogether.
+L-BFGS never makes this table. It keeps the last m pairs (s, y), and applies those products from
+both sides to the one vector that counts, the gradient: first the right factors, from the newest
+pair to the oldest; then a number in the place of the first H; then the left factors, from the
+oldest to the newest. That is the two-loop recursion: 4 m n multiplications, and 2 m n numbers.
 
-The trap: history_size=5 saves memory, but what a forgotten pair said about the curvature has to be
-learned again. In the demo's race that costs four times as many steps.
+The trap: y . s must be positive, which is to say that the slope has risen along the step. Where the
+loss curves the other way, H would point uphill. Such a pair is left out.
 
-(torch.optim.LBFGS does the same.)
+(The names in the state are PyTorch's: old_stps holds the s, old_dirs the y, and H_diag the number
+in the place of the first H.)
 
-New: LBFGS.
-Try: history_size=2 in the race. What is lost?
+New: newton_direction, remember. Moved: step 77o, to adam.py and rmsprop.py.
+Try: leave out the condition `ys > 1e-10`. Where does the direction on the hill lead?
 """
 
 import importlib
-from collections.abc import Callable, Iterable
 from typing import Any
 
-from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import zeros_like
-from tinytorch.ops.joining import cat
-from tinytorch.optim.optimizer import Optimizer, checked
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -66,117 +64,77 @@ def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
         state["H_diag"] = ys / y.dot(y)
 
 
-class LBFGS(Optimizer):
-    """Newton's method without a Hessian: step(closure) takes a step -lr H grad.
-
-    closure() computes the loss and its gradients.
-
-    Args:
-        lr: the length t.
-        history_size: so many steps are remembered.
-    Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
-    Raises:
-        ValueError: for more than one group of parameters, and a negative lr.
-    """
-
-    def __init__(self, params: Iterable, lr: float = 1, history_size: int = 100):
-        super().__init__(params, checked(locals()))
-        if len(self.param_groups) != 1:
-            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
-
-    def gather_grad(self) -> Tensor:
-        """The gradients of all parameters, as one vector."""
-        params = self.param_groups[0]["params"]
-        return cat([(zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params])
-
-    def move(self, change: Tensor) -> None:
-        """Adds a vector to the parameters."""
-        params = self.param_groups[0]["params"]
-        for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
-            p.add_(part.view_as(p))
-
-    @no_grad()
-    def step(self, closure: Callable[[], Any]) -> Any:
-        """One step. Returns the loss before it."""
-        group, closure = self.param_groups[0], enable_grad()(closure)
-        state = self.state[group["params"][0]]
-        loss = closure()
-        grad = self.gather_grad()
-        state["n_iter"] = state.get("n_iter", 0) + 1
-        if state["n_iter"] == 1:
-            state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
-            d, t = -grad, min(1.0, 1.0 / grad.abs().sum()) * group["lr"]
-        else:
-            remember(state, grad, group["history_size"])
-            d, t = newton_direction(grad, state), group["lr"]
-        state.update(d=d, t=t, prev_flat_grad=grad)
-        self.move(t * d)
-        return loss
-
-
 if __name__ == "__main__":
     import numpy as np
 
-    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import zeros
+    from tinytorch.optim.adam import Adam
 
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    from tinytorch.optim.adam import Adam
-    from tinytorch.optim.sgd import SGD
+    # Adam in a valley along an axis, and in the same valley turned by 45 degrees.
+    along = np.diag([1.0, 1000.0])
+    turn = np.array([[1.0, -1.0], [1.0, 1.0]]) / np.sqrt(2)
+    across = turn @ along @ turn.T
 
-    rng = np.random.default_rng(0)
-
-    # A race: fit 30 weights to features whose sizes differ by a factor of 100.
-    a = tensor(rng.normal(size=(200, 30)) * np.logspace(-1, 1, 30))
-    b = a @ tensor(rng.normal(size=30))
-
-    def race(make):
-        """How many gradients it takes until the loss is below 1e-6; at most 2000."""
-        w, unused = zeros(30, dtype=float64), zeros(3, dtype=float64)
-        w.requires_grad_()
-        optimizer = make([w, unused])  # a parameter without a gradient stays as it is
-
-        def closure():
-            w.grad = None
-            loss = ((a @ w - b) ** 2).mean() / 2
+    def steps_of_adam(matrix, start):
+        """How many steps it takes until x^T matrix x / 2 is below 1e-6."""
+        matrix, x = tensor(matrix), tensor(start, requires_grad=True)
+        optimizer, count = Adam([x], lr=0.1), 0
+        while (loss := x @ matrix @ x / 2).item() > 1e-6:
+            x.grad = None
             loss.backward()
-            return loss
-
-        count = 1
-        while optimizer.step(closure).item() > 1e-6 and count < 2000:
+            optimizer.step()
             count += 1
         return count
 
-    print("SGD   ", race(lambda p: SGD(p, lr=0.015)))  # -> SGD    2000
-    print("Adam  ", race(lambda p: Adam(p, lr=0.1)))  # -> Adam   176
-    print("L-BFGS", race(lambda p: LBFGS(p)))  # -> L-BFGS 80
-    print("m = 5 ", race(lambda p: LBFGS(p, history_size=5)))  # -> m = 5  339
+    start = np.array([3.0, 1.0])
+    print("along an axis", steps_of_adam(along, start))  # -> along an axis 152
+    print("turned       ", steps_of_adam(across, turn @ start))  # -> turned        2246
 
-    # At the top of a hill, a pair tells nothing: there are none until the hill becomes a valley.
-    x = tensor([0.1], requires_grad=True)
-    optimizer = LBFGS([x])
+    def new_state():
+        return {"old_dirs": [], "old_stps": [], "ro": [], "H_diag": 1.0}
 
-    def hill():
-        x.grad = None
-        loss = x.cos().sum()
-        loss.backward()
-        return loss
+    def walk(state, gradient, places, size=10):
+        """Remembers the steps from place to place."""
+        for before, after in zip(places[:-1], places[1:], strict=True):
+            state.update(prev_flat_grad=gradient(before), t=1.0, d=after - before)
+            remember(state, gradient(after), size)
 
-    for _ in range(6):
-        optimizer.step(hill)
-        print(f"{x.item():.3f}", len(optimizer.state[x]["ro"]))
-    # -> 0.200 0
-    # -> 0.398 0
-    # -> 0.786 0
-    # -> 1.494 0
-    # -> 2.491 0
-    # -> 4.034 1
+    # Two steps in the turned valley, and the pairs show where the minimum is: x + d.
+    def gradient(x):
+        return tensor(across) @ x
 
-    # One direction for all parameters: no groups.
-    try:
-        LBFGS([{"params": [x]}, {"params": [tensor([1.0], requires_grad=True)]}])
-    except ValueError as error:
-        print(error)  # -> LBFGS doesn't support per-parameter options (parameter groups)
+    places = [tensor(turn @ [a, b]) for a, b in ([3.0, 1.0], [2.0, 1.0], [2.0, 0.5])]
+    walk(state := new_state(), gradient, places)
+    x = places[-1]
+    for name, d in (
+        ("steepest descent", -0.001 * gradient(x)),
+        ("two pairs       ", newton_direction(gradient(x), state)),
+    ):
+        print(name, "leads to", (x + d).numpy().round(2))
+    # -> steepest descent leads to [1.41 1.41]
+    # -> two pairs        leads to [0. 0.]
+
+    # The recursion against the table that it never makes, in four dimensions.
+    rng = np.random.default_rng(0)
+    curvature = np.diag([1.0, 2.0, 3.0, 4.0])
+    places = [tensor(place) for place in rng.normal(size=(6, 4))]
+    walk(state := new_state(), lambda x: tensor(curvature) @ x, places, size=3)
+    print(len(state["ro"]), "of 5 pairs are kept")  # -> 3 of 5 pairs are kept
+    pairs = [
+        (s.numpy(), y.numpy()) for s, y in zip(state["old_stps"], state["old_dirs"], strict=True)
+    ]
+    s, y = pairs[-1]
+    table = np.eye(4) * (s @ y) / (y @ y)
+    for s, y in pairs:
+        factor = np.eye(4) - np.outer(s, y) / (s @ y)
+        table = factor @ table @ factor.T + np.outer(s, s) / (s @ y)
+    g = rng.normal(size=4)
+    print(np.allclose(newton_direction(tensor(g), state).numpy(), -table @ g))  # -> True
+    print(np.allclose(table @ y, s))  # -> True
+
+    # On the hill cos(x), the slope falls along a step: the pair is left out, and d leads downhill.
+    walk(state := new_state(), lambda x: -x.sin(), [tensor([0.1]), tensor([0.2])])
+    print(len(state["ro"]), newton_direction(-tensor([0.2]).sin(), state).item() > 0)  # -> 0 True

@@ -1,36 +1,25 @@
-"""Step 77s: L-BFGS: a line search
+"""Step 77s: L-BFGS: stopping criteria
 
-Newton's step leads to the minimum of a parabola. Where the loss is not one, it may lead anywhere,
-and what L-BFGS knows of the curvature may be wrong. In Rosenbrock's valley (step 25) one of the
-steps of length 1 makes the loss 300 times larger than it was at the start.
+With max_iter=100, step 77r takes 100 steps, although the loss is 1e-12 after 15. Each of these four
+conditions ends the call now. They use numbers that are known anyway:
 
-So try a length t, compare the losses, and try another one, along the line x + t d. Which t is good
-enough? A lower loss is too weak a condition: steps that win less and less each time may never
-arrive. Armijo (1966) asks for a fixed part of what the slope promises:
+    gradient     no element of it is larger than tolerance_grad: a minimum
+    step         no parameter moves by more than tolerance_change
+    loss         it changes by less than tolerance_change
+    direction    it leads down by less than tolerance_change: g . d > -tolerance_change
 
-    loss(t) <= loss(0) + 0.0001 t slope(0)
+The gradient is checked before the first step, too: a call at the minimum costs one evaluation.
 
-and halves t until it is so. Since d leads downhill, a t that is small enough always does.
+The trap: the tolerances are absolute numbers, as in PyTorch, and know nothing about the size of the
+loss. A loss that is multiplied by 1e-5 is "done" before the first step, as the demo shows.
 
-Each try costs a call of the closure, a forward and a backward pass. Most often the first one, with
-t = 1, is good at once: that is what makes L-BFGS cheap. max_eval counts the tries, too.
-
-The trap: a closure with dropout, or with a new batch in each call, makes a line that moves while it
-is searched.
-
-The parameters go to x + t d and return to x for each try, bit for bit: x is copied back.
-
-(The option is called "strong_wolfe" after the two conditions of PyTorch's search. This is the first
-of them, and step 77t adds the second.)
-
-Changed: LBFGS. New: strong_wolfe, Point.
-Try: start the search at lr=0.001. What does it never do?
+Changed: LBFGS.
+Try: tolerance_grad=1e-3 and tolerance_change=0 with max_iter=100. Which loss is left?
 """
 
 import importlib
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.tensor import Tensor
@@ -70,51 +59,21 @@ def remember(state: dict[str, Any], grad: Tensor, size: int) -> None:
         state["H_diag"] = ys / y.dot(y)
 
 
-class Point(NamedTuple):
-    """A place x + t d on the line of a search: the loss there, its gradient, its slope along d."""
-
-    t: Any
-    loss: float
-    grad: Tensor
-    slope: Tensor
-
-
-def strong_wolfe(
-    evaluate: Callable[[Any], Point], start: Point, t: Any, tries: int, closest: Any
-) -> tuple[Point, int]:
-    """A Point low enough for a step of its length, and how many were evaluated.
-
-        loss <= start.loss + 1e-4 t start.slope
-
-    t is halved until it is so, at most `tries` times, and not below `closest`.
-    """
-
-    def too_high(p: Point) -> bool:
-        return p.loss > start.loss + 1e-4 * p.t * start.slope
-
-    now, count = evaluate(t), 0
-    while too_high(now) and count < tries and now.t >= closest:
-        now, count = evaluate(now.t / 2), count + 1
-    return now, count + 1
-
-
 class LBFGS(Optimizer):
     """Newton's method without a Hessian: step(closure) takes up to max_iter steps -t H grad.
 
     closure() computes the loss and its gradients, and is called at least once in each step.
 
     Args:
-        lr: the length t, or, with a line search, the first length that it tries.
+        lr: the length t.
         max_iter, max_eval: at most so many steps and evaluations for each call of `step`; max_eval
             is 1.25 max_iter by default.
         tolerance_grad: stops where no element of the gradient is larger.
         tolerance_change: stops where neither the loss nor a parameter changes by more.
         history_size: so many steps are remembered.
-        line_search_fn: None, or "strong_wolfe".
     Source: Liu and Nocedal, On the Limited Memory BFGS Method, 1989.
     Raises:
         ValueError: for more than one group of parameters, and a negative lr.
-        RuntimeError: for another line search.
     """
 
     def __init__(
@@ -126,11 +85,8 @@ class LBFGS(Optimizer):
         tolerance_grad: float = 1e-7,
         tolerance_change: float = 1e-9,
         history_size: int = 100,
-        line_search_fn: str | None = None,
     ):
         max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise RuntimeError("only 'strong_wolfe' is supported")
         super().__init__(params, checked(locals()))
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
@@ -145,14 +101,6 @@ class LBFGS(Optimizer):
         params = self.param_groups[0]["params"]
         for p, part in zip(params, change.split([p.numel() for p in params]), strict=True):
             p.add_(part.view_as(p))
-
-    def evaluate(self, closure: Callable, origin: list[Tensor], d: Tensor, t: Any) -> Point:
-        """The Point at origin + t d. The parameters, which are at `origin`, return there."""
-        self.move(t * d)
-        loss, grad = float(closure()), self.gather_grad()
-        for p, x in zip(self.param_groups[0]["params"], origin, strict=True):
-            p.copy_(x)
-        return Point(t, loss, grad, grad.dot(d))
 
     @no_grad()
     def step(self, closure: Callable[[], Any]) -> Any:
@@ -174,28 +122,20 @@ class LBFGS(Optimizer):
             else:
                 remember(state, grad, group["history_size"])
                 d, t = newton_direction(grad, state), group["lr"]
-            start = Point(0, loss, grad, grad.dot(d))
             state.update(d=d, t=t, prev_flat_grad=grad, prev_loss=loss)
-            if start.slope > -smallest:
+            if grad.dot(d) > -smallest:
                 break
-            if group["line_search_fn"] is not None:
-                evaluate = partial(self.evaluate, closure, [p.clone() for p in params], d)
-                tries, closest = group["max_eval"] - evals, smallest / d.abs().max()
-                (t, loss, grad, _), count = strong_wolfe(evaluate, start, t, tries, closest)
-                state["t"] = t
-                self.move(t * d)
-            else:
-                self.move(t * d)
-                count = int(n < group["max_iter"])  # the last gradient would not be used
-                if count:
-                    loss, grad = float(closure()), self.gather_grad()
+            self.move(t * d)
+            count = int(n < group["max_iter"])  # the last gradient would not be used
+            if count:
+                loss, grad = float(closure()), self.gather_grad()
             evals += count
             state["func_evals"] += count
             if (
                 evals >= group["max_eval"]
                 or grad.abs().max() <= group["tolerance_grad"]
                 or (t * d).abs().max() <= smallest
-                or abs(loss - start.loss) < smallest
+                or abs(loss - state["prev_loss"]) < smallest
             ):
                 break
         return first
@@ -208,44 +148,33 @@ if __name__ == "__main__":
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    def rosenbrock(x):
-        return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+    def parabola(x):
+        return (x**2 * tensor([1.0, 10.0, 100.0], dtype=x.dtype)).sum()
 
-    def run(**options):
-        """All losses that the closure has computed, and the counts of steps and calls."""
-        x = tensor([-1.5, 2.0], dtype=float64, requires_grad=True)
-        optimizer, losses = LBFGS([x], max_iter=100, **options), []
+    def run(loss_of, start, **options):
+        """Where it ends, and what the state counts."""
+        x = tensor(start, dtype=float64, requires_grad=True)
+        optimizer = LBFGS([x], **options)
 
         def closure():
             x.grad = None
-            loss = rosenbrock(x)
+            loss = loss_of(x)
             loss.backward()
-            losses.append(loss.item())
             return loss
 
-        optimizer.step(closure)
-        ends = f"first {losses[0]:.1f}, highest {max(losses):.1f}, last {rosenbrock(x).item():.0e}"
-        return ends, optimizer.state[x]["n_iter"], len(losses)
+        before = optimizer.step(closure)
+        state = optimizer.state[x]
+        losses = f"{before.item():.3g} -> {loss_of(x).item():.1e}"
+        return losses, state["n_iter"], state["func_evals"]
 
-    print("length 1:", *run())  # -> length 1: first 12.5, highest 4018.8, last 5e-11 89 89
-    print("search:  ", *run(line_search_fn="strong_wolfe"))
-    # -> search:   first 12.5, highest 288.8, last 3e-10 44 54
-
-    # One search, seen from near. This line has its minimum at t = 3.
-    def line(t):
-        tried.append(round(float(t), 3))
-        loss, slope = (t - 3.0) ** 2, tensor(2.0 * (t - 3.0))
-        return Point(t, loss, None, slope)
-
-    for first in (0.01, 1.0, 20.0):
-        tried = []
-        found, count = strong_wolfe(line, Point(0, 9.0, None, tensor(-6.0)), first, 25, 1e-9)
-        print(count, tried)
-    # -> 1 [0.01]
-    # -> 1 [1.0]
-    # -> 3 [20.0, 10.0, 5.0]
-
-    try:
-        LBFGS([tensor([1.0], requires_grad=True)], line_search_fn="golden")
-    except RuntimeError as error:
-        print(error)  # -> only 'strong_wolfe' is supported
+    start = [3.0, -2.0, 1.0]
+    # Step 77r took 100 steps here.
+    print("as long as it helps", *run(parabola, start, max_iter=100))
+    # -> as long as it helps 149 -> 1.1e-12 15 15
+    print("gradient  ", *run(parabola, start, tolerance_grad=5.0, max_iter=100))
+    # -> gradient   149 -> 5.7e+00 5 6
+    print("change    ", *run(parabola, start, tolerance_change=0.1, max_iter=100))
+    # -> change     149 -> 5.3e-02 11 11
+    print("at the minimum", *run(parabola, [0.0, 0.0, 0.0]))  # -> at the minimum 0 -> 0.0e+00 0 1
+    print("no slope  ", *run(lambda x: 1e-5 * x.sum(), start))
+    # -> no slope   2e-05 -> 2.0e-05 1 1

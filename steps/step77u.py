@@ -1,25 +1,26 @@
-"""Step 77u: L-BFGS: cubic interpolation
+"""Step 77u: L-BFGS: both Wolfe conditions
 
-Halving an interval uses one bit of what the last two tries have told: which half. But of each of
-them the loss and the slope are known. Those are four numbers, and they determine a cubic, a
-parabola with a bend. Its minimum is the best guess of where to try next:
+The search of step 77t accepts any t that is small enough. A first try of 0.01 is accepted where 3
+would be right, and the demo of step 77t shows it. A step that is too short teaches nothing: the
+gradient is almost the same after it, and the pair (s, y) says little about the curvature.
 
-    d1 = a' + b' - 3 (a - b) / (t_a - t_b)            a, b: the losses; a', b': the slopes
-    d2 = sqrt(d1^2 - a' b')
-    t  = t_b - (t_b - t_a) (b' + d2 - d1) / (b' - a' + 2 d2)
+Wolfe (1969) added a second condition, and in its strong form it is
 
-Near a minimum every smooth function is almost such a cubic, and each guess doubles the number of
-correct digits. While t grows, the same formula says how far, at most ten times as far as now. Where
-the root does not exist the cubic has no minimum, and the middle is taken.
+    loss(t) <= loss(0) + 0.0001 t slope(0)     it went down, in proportion to the length
+    |slope(t)| <= 0.9 |slope(0)|               and it is less steep: there is less left to win
 
-The trap: a guess can stick. If the cubic says again and again "just beside this end", the interval
-shrinks by a hair each time. So a try that lies within 10 % of an end is allowed once. The second
-in a row is moved away from the end by that much.
+It also makes y . s positive, so that every step leaves a pair. The 0.9 is lenient on purpose: a
+search for the exact minimum of the line would cost many calls of the closure and win little.
 
-With this the search is PyTorch's, and so is each number that it tries.
+The search has two phases. First t is doubled until a minimum must lie between two points: the loss
+is too high, or the slope has become positive. Then the interval between them is halved. The new
+point replaces the upper end, or the lower one, whose opposite is then chosen so that a minimum
+stays between them. It ends with a point that satisfies both conditions.
 
-Changed: strong_wolfe. New: cubic_minimum. Finished: optim/lbfgs.py.
-Try: let `near` always be False. What does the search before the wall do then?
+The trap: the lower end is not the left one. `low` is the number of the end with the lower loss.
+
+Changed: strong_wolfe.
+Try: 0.9 -> 0.1 in `flat`. Fewer steps; are there fewer calls of the closure?
 """
 
 import importlib
@@ -74,23 +75,6 @@ class Point(NamedTuple):
     slope: Tensor
 
 
-def cubic_minimum(a: Point, b: Point, low: Any = None, high: Any = None) -> Any:
-    """The t from low to high where the cubic through a and b, with their slopes, is smallest.
-
-    low and high are by default the ends a and b. The result is the middle where there is no cubic
-    with a minimum.
-    """
-    a, b = (a, b) if a.t <= b.t else (b, a)
-    low, high = a.t if low is None else low, b.t if high is None else high
-    d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
-    square = d1**2 - a.slope * b.slope
-    if not square >= 0:
-        return (low + high) / 2
-    d2 = square.sqrt()
-    t = b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
-    return min(max(t, low), high)
-
-
 def strong_wolfe(
     evaluate: Callable[[Any], Point], start: Point, t: Any, tries: int, closest: Any
 ) -> tuple[Point, int]:
@@ -121,20 +105,12 @@ def strong_wolfe(
         if now.slope >= 0:
             bracket = [before, now]
             break
-        t = cubic_minimum(before, now, now.t + 0.01 * (now.t - before.t), now.t * 10)
-        before, now, count = now, evaluate(t), count + 1
+        before, now, count = now, evaluate(2 * now.t), count + 1
     else:
         bracket = [start, now]
-    low, stalled = int(bracket[0].loss > bracket[-1].loss), False  # number of the lower end
+    low = int(bracket[0].loss > bracket[-1].loss)  # the number of the lower end
     while not done and count < tries and abs(bracket[1].t - bracket[0].t) >= closest:
-        t = cubic_minimum(*bracket)
-        left, right = sorted(p.t for p in bracket)
-        margin = 0.1 * (right - left)
-        near = min(right - t, t - left) < margin
-        if near and (stalled or t >= right or t <= left):  # of two tries near an end, move one away
-            t = right - margin if abs(t - right) < abs(t - left) else left + margin
-            near = False
-        stalled, now, count = near, evaluate(t), count + 1
+        now, count = evaluate((bracket[0].t + bracket[1].t) / 2), count + 1
         if too_high(now) or now.loss >= bracket[low].loss:
             bracket[1 - low] = now
             low = int(bracket[0].loss > bracket[1].loss)
@@ -250,72 +226,56 @@ class LBFGS(Optimizer):
 
 
 if __name__ == "__main__":
-    import math
-
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
     for module in ("autograd.engine", "core.printing"):
         importlib.import_module(f"tinytorch.{module}")
 
-    def point(f, t):
-        """The Point of a function of one number."""
-        x = tensor(float(t), dtype=float64, requires_grad=True)
-        loss = f(x)
-        loss.backward()
-        return Point(x.detach(), loss.item(), None, x.grad)
+    def rosenbrock(x):
+        return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
 
-    # Two ways to log 3, where exp(x) - 3 x has its minimum. The slope says which end is replaced.
-    def narrow(guess, tries):
-        a, b, errors = point(curve, 0), point(curve, 3), []
-        for _ in range(tries):
-            middle = point(curve, guess(a, b))
-            a, b = (a, middle) if middle.slope > 0 else (middle, b)
-            errors.append(f"{middle.t.item() - math.log(3):.0e}")
-        print(*errors)
+    def run(loss_of, start, **options):
+        """All losses that the closure has computed, and the counts of steps and calls."""
+        x = tensor(start, dtype=float64, requires_grad=True)
+        optimizer, losses = LBFGS([x], max_iter=100, **options), []
 
-    def curve(x):
-        return x.exp() - 3 * x
+        def closure():
+            x.grad = None
+            loss = loss_of(x)
+            loss.backward()
+            losses.append(loss.item())
+            return loss
 
-    narrow(lambda a, b: (a.t + b.t) / 2, 6)  # -> 4e-01 -3e-01 3e-02 -2e-01 -7e-02 -2e-02
-    narrow(cubic_minimum, 5)  # -> 2e-01 -1e-02 3e-05 -3e-10 -2e-16
+        optimizer.step(closure)
+        ends = f"highest {max(losses):.1f}, last {loss_of(x).item():.0e}"
+        return ends, optimizer.state[x]["n_iter"], len(losses)
 
-    # Limits, a line that goes down for ever, and two points between which no cubic has a minimum.
-    print(cubic_minimum(point(curve, 0), point(curve, 0.1), 0.2, 0.5))  # -> 0.5
-    print(cubic_minimum(point(lambda x: -x, 0), point(lambda x: -x, 1), 2, 10))  # -> 10
-    print(cubic_minimum(point(lambda x: -(x**3) - x, 0), point(lambda x: -(x**3) - x, 1)).item())
-    # -> 0.5
+    start = [-1.5, 2.0]
+    search = {"line_search_fn": "strong_wolfe"}
+    print(*run(rosenbrock, start, **search))  # -> highest 288.8, last 6e-14 43 60
 
-    # One search, seen from near: from a first t that is far too small, and from one too large.
-    def search(f, first, tries=25):
+    # With a first length of 0.1, step 77t ends at a loss of 0.9, after 100 steps and 105 calls.
+    print(*run(rosenbrock, start, lr=0.1, **search))  # -> highest 20.7, last 9e-02 60 125
+
+    # One search, seen from near. This line has its minimum at t = 3.
+    def line(t):
+        tried.append(round(float(t), 3))
+        loss, slope = (t - 3.0) ** 2, tensor(2.0 * (t - 3.0))
+        return Point(t, loss, None, slope)
+
+    for first in (0.01, 1.0, 20.0):
         tried = []
+        found, count = strong_wolfe(line, Point(0, 9.0, None, tensor(-6.0)), first, 25, 1e-9)
+        print(count, tried)
+    # -> 6 [0.01, 0.02, 0.04, 0.08, 0.16, 0.32]
+    # -> 1 [1.0]
+    # -> 3 [20.0, 10.0, 5.0]
 
-        def evaluate(t):
-            tried.append(round(float(t), 3))
-            return point(f, t)
-
-        strong_wolfe(evaluate, point(f, 0), tensor(first, dtype=float64), tries, 1e-9)
-        return tried
-
-    print(search(lambda x: (x - 3) ** 2, 0.001))  # -> [0.001, 0.01, 0.1, 1.0]
-    print(search(lambda x: (x - 3) ** 2, 100.0))  # -> [100.0, 3.0]
-    print(search(lambda x: x**20 / 20 - x, 4.0))  # -> [4.0, 2.519, 1.586, 0.999]
-    print(search(lambda x: x**2 - x, 4.0, tries=0))  # -> [4.0]
-
-    # A slope that ends at a wall. Every second try sticks at the left end, and is moved away.
-    print(search(lambda x: ((x - 1) * 1000).relu() - x, 4.0, tries=6))
-    # -> [4.0, 0.002, 0.401, 0.403, 0.762, 0.763, 1.087]
-
-    # The valley of step 77t: 43 steps and 60 calls with halving.
-    x, calls = tensor([-1.5, 2.0], dtype=float64, requires_grad=True), []
-    optimizer = LBFGS([x], max_iter=100, line_search_fn="strong_wolfe")
-
-    def closure():
-        x.grad = None
-        loss = 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
-        loss.backward()
-        calls.append(loss.item())
-        return loss
-
-    optimizer.step(closure)
-    print(f"{calls[-1]:.0e}", optimizer.state[x]["n_iter"], len(calls))  # -> 2e-10 41 51
+    # A corner, two valleys, and a limit of calls: the search returns the lowest point it knows.
+    print(*run(lambda x: (x - 0.3).abs().sum(), [1.0, -3.0], **search))
+    # -> highest 4.0, last 3e-01 3 68
+    print(*run(lambda x: (x**4).sum() + x.sin().sum() * 5, [3.0, -1.0], **search))
+    # -> highest 78.5, last -7e+00 11 14
+    print(*run(rosenbrock, start, max_eval=3, **search))  # -> highest 288.8, last 1e+01 1 4
+    print(*run(rosenbrock, start, max_eval=1, **search))  # -> highest 288.8, last 1e+01 1 2

@@ -10,15 +10,10 @@ kept. If each round is T_mult times as long as the one before,
 
 the first networks come early, and the later ones get more time.
 
-Often the rate is set anew for each batch: step(epoch + batch / batches). Then the schedule cannot
-count; it has to find the round in which such an epoch lies. n rounds together take a geometric sum,
+The schedule counts: T_cur is the number of epochs in this round, and T_i its length.
 
-    T_0 (T_mult^n - 1) / (T_mult - 1) epochs,    so  n = log(epoch / T_0 (T_mult - 1) + 1, T_mult)
-
-rounded down; for T_mult = 1 it is epoch // T_0.
-
-The trap: the two ways may be mixed, so both have to leave T_cur (epochs in this round) and T_i (its
-length) behind.
+The trap: the networks to keep are those at the end of a round. One epoch later the rate is at its
+highest again, and the loss rises.
 
 New: CosineAnnealingWarmRestarts.
 Try: print the rates for T_mult=1, then for T_mult=3.
@@ -38,11 +33,11 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine from the first rate to eta_min in T_0 epochs, and again, each time in T_mult
-    times as many. `step` takes an epoch too, which may be a fraction.
+    times as many.
 
     Source: Loshchilov and Hutter, SGDR, 2017.
     Raises:
-        ValueError: T_0 or T_mult is not a whole number from 1 on; an epoch is negative.
+        ValueError: T_0 or T_mult is not a whole number from 1 on.
     """
 
     def __init__(
@@ -65,26 +60,17 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
-    def step(self, epoch: float | None = None) -> None:
-        """Sets the rates of the next epoch, or of this one: epoch + batch / batches."""
-        if epoch is None and self.last_epoch >= 0:
-            epoch, self.T_cur = self.last_epoch + 1, self.T_cur + 1
-            if self.T_cur >= self.T_i:
-                self.T_cur, self.T_i = self.T_cur % self.T_i, self.T_i * self.T_mult
-        else:
-            epoch = epoch or 0
-            if epoch < 0:
-                raise ValueError(f"Expected non-negative epoch, but got {epoch}")
-            rounds, ratio = epoch // self.T_0, self.T_mult
-            if ratio > 1:  # T_0 * (1 + ratio + ratio^2 + ...) is a geometric sum
-                rounds = int(math.log(epoch / self.T_0 * (ratio - 1) + 1, ratio))
-            done = rounds if ratio == 1 else (ratio**rounds - 1) // (ratio - 1)
-            self.T_cur, self.T_i = epoch - self.T_0 * done, self.T_0 * ratio**rounds
-        self.last_epoch = math.floor(epoch)
+    def step(self) -> None:
+        """Sets the rates of the next epoch."""
+        self.last_epoch += 1
+        self.T_cur += 1
+        if self.T_cur >= self.T_i:
+            self.T_cur, self.T_i = 0, self.T_i * self.T_mult
         self._update(self.get_lr)
 
     def restart(self) -> None:
-        self.step(0)
+        self.last_epoch, self.T_cur, self.T_i = 0, 0, self.T_0
+        self._update(self.get_lr)
 
 
 if __name__ == "__main__":
@@ -95,34 +81,20 @@ if __name__ == "__main__":
 
     def rates(schedule, epochs):
         seen = []
-        for epoch in epochs:
+        for _ in range(epochs):
             seen.append(round(schedule.get_last_lr()[0], 3))
             schedule.optimizer.step()
-            schedule.step(epoch)
+            schedule.step()
         return seen
 
     schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=2, T_mult=2)
-    print(rates(schedule, [None] * 8))  # -> [1.0, 0.5, 1.0, 0.854, 0.5, 0.146, 1.0, 0.962]
+    print(rates(schedule, 8))  # -> [1.0, 0.5, 1.0, 0.854, 0.5, 0.146, 1.0, 0.962]
     print(schedule.T_cur, schedule.T_i)  # -> 2 8
-
-    # By the batch: two of them in each epoch. From epoch 2 on the second round runs.
-    schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=2, T_mult=2, eta_min=0.1)
-    print(rates(schedule, [0.5, 1.0, 1.5, 2.0, 2.5]))  # -> [1.0, 0.868, 0.55, 0.232, 1.0]
-    schedule.step(6)
-    print(schedule.T_cur, schedule.T_i, schedule.last_epoch)  # -> 0 8 6
-    schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=4)
-    schedule.step(9)
-    print(schedule.T_cur, schedule.T_i)  # -> 1 4
+    schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=4, eta_min=0.1)
+    print(rates(schedule, 6))  # -> [1.0, 0.868, 0.55, 0.232, 1.0, 0.868]
     schedule.restart()
     print(schedule.T_cur, schedule.get_last_lr())  # -> 0 [1.0]
-
-    for wrong in (
-        lambda: CosineAnnealingWarmRestarts(SGD([w], lr=1.0), 0),
-        lambda: schedule.step(-1),
-    ):
-        try:
-            wrong()
-        except ValueError as error:
-            print(error)
-    # -> Expected positive integer T_0, but got 0
-    # -> Expected non-negative epoch, but got -1
+    try:
+        CosineAnnealingWarmRestarts(SGD([w], lr=1.0), 0)
+    except ValueError as error:
+        print(error)  # -> Expected positive integer T_0, but got 0

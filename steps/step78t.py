@@ -1,23 +1,26 @@
-"""Step 78t: Catalogue: a constant factor, and a polynomial
+"""Step 78t: Warm restarts: an epoch that is given
 
-Two more schedules of the family of step 78b: each says by what factor the rate changes from one
-epoch to the next. Skim them. SequentialLR (step 78k) puts them in front of others, or behind.
+Often the rate is set anew for each batch: scheduler.step(epoch + batch / batches). The schedule of
+step 78s cannot do that: it counts whole epochs, one for each call. Given an epoch, it has to find
+the round in which the epoch lies. n rounds together take a geometric sum,
 
-    ConstantLR     a smaller rate for the first epochs, then the whole one: a warm-up in one step
-    PolynomialLR   (1 - epoch / total_iters)^power, to exactly 0. With power 0.9 segmentation
-                   networks are trained; with 1 it is a line
+    T_0 (T_mult^n - 1) / (T_mult - 1) epochs,    so  n = log(epoch / T_0 (T_mult - 1) + 1, T_mult)
 
-(1 - e/n) / (1 - (e-1)/n) is (n - e) / (n - e + 1): what is left, divided by what was left before.
+rounded down; for T_mult = 1 it is epoch // T_0. A restart is step(0) then.
 
-New: ConstantLR, PolynomialLR.
-Try: PolynomialLR with power=0. What is the last rate, and why?
+The trap: the two ways may be mixed, so both have to leave T_cur (epochs in this round, with their
+fraction) and T_i (its length) behind. So counting takes the remainder of T_cur, where step 78s
+could write 0.
+
+Changed: CosineAnnealingWarmRestarts.step, restart.
+Try: write self.T_cur = 0 at the end of a round, as in step 78s. Which line of the demo changes?
 """
 
 import importlib
 import math
 from typing import Any
 
-from tinytorch.optim.lr_scheduler.base import GrowthLR, LRScheduler
+from tinytorch.optim.lr_scheduler.base import LRScheduler
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -76,65 +79,42 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.step(0)
 
 
-class ConstantLR(GrowthLR):
-    """`factor` times the rate for total_iters epochs, then the rate itself.
-
-    Raises:
-        ValueError: for a factor outside [0, 1].
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        factor: float = 1.0 / 3,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ):
-        if not 0 <= factor <= 1:
-            raise ValueError("Constant multiplicative factor expected to be between 0 and 1.")
-        self.factor, self.total_iters = factor, total_iters
-        super().__init__(optimizer, last_epoch)
-
-    def growth(self, epoch: int) -> float:
-        if epoch == 0:
-            return self.factor
-        return 1.0 / self.factor if epoch == self.total_iters else 1.0
-
-
-class PolynomialLR(GrowthLR):
-    """The rate times (1 - epoch / total_iters)^power: to zero, in a line if the power is 1."""
-
-    def __init__(
-        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
-    ):
-        self.total_iters, self.power = total_iters, power
-        super().__init__(optimizer, last_epoch)
-
-    def growth(self, epoch: int) -> float:
-        if self._is_initial or not 0 < epoch <= self.total_iters:
-            return 1.0
-        left = self.total_iters - epoch
-        return (left / (left + 1)) ** self.power
-
-
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
     w = tensor([1.0], requires_grad=True)
 
-    def rates(schedule, count):
+    def rates(schedule, epochs):
         seen = []
-        for _ in range(count):
+        for epoch in epochs:
             seen.append(round(schedule.get_last_lr()[0], 3))
             schedule.optimizer.step()
-            schedule.step()
+            schedule.step(epoch)
         return seen
 
-    print(rates(ConstantLR(SGD([w], lr=1.0), 0.25, 3), 5))  # -> [0.25, 0.25, 0.25, 1.0, 1.0]
-    print(rates(PolynomialLR(SGD([w], lr=1.0), 4, 2.0), 6))
-    # -> [1.0, 0.562, 0.25, 0.062, 0.0, 0.0]
+    schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=2, T_mult=2)
+    print(rates(schedule, [None] * 8))  # -> [1.0, 0.5, 1.0, 0.854, 0.5, 0.146, 1.0, 0.962]
+    print(schedule.T_cur, schedule.T_i)  # -> 2 8
+
+    # By the batch: two of them in each epoch. From epoch 2 on the second round runs.
+    schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=2, T_mult=2, eta_min=0.1)
+    print(rates(schedule, [0.5, 1.0, 1.5, 2.0, 2.5]))  # -> [1.0, 0.868, 0.55, 0.232, 1.0]
+    schedule.step(6)
+    print(schedule.T_cur, schedule.T_i, schedule.last_epoch)  # -> 0 8 6
+    schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=4)
+    schedule.step(9)
+    print(schedule.T_cur, schedule.T_i)  # -> 1 4
+    schedule.restart()
+    print(schedule.T_cur, schedule.get_last_lr())  # -> 0 [1.0]
+
+    # Both ways mixed: from epoch 1.5, an epoch further is half an epoch into the second round.
+    schedule = CosineAnnealingWarmRestarts(SGD([w], lr=1.0), T_0=2, T_mult=2)
+    schedule.step(1.5)
+    schedule.step()
+    print(schedule.T_cur, schedule.T_i)  # -> 0.5 4
+
     try:
-        ConstantLR(SGD([w], lr=1.0), 2.0)
+        schedule.step(-1)
     except ValueError as error:
-        print(error)  # -> Constant multiplicative factor expected to be between 0 and 1.
+        print(error)  # -> Expected non-negative epoch, but got -1

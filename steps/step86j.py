@@ -12,7 +12,7 @@ spreads two numbers for each row, and weight and bias, into a whole array, in ha
 such multiplication. What then remains are operations on arrays of the same shape.
 
 And 1 MB each for x, g, the result and what is between them does not fit the cache next to the
-processor. So the rows are taken in pieces (`parts`), as the optimizers' parameters were (step 77g):
+processor. So the rows are taken in pieces (`parts`), as the optimizers' parameters were (step 77h):
 what one operation writes, the next one finds in the cache, and writes into (`*=`, `+=`) instead of
 into new memory. The sums over columns are added up piece by piece.
 

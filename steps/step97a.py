@@ -1,10 +1,10 @@
 """Step 97a: A trace: a mode records the calls of a program
 
-A small operation spends its time in Python, not in arithmetic: of an x * 2 of four numbers, NumPy
-takes less than a third of the time. The rest finds out which classes, shapes and types meet, and it
-was the same in the last step of training. To compute each operation when it is called, as we have
-done so far, is called "eager". A program that does the same again and again can be analysed once,
-and then run faster. A compiler does that, and this stage builds one.
+A small operation spends its time in Python, not in arithmetic. In x * 2 with four numbers, NumPy
+takes less than a third of the time. The rest goes into finding out which classes, shapes and types
+meet, and in each step of a training the answer is the same. To compute each operation when it is
+called, as we have done so far, is called "eager". A program that does the same again and again can
+be analysed once, and then run faster. A compiler does that, and this stage builds one.
 
 First, the compiler has to know what the program does. The source text is a poor place to look: it
 has loops, `if`s, modules in modules, and functions from other files. But all of it ends in calls of

@@ -1,33 +1,29 @@
-"""Step 56k: Powers at zero
+"""Step 56k: Powers as operators: x ** 2, 2 ** x and x **= 2
 
-The derivatives of step 56j are those of a textbook, and at 0 they are nan:
+pow(2, x) works, but programs write 2 ** x, and Python answers that the two types do not fit. Our
+own derivative, b * a ** (b - 1), fails in the same way if it is to be differentiated again and runs
+on Tensors. For an operator, Python looks for methods of certain names, in this order:
 
-    dy/da = b a^(b - 1)    b = 0, a = 0:   0 * infinity.    But a^0 is 1 everywhere: slope 0.
-    dy/db = a^b log(a)     b = 2, a = 0:   0 * -infinity.   But 0^b is 0 for all b > 0: slope 0.
+    x ** 2      x.__pow__(2)
+    2 ** x      (2).__pow__(x), which answers NotImplemented; then x.__rpow__(2)
+    x **= 2     x.__ipow__(2), and without that method x = x ** 2
+    abs(x)      x.__abs__()
 
-Zeros are common: relu makes many. And a nan does not stay in one element: the next sum spreads it.
+__pow__ is one more name of pow. For __rpow__, `swapped` attaches the operation with its arguments
+exchanged: x.__rpow__(2) is pow(2, x). The in-place form of a name such as __pow__ is not __pow___
+but __ipow__, so `attach` makes that of it.
 
-The first is repaired in the exponent: b + (b == 0) - 1 is b - 1, and for b = 0 it is 0. Then the
-factor b alone makes the slope 0. The second is repaired in the logarithm: where a is 0 and b is not
-negative, log(0 + 1) is 0. For b < 0, y is infinite at 0, and -inf is PyTorch's answer too.
+The trap: without __ipow__, x **= 2 works as well, but makes a new tensor. Another name for the old
+one, or a view of it, does not see the change.
 
-Written as sums of comparisons, these formulas need no branch, and run on arrays and on Tensors. A
-branch, `where`, would choose too late: step 57f shows why.
-
-Integers have another problem. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
-exponents in an array; PyTorch rounds toward 0. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is
-0.
-
-Changed: slope_of_exponent, pow. New: any_power.
-Try: write b - 1 in place of b + (b == 0) - 1.
+Changed: attach, pow. New: square, swapped; the operators __pow__, __rpow__, __ipow__, __abs__.
+Try: compute 2 ** x without `rpow`. Which of the two types does Python name first?
 """
 
 import functools
 import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
@@ -313,35 +309,15 @@ atan2 = binary(
 hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
 
 
-def any_power(xp: Any, a: Any, b: Any) -> Any:
-    """a ** b, also for negative integers b in an array: rounded towards 0, the result is 1, -1 or
-    0.
-
-    NumPy refuses them; PyTorch refuses only a negative number.
-
-    Raises:
-        RuntimeError: an integer is raised to a negative number.
-    """
-    if isinstance(b, (int, float)) or b.dtype.kind != "i":
-        return a**b
-    return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
-
-
 def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
-    """g * a^b log(a). Where a is 0, that is 0 for b >= 0, and -inf for b < 0, as in PyTorch."""
-    y = a**b
-    if not isinstance(a, (int, float)):
-        return g * (y * xp.log(a + ((a == 0) & (b >= 0))))
-    if a == 0:
-        return g * (0 - y * (b < 0))
-    return g * (y * (math.log(a) if a > 0 else math.nan))
+    """g * a^b log(a)."""
+    return g * (a**b * (math.log(a) if isinstance(a, (int, float)) else xp.log(a)))
 
 
-# b + (b == 0) - 1 is b - 1, and 0 for b = 0: b * a^(b - 1) would be 0 * infinity for a = 0.
 pow = binary(
     "pow __pow__",
-    any_power,
-    lambda xp, g, a, b: g * (b * a ** (b + (b == 0) - 1)),
+    lambda xp, a, b: a**b,
+    lambda xp, g, a, b: g * (b * a ** (b - 1)),
     slope_of_exponent,
     keeps="iu",
     numbers=2,
@@ -365,40 +341,33 @@ magnitude = tensor_method("__abs__")(lambda self: abs(self))
 
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
 
     def slopes(function: Callable, *numbers: float) -> list:
         """The derivatives of function(*numbers), one for each number."""
         inputs = [tensor(number, dtype=float64, requires_grad=True) for number in numbers]
         return [g.item() for g in grad(function(*inputs), inputs)]
 
-    a = np.float64(0)
-    for b in (0.0, 2.0, -1.0):
-        with np.errstate(all="ignore"):
-            textbook = [float(b * a ** (b - 1)), float(a**b * np.log(a))]
-        print(f"a^b at (0, {b:.0f}):", slopes(pow, 0.0, b), " by the textbook:", textbook)
-        # -> a^b at (0, 0): [0.0, 0.0]  by the textbook: [nan, -inf]
-        # -> a^b at (0, 2): [0.0, 0.0]  by the textbook: [0.0, nan]
-        # -> a^b at (0, -1): [-inf, -inf]  by the textbook: [-inf, -inf]
-    print("x^2 and x^0 at 0:", slopes(lambda x: x**2, 0.0), slopes(lambda x: x**0, 0.0))
-    # -> x^2 and x^0 at 0: [0.0] [0.0]
-    print(
-        "0^b at 2:", slopes(lambda b: 0.0**b, 2.0), " (-2)^b:", slopes(lambda b: (-2.0) ** b, 3.0)
-    )
-    # -> 0^b at 2: [0.0]  (-2)^b: [nan]
-    print("2^b at 3:", slopes(lambda b: 2**b, 3.0))  # -> 2^b at 3: [5.5452]
+    x = tensor([1.0, 2.0, 3.0])
+    print("what an int says:", (2).__pow__(x))  # -> what an int says: NotImplemented
+    print((x**2).tolist(), (2**x).tolist(), (x**x).tolist())
+    # -> [1.0, 4.0, 9.0] [2.0, 4.0, 8.0] [1.0, 4.0, 27.0]
+    print("slopes of 2^3:", slopes(lambda a, b: a**b, 2.0, 3.0), slopes(lambda b: 2**b, 3.0))
+    # -> slopes of 2^3: [12.0, 5.5452] [5.5452]
 
-    n = tensor([1, -1, 2, 0])
-    print("negative exponents:", pow(n, tensor([-3, -3, -1, 2])).tolist())
-    # -> negative exponents: [1, -1, 0, 0]
-    try:
-        n ** (-1)
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: pow: Integers to negative integer powers are not allowed. (shapes [4])
+    same = x
+    x **= 2
+    print("in place:", same.tolist(), same is x)  # -> in place: [1.0, 4.0, 9.0] True
+    print(square(tensor([1, 2, 3])).tolist(), magnitude(tensor([-2.0])).tolist())
+    # -> [1, 4, 9] [2.0]
 
     a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
     b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
-    print("elsewhere:", gradcheck(pow, (a, b)))  # -> elsewhere: True
+    print("two tensors:", gradcheck(pow, (a, b)), gradgradcheck(pow, (a, b)))
+    # -> two tensors: True True
+    for function in (square, lambda x: x**3, lambda x: 1.7**x):
+        assert gradcheck(function, a) and gradgradcheck(function, a)
+    print("all derivatives are right")  # -> all derivatives are right

@@ -1,26 +1,25 @@
-"""Step 56l: Whole-number division, and two remainders
+"""Step 56l: Powers at zero
 
-7 / 2 is 3.5, also for integers: div is the core's division, under PyTorch's names. Integer division
-rounds, and every language must define how it rounds negative numbers:
+The derivatives of step 56j are those of a textbook, and at 0 they are nan:
 
-    7 // 2 = 3      -7 // 2 = -4        rounded down (floor), so that
-    7 %  3 = 1      -7 %  3 =  2        the remainder has the sign of the divisor
-    fmod(7, 3) = 1  fmod(-7, 3) = -1    rounded toward 0 (trunc): the sign of -7
+    dy/da = b a^(b - 1)    b = 0, a = 0:   0 * infinity.    But a^0 is 1 everywhere: slope 0.
+    dy/db = a^b log(a)     b = 2, a = 0:   0 * -infinity.   But 0^b is 0 for all b > 0: slope 0.
 
-Both remainders are a - b * r(a / b), where r is floor or trunc, and `remainder_op` makes both. The
-derivatives follow: 1 for a, and -r(a / b) for b, because r is a staircase.
+Zeros are common: relu makes many. And a nan does not stay in one element: the next sum spreads it.
 
-For floats, 1 / 0 is inf. Integers have no inf: NumPy gives 0 with a warning, and C stops the
-program. PyTorch raises a RuntimeError with the text "ZeroDivisionError". `division` checks the
-divisor first.
+The first is repaired in the exponent: b + (b == 0) - 1 is b - 1, and for b = 0 it is 0. Then the
+factor b alone makes the slope 0. The second is repaired in the logarithm: where a is 0 and b is not
+negative, log(0 + 1) is 0. For b < 0, y is infinite at 0, and -inf is PyTorch's answer too.
 
-The functions that round are staircases (step 56c). The trap: `round` rounds halves to the even
-neighbour, 0.5 to 0 and 2.5 to 2. If halves always went up, sums of rounded numbers would drift.
-frac, the part that trunc cuts off, is not a staircase: its slope is 1.
+Written as sums of comparisons, these formulas need no branch, and run on arrays and on Tensors. A
+branch, `where`, would choose too late: step 57f shows why.
 
-Changed: nothing. New: division, floor_divide, remainder_op, remainder, fmod, div; ceil, trunc,
-round, frac.
-Try: "trunc" for remainder's rounding: the values stay right, and its derivatives do not.
+Integers have another problem. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
+exponents in an array; PyTorch rounds toward 0. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is
+0.
+
+Changed: slope_of_exponent, pow. New: any_power.
+Try: write b - 1 in place of b + (b == 0) - 1.
 """
 
 import functools
@@ -28,11 +27,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import number_like, true_divide
+from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 
 
@@ -214,11 +215,6 @@ def staircase(name: str) -> Callable:
 
 
 floor = unary("floor", staircase("floor"), keeps="iu")
-ceil = unary("ceil", staircase("ceil"), keeps="iu")
-trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
-round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
-# dy/dx is 1; y is kept, so that x may be overwritten.
-frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
     "sign sgn",  # and not that of the array library: the sign of nan is 0
     lambda xp, x: x.copy() if x.dtype == bool else xp.subtract(x > 0, x < 0, dtype=x.dtype),
@@ -358,96 +354,51 @@ def square(input: Tensor) -> Tensor:
     return pow(input, 2)
 
 
-def division(formula: Any) -> Callable:
-    """A formula that divides and keeps integers.
-
-    Raises:
-        RuntimeError: an integer divisor is 0.
-    """
-    formula = as_formula(formula)
-
-    def divide(xp: Any, a: Any, b: Any) -> Any:
-        divisor = xp.asarray(b)
-        if divisor.dtype.kind in "biu" and not divisor.all():
-            raise RuntimeError("ZeroDivisionError")
-        return formula(xp, a, b)
-
-    return divide
-
-
-floor_divide = binary(
-    "floor_divide __floordiv__",
-    division("floor_divide"),
-    lambda xp, g, a, b: g * 0,
-    keeps="iu",
-    numbers=2,
-)
-
-
-def remainder_op(
-    names: str, name: str, rounding: str, numbers: int
-) -> Callable[[Tensor, Any], Tensor]:
-    """The line of a remainder, a - b * round(a / b), by the rounding "floor" or "trunc"."""
-    slopes = lambda xp, g, a, b: g, lambda xp, g, a, b: -g * getattr(xp, rounding)(a / b)
-    return binary(names, division(name), *slopes, keeps="iu", numbers=numbers)
-
-
-remainder = remainder_op("remainder __mod__", "remainder", "floor", 2)
-fmod = remainder_op("fmod", "fmod", "trunc", 1)
-
-
 def swapped(name: str, operation: Callable) -> Callable:
     """The operator with a number on the left: 2 ** x."""
     return tensor_method(name)(lambda self, other: operation(other, self))
 
 
 rpow = swapped("__rpow__", pow)
-rfloordiv = swapped("__rfloordiv__", floor_divide)
-rmod = swapped("__rmod__", remainder)
 magnitude = tensor_method("__abs__")(lambda self: abs(self))
 
 
-@attach("div divide true_divide")
-def div(input: Tensor, other: Any) -> Tensor:
-    """input / other, broadcast, in floating point also for integers."""
-    return true_divide(input, other)
-
-
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
 
-    n = tensor([7, -7])
-    print("/:", div(n, 2).tolist(), " //:", (n // 2).tolist(), " 15 // n:", (15 // n).tolist())
-    # -> /: [3.5, -3.5]  //: [3, -4]  15 // n: [2, -3]
-    print("two remainders:", (n % 3).tolist(), fmod(n, 3).tolist(), " 10 % n:", (10 % n).tolist())
-    # -> two remainders: [1, 2] [1, -1]  10 % n: [3, -4]
-    for zero in (0, tensor([2, 0])):
-        try:
-            n // zero
-        except RuntimeError as error:
-            print("n // 0:", error)
-            # -> n // 0: ZeroDivisionError
-            # -> n // 0: ZeroDivisionError
-    print("of floats:", (tensor([1.0]) // 0.0).tolist(), (tensor([5.5]) % 2.0).tolist())
-    # -> of floats: [inf] [1.5]
+    def slopes(function: Callable, *numbers: float) -> list:
+        """The derivatives of function(*numbers), one for each number."""
+        inputs = [tensor(number, dtype=float64, requires_grad=True) for number in numbers]
+        return [g.item() for g in grad(function(*inputs), inputs)]
 
-    x = tensor([-1.5, 0.5, 2.5])
-    for function in (floor, ceil, trunc, round, frac):
-        print(f"{function.__name__:5}", function(x).tolist())
-        # -> floor [-2.0, 0.0, 2.0]
-        # -> ceil  [-1.0, 1.0, 3.0]
-        # -> trunc [-1.0, 0.0, 2.0]
-        # -> round [-2.0, 0.0, 2.0]
-        # -> frac  [-0.5, 0.5, 0.5]
-    print("of integers:", trunc(n).dtype)  # -> of integers: tinytorch.int64
+    a = np.float64(0)
+    for b in (0.0, 2.0, -1.0):
+        with np.errstate(all="ignore"):
+            textbook = [float(b * a ** (b - 1)), float(a**b * np.log(a))]
+        print(f"a^b at (0, {b:.0f}):", slopes(pow, 0.0, b), " by the textbook:", textbook)
+        # -> a^b at (0, 0): [0.0, 0.0]  by the textbook: [nan, -inf]
+        # -> a^b at (0, 2): [0.0, 0.0]  by the textbook: [0.0, nan]
+        # -> a^b at (0, -1): [-inf, -inf]  by the textbook: [-inf, -inf]
+    print("x^2 and x^0 at 0:", slopes(lambda x: x**2, 0.0), slopes(lambda x: x**0, 0.0))
+    # -> x^2 and x^0 at 0: [0.0] [0.0]
+    print(
+        "0^b at 2:", slopes(lambda b: 0.0**b, 2.0), " (-2)^b:", slopes(lambda b: (-2.0) ** b, 3.0)
+    )
+    # -> 0^b at 2: [0.0]  (-2)^b: [nan]
+    print("2^b at 3:", slopes(lambda b: 2**b, 3.0))  # -> 2^b at 3: [5.5452]
 
-    a = tensor([[0.5, 1.5, -0.9]], dtype=float64, requires_grad=True)
-    b = tensor([[2.0], [0.4]], dtype=float64, requires_grad=True)
-    for function in (remainder, fmod, div, floor_divide):
-        assert gradcheck(function, (a, b)), function
-    for function in (ceil, frac, lambda x: 2.1 % x, lambda x: x % 0.7):
-        assert gradcheck(function, a) and gradgradcheck(function, a), function
-    print("all derivatives are right")  # -> all derivatives are right
+    n = tensor([1, -1, 2, 0])
+    print("negative exponents:", pow(n, tensor([-3, -3, -1, 2])).tolist())
+    # -> negative exponents: [1, -1, 0, 0]
+    try:
+        n ** (-1)
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: pow: Integers to negative integer powers are not allowed. (shapes [4])
+
+    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
+    print("elsewhere:", gradcheck(pow, (a, b)))  # -> elsewhere: True

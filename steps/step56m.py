@@ -1,37 +1,32 @@
-"""Step 56m: Faster powers and remainders
+"""Step 56m: Whole-number division, and two remainders
 
-In float32, x ** 5 costs NumPy far more than x * x * x * x * x: a power is computed through
-logarithms, one element at a time, and through even slower code where x is negative. A whole
-exponent needs no logarithm:
+7 / 2 is 3.5, also for integers: div is the core's division, under PyTorch's names. Integer division
+rounds, and every language must define how it rounds negative numbers:
 
-    x^5 = (x^2)^2 x        two squares and a product
+    7 // 2 = 3      -7 // 2 = -4        rounded down (floor), so that
+    7 %  3 = 1      -7 %  3 =  2        the remainder has the sign of the divisor
+    fmod(7, 3) = 1  fmod(-7, 3) = -1    rounded toward 0 (trunc): the sign of -7
 
-`power` halves the exponent again and again: this is exponentiation by squaring. From 9 on, the
-products make larger rounding errors than NumPy's power, so NumPy computes it. -2 is 1 / x^2, and
--0.5 is 1 / sqrt(x).
+Both remainders are a - b * r(a / b), where r is floor or trunc, and `remainder_op` makes both. The
+derivatives follow: 1 for a, and -r(a / b) for b, because r is a staircase.
 
-NumPy's remainder of floats calls C's fmod for each element, which divides bit by bit: the larger
-the quotient, the longer it takes. The formula a - b * round(a / b) takes four fast operations
-instead. In float32 it would lose digits. In float64, with twice as many, the product of a quotient
-below 2^28 and a float32 is exact, and so is the difference. If a quotient is larger, or infinite,
-NumPy computes the whole array.
+For floats, 1 / 0 is inf. Integers have no inf: NumPy gives 0 with a warning, and C stops the
+program. PyTorch raises a RuntimeError with the text "ZeroDivisionError". `division` checks the
+divisor first.
 
-A zero needs the right sign: fmod(-6, 3) is -0.0 in PyTorch and in C, so copysign sets it. And a
-Python number is rounded to float32 first, as in every other operation: 0.3 becomes 0.30000001.
+The functions that round are staircases (step 56c). The trap: `round` rounds halves to the even
+neighbour, 0.5 to 0 and 2.5 to 2. If halves always went up, sums of rounded numbers would drift.
+frac, the part that trunc cuts off, is not a staircase: its slope is 1.
 
-The trap: the faster way must give the same results. The demo compares them element by element, and
-measures the times.
-
-Changed: any_power, slope_of_exponent, pow, remainder_op. New: SMALL_POWERS, power.
-Try: leave `exact` out, and take the remainder of 1e30 and 7.
+Changed: nothing. New: division, floor_divide, remainder_op, remainder, fmod, div; ceil, trunc,
+round, frac.
+Try: "trunc" for remainder's rounding: the values stay right, and its derivatives do not.
 """
 
 import functools
 import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
@@ -322,21 +317,6 @@ atan2 = binary(
 hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
 
 
-SMALL_POWERS = frozenset(range(2, 9))
-
-
-def power(a: Any, b: Any) -> Any:
-    """a ** b. Small whole numbers b become products, which take a tiny part of the time of a power:
-    a^5 is (a^2)^2 a."""
-    if isinstance(b, (int, float)):
-        if b in SMALL_POWERS:
-            root = a if b < 4 else power(a, b // 2)
-            return root * root * a if b % 2 else root * root
-        if type(b) is float and (b in (-1, -0.5) or -b in SMALL_POWERS):
-            return 1 / (a if b == -1 else power(a, -b))
-    return a**b
-
-
 def any_power(xp: Any, a: Any, b: Any) -> Any:
     """a ** b, also for negative integers b in an array: rounded towards 0, the result is 1, -1 or
     0.
@@ -347,13 +327,13 @@ def any_power(xp: Any, a: Any, b: Any) -> Any:
         RuntimeError: an integer is raised to a negative number.
     """
     if isinstance(b, (int, float)) or b.dtype.kind != "i":
-        return power(a, b)
+        return a**b
     return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
 
 
 def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
     """g * a^b log(a). Where a is 0, that is 0 for b >= 0, and -inf for b < 0, as in PyTorch."""
-    y = power(a, b)
+    y = a**b
     if not isinstance(a, (int, float)):
         return g * (y * xp.log(a + ((a == 0) & (b >= 0))))
     if a == 0:
@@ -365,7 +345,7 @@ def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
 pow = binary(
     "pow __pow__",
     any_power,
-    lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
+    lambda xp, g, a, b: g * (b * a ** (b + (b == 0) - 1)),
     slope_of_exponent,
     keeps="iu",
     numbers=2,
@@ -407,27 +387,9 @@ floor_divide = binary(
 def remainder_op(
     names: str, name: str, rounding: str, numbers: int
 ) -> Callable[[Tensor, Any], Tensor]:
-    """The line of a remainder, a - b * round(a / b), by the rounding "floor" or "trunc".
-
-    For many float32 numbers this formula in float64 takes between a half and a tenth of the time of
-    the array library's function: the larger the quotients, the less. It is exact while they are
-    below 2^28; else the library's function is called.
-    """
-
-    def formula(xp: Any, a: Any, b: Any) -> Any:
-        library = getattr(xp, name)
-        if xp.result_type(a, b) != np.float32:
-            return library(a, b)
-        # First as float32, which a Python number is not yet.
-        a, b = (xp.asarray(x, np.float32).astype(np.float64) for x in (a, b))
-        whole = getattr(xp, rounding)(a / b)
-        left = a - whole * b
-        exact = whole.size and xp.abs(whole).max() < 2**28 and xp.isfinite(left).all()
-        left = xp.copysign(left, a if rounding == "trunc" else b) if exact else library(a, b)
-        return left.astype(np.float32)
-
+    """The line of a remainder, a - b * round(a / b), by the rounding "floor" or "trunc"."""
     slopes = lambda xp, g, a, b: g, lambda xp, g, a, b: -g * getattr(xp, rounding)(a / b)
-    return binary(names, division(formula), *slopes, keeps="iu", numbers=numbers)
+    return binary(names, division(name), *slopes, keeps="iu", numbers=numbers)
 
 
 remainder = remainder_op("remainder __mod__", "remainder", "floor", 2)
@@ -452,43 +414,40 @@ def div(input: Tensor, other: Any) -> Tensor:
 
 
 if __name__ == "__main__":
-    import timeit
-    from functools import partial
-
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
 
-    def ratio(*functions):
-        slow, fast = (min(timeit.repeat(f, number=3, repeat=5)) for f in functions)
-        return slow / fast
+    n = tensor([7, -7])
+    print("/:", div(n, 2).tolist(), " //:", (n // 2).tolist(), " 15 // n:", (15 // n).tolist())
+    # -> /: [3.5, -3.5]  //: [3, -4]  15 // n: [2, -3]
+    print("two remainders:", (n % 3).tolist(), fmod(n, 3).tolist(), " 10 % n:", (10 % n).tolist())
+    # -> two remainders: [1, 2] [1, -1]  10 % n: [3, -4]
+    for zero in (0, tensor([2, 0])):
+        try:
+            n // zero
+        except RuntimeError as error:
+            print("n // 0:", error)
+            # -> n // 0: ZeroDivisionError
+            # -> n // 0: ZeroDivisionError
+    print("of floats:", (tensor([1.0]) // 0.0).tolist(), (tensor([5.5]) % 2.0).tolist())
+    # -> of floats: [inf] [1.5]
 
-    x = np.linspace(-2.0, 2.0, 20_000, dtype=np.float32)
-    t = tensor(x)
-    print(
-        f"x ** 5: NumPy takes {ratio(lambda: x**5, lambda: power(x, 5)):.0f} times as long"
-    )  # -> ...
-    large = x[:8000] * 1e6
-    quick = partial(fmod, tensor(large), 0.3)
-    print(
-        f"fmod: NumPy takes {ratio(lambda: np.fmod(large, 0.3), quick):.0f} times as long"
-    )  # -> ...
+    x = tensor([-1.5, 0.5, 2.5])
+    for function in (floor, ceil, trunc, round, frac):
+        print(f"{function.__name__:5}", function(x).tolist())
+        # -> floor [-2.0, 0.0, 2.0]
+        # -> ceil  [-1.0, 1.0, 3.0]
+        # -> trunc [-1.0, 0.0, 2.0]
+        # -> round [-2.0, 0.0, 2.0]
+        # -> frac  [-0.5, 0.5, 0.5]
+    print("of integers:", trunc(n).dtype)  # -> of integers: tinytorch.int64
 
-    rest, exact = (t % 0.3).numpy(), (x.astype(float) % float(np.float32(0.3))).astype(np.float32)
-    print("close:", np.allclose(power(x, 5), x**5), " the same:", np.array_equal(rest, exact))
-    # -> close: True  the same: True
-    print(power(3, 5), power(2.0, -4.0), power(4.0, -1.0), power(4.0, -0.5), power(2.0, 0.5))
-    # -> 243 0.0625 0.25 0.5 1.4142
-    far = np.float32(1e30)
-    print("a large quotient:", (tensor(far) % 7.0).item(), far % np.float32(7))
-    # -> a large quotient: 1.0 1.0
-    print("the sign of 0:", fmod(tensor(-6.0), 3.0).item(), remainder(tensor(-6.0), 3.0).item())
-    # -> the sign of 0: -0.0 0.0
-
-    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
-    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
-    for function in (lambda x: x**3, lambda x: x**-2.0, lambda x: x**-0.5, lambda x: x % 0.4):
-        assert gradcheck(function, a) and gradgradcheck(function, a)
-    print("two tensors:", gradcheck(pow, (a, b)), gradcheck(fmod, (a, b)))
-    # -> two tensors: True True
+    a = tensor([[0.5, 1.5, -0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[2.0], [0.4]], dtype=float64, requires_grad=True)
+    for function in (remainder, fmod, div, floor_divide):
+        assert gradcheck(function, (a, b)), function
+    for function in (ceil, frac, lambda x: 2.1 % x, lambda x: x % 0.7):
+        assert gradcheck(function, a) and gradgradcheck(function, a), function
+    print("all derivatives are right")  # -> all derivatives are right

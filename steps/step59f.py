@@ -19,7 +19,7 @@ A textbook has a shorter formula, the mean of the squares minus the square of th
 two large numbers that are nearly the same: for 10,000, 10,001, 10,002 in float32, the demo gets 0.
 
 Halves are computed as float32 again. A variance is several operations, and each would round;
-`widened` converts before and after.
+`widened` converts before and after. A mode may keep the float32 result: `stays_wide` (step 56o).
 
 Changed: nothing. New: widened, Var, var.
 Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?
@@ -38,6 +38,7 @@ from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison  # noqa: F401  (their operators)
 from tinytorch.ops.broadcast import Expand, as_integer
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.elementwise import stays_wide
 
 
 def normalize_dim(dim: int, ndim: int) -> int:
@@ -109,7 +110,7 @@ def widened(function: type[Function], input: Tensor, *parameters: Any) -> Tensor
     """function.apply, where float16 and bfloat16 are computed as float32 and rounded once."""
     half = input.array.dtype.itemsize == 2
     result = function.apply(cast(input, float32) if half else input, *parameters)
-    return cast(result, input.dtype)
+    return result if half and stays_wide(function) else cast(result, input.dtype)
 
 
 @functools.singledispatch
@@ -233,8 +234,11 @@ def var(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: fl
 
 
 if __name__ == "__main__":
+    from types import SimpleNamespace
+
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float16, float64
+    from tinytorch.core.state import state
     from tinytorch.core.tensor import tensor
 
     # By hand: 2 (x_i - m) / (n - 1) is 2 * 2.5 / 5 = 1 at the last element.
@@ -259,3 +263,6 @@ if __name__ == "__main__":
     half = tensor([-300.0, 0.0, 300.0], dtype=float16)
     print("a square:", (half * half).tolist(), " of 1/3:", var(half / 3).item(), var(half).dtype)
     # -> a square: [inf, 0.0, inf]  of 1/3: 10000.0 tinytorch.float16
+    state.modes = (SimpleNamespace(wide={"Var"}),)
+    print("a mode keeps it:", var(half).item(), var(half).dtype)
+    # -> a mode keeps it: 90000.0 tinytorch.float32

@@ -9,19 +9,13 @@ is nan, and one nan in a gradient soon makes every weight nan. There is no deriv
 like |x| at 0, and rises whichever way x_i moves. PyTorch takes 0, and so do we: y + (y == 0) is 1
 where y is 0, and the deviation that is divided by it is 0.
 
-The second problem is too few numbers. With n = 1, n - 1 is 0, and the variance is 0 / 0, nan. With
-correction=2, step 59f would divide by -1, and the variance would be negative. So the divisor is at
-least 0. (PyTorch's gradient along given dimensions still divides by n - correction, and so does
-ours.)
+Std is a subclass of Var. Its forward takes the root of Var's result, and its backward uses
+`deviation` as Var's does.
 
-PyTorch has two ways to say the divisor: `unbiased=False`, the older one, is `correction=0`. var(x,
-False) means unbiased=False. Giving both raises an error, and so do integers.
+The trap: a formula whose value is right at a point may still have a nan as its gradient there. The
+value of sqrt(var(x)) is 0, as it should be; only training shows the nan.
 
-`widened` now calls `stays_wide`, as `compute` does (step 56n): a mode may keep float32 results.
-
-The trap is a std in a loss: with the default divisor it is nan for a batch of one sample.
-
-Changed: widened, Var.forward, var. New: Std, std, variance_or_deviation.
+New: Std, std.
 Try: divide by y alone in Std.backward.
 """
 
@@ -214,12 +208,10 @@ class Var(Reduction):
 
     def forward(ctx, x: Any, dims: Any, keepdims: bool, correction: float) -> Any:
         ctx.begin(x, dims, keepdims)
-        n = ctx.count()
-        # Where n < c, PyTorch divides by 0, but in backward along dimensions by n - c.
-        ctx.divisor = max(n - correction, 0) if dims is None else n - correction
+        ctx.divisor = ctx.count() - correction
         ctx.save_for_backward(x)
         squares = ctx.call(Sum, ctx.xp.square(ctx.deviation(x)), dims, keepdims)
-        return squares / max(n - correction, 0)
+        return squares / ctx.divisor
 
     def deviation(ctx, x: Any) -> Any:
         return x - ctx.call(Sum, x, ctx.dims, True) / ctx.count()
@@ -242,55 +234,21 @@ class Std(Var):
         return ctx.spread(g / (y + (y == 0))) * ctx.deviation(x) / ctx.divisor
 
 
-def variance_or_deviation(
-    function: type[Var], input: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
-) -> Tensor:
-    """Var or Std, with PyTorch's two ways to say what to divide by: unbiased=False is correction=0.
-
-    Raises:
-        RuntimeError: `input` is of an integer type.
-        TypeError: both `unbiased` and `correction` are given.
-    """
-    if not input.is_floating_point():
-        raise RuntimeError("std and var only support floating point and complex dtypes")
-    if isinstance(dim, bool):  # var(input, unbiased)
-        dim, unbiased = None, dim
-    if correction is None:
-        correction = 0 if unbiased is False else 1
-    elif unbiased is not None:
-        raise TypeError("give `unbiased` or `correction`, not both")
-    dims = reduced_dims(dim, input.array.ndim)
-    return widened(function, input, dims, keepdim, correction)
+@reduction
+def var(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: float = 1) -> Tensor:
+    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1."""
+    return widened(Var, input, reduced_dims(dim, input.array.ndim), keepdim, correction)
 
 
 @reduction
-def var(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
-) -> Tensor:
-    """The variance over `dim`: squared deviations divided by n - correction, by default n - 1.
-
-    nan or inf where n <= correction.
-
-    Raises:
-        RuntimeError: `input` is of an integer type.
-    """
-    return variance_or_deviation(Var, input, dim, unbiased, keepdim, correction)
-
-
-@reduction
-def std(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
-) -> Tensor:
+def std(input: Tensor, dim: Any = None, keepdim: bool = False, *, correction: float = 1) -> Tensor:
     """The standard deviation over `dim`, the root of `var`. Its gradient at 0 is 0."""
-    return variance_or_deviation(Std, input, dim, unbiased, keepdim, correction)
+    return widened(Std, input, reduced_dims(dim, input.array.ndim), keepdim, correction)
 
 
 if __name__ == "__main__":
-    from types import SimpleNamespace
-
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float16, float64
-    from tinytorch.core.state import state
     from tinytorch.core.tensor import tensor
     from tinytorch.ops.elementwise import sqrt
 
@@ -305,31 +263,16 @@ if __name__ == "__main__":
     # -> all equal, sqrt of var: [nan, nan]
     print("all equal, std:", gradient(std, 2.0, 2.0))  # -> all equal, std: [0.0, 0.0]
 
-    # Too few numbers.
-    x = tensor([[1.0], [3.0]])
-    print("of one:", var(x, 1).tolist(), " of two, less 3:", var(x, 0, correction=3).tolist())
-    # -> of one: [nan, nan]  of two, less 3: [inf]
-
-    # The ways to say the divisor.
-    print(var(x, unbiased=False).item(), var(x, False).item(), var(x, correction=0).item())
-    # -> 1.0 1.0 1.0
-    for wrong in (
-        lambda: var(x, unbiased=True, correction=1),
-        lambda: std(tensor([1, 2])),
-    ):
-        try:
-            wrong()
-        except (TypeError, RuntimeError) as error:
-            print(f"{type(error).__name__}: {error}")
-            # -> TypeError: give `unbiased` or `correction`, not both
-            # -> RuntimeError: std and var only support floating point and complex dtypes
+    table = tensor([[1.0, 3.0], [2.0, 2.0]])
+    print(
+        "of each row:",
+        std(table, 1, True).tolist(),
+        " divided by n:",
+        std(table, correction=0).item(),
+    )
+    # -> of each row: [[1.4142], [0.0]]  divided by n: 0.70711
+    print("halves:", std(tensor([1.0, 2.0, 4.0], dtype=float16)).item())  # -> halves: 1.5273
 
     z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
     print("to second order:", gradcheck(std, (z,)), gradgradcheck(std, (z,)))
     # -> to second order: True True
-
-    # Halves, rounded at the end, and where a mode asks for float32.
-    half = tensor([1.0, 2.0, 4.0], dtype=float16)
-    print(std(half).item(), std(half).dtype)  # -> 1.5273 tinytorch.float16
-    state.modes = (SimpleNamespace(wide={"Std"}),)
-    print(round(std(half).item(), 7), std(half).dtype)  # -> 1.5275 tinytorch.float32

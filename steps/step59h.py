@@ -1,25 +1,23 @@
-"""Step 59h: All and any
+"""Step 59h: Too few numbers, and two ways to say the divisor
 
-A training loop asks: is every sample of the batch right? Is there a nan? A comparison gives an
-answer for each element. `all` and `any` make one answer of many, and are reductions of booleans:
+With n = 1, n - 1 is 0, and the variance is 0 / 0: nan, as in PyTorch. With n = 2 and correction=3,
+step 59g divides by -1: the variance is negative, and its root is nan. In PyTorch the divisor is at
+least 0, so here both are inf. (PyTorch's gradient along given dimensions still divides by
+n - correction, and so does ours.)
 
-    all    a_1 and a_2 and ... and a_n        of no elements: True
-    any    a_1 or  a_2 or  ... or  a_n        of no elements: False
+PyTorch has two ways to say the divisor:
 
-The answer jumps, so no gradient flows, and the result does not require one. Every element that is
-not 0 counts as true, nan too. The class takes the method's name as a parameter, and the array
-library does the rest.
+    correction=0        divides by n - 0; the default is 1
+    unbiased=False      the older way, and the same as correction=0; var(x, False) means it too
 
-Two conventions are PyTorch's. For uint8 the answer is uint8: PyTorch's booleans were of that type
-once, and old masks still are. And dim=() means no dimension here, so that each element is tested
-alone; for sum it means all of them.
+In var(x, False), the False arrives as `dim`, where step 59b refuses a bool. So
+`variance_or_deviation`, which serves both functions, looks for a bool there first. Giving both
+options is an error. So is a tensor of integers, whose variance need not be an integer.
 
-The trap: `all` and `any` now hide Python's own in this module. all(x > 0 for x in xs), with a
-generator, would raise. And `if x == y:` raises for more than one element (step 57a); most programs
-need `if (x == y).all():`.
+The trap is a std in a loss: with the default divisor it is nan for a batch of one sample.
 
-Changed: nothing. New: AllAny, tested_dims, all, any.
-Try: always return reduced_dims(dim, ndim) from tested_dims, and see which line of the demo changes.
+Changed: Var.forward, var, std. New: variance_or_deviation.
+Try: leave out the two lines about a bool, and compute var(x, False).
 """
 
 import functools
@@ -282,57 +280,30 @@ def std(
     return variance_or_deviation(Std, input, dim, unbiased, keepdim, correction)
 
 
-class AllAny(Function):
-    """Whether "all" or "any" elements are true (not 0). The result is bool, or uint8 for uint8."""
-
-    differentiable = False
-
-    def forward(ctx, x: Any, method: str, dims: Any, keepdims: bool) -> Any:
-        answer = getattr(x != 0, method)(axis=dims, keepdims=keepdims)
-        return answer.astype(x.dtype) if x.dtype == np.uint8 else answer
-
-
-def tested_dims(dim: Any, ndim: int) -> tuple[int, ...] | None:
-    """`reduced_dims`, but () means no dimension, as in PyTorch: each element is its own answer."""
-    return () if isinstance(dim, (tuple, list)) and not dim else reduced_dims(dim, ndim)
-
-
-@reduction
-def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements over `dim` are true (not 0): a bool tensor, for uint8 a uint8 one."""
-    return AllAny.apply(input, "all", tested_dims(dim, input.array.ndim), keepdim)
-
-
-@reduction
-def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """Whether any element over `dim` is true (not 0): a bool tensor, for uint8 a uint8 one."""
-    return AllAny.apply(input, "any", tested_dims(dim, input.array.ndim), keepdim)
-
-
 if __name__ == "__main__":
-    from tinytorch.core.dtype import uint8
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
-    # A loss over a batch: which samples are right, and are all of them?
-    right = tensor([[True, True], [True, False]])
-    print(
-        "all:",
-        all(right).item(),
-        " per row:",
-        all(right, 1).tolist(),
-        list(all(right, 1, True).shape),
-    )
-    # -> all: False  per row: [True, False] [2, 1]
-    print("any:", any(right).item(), " per column:", any(~right, 0).tolist())
-    # -> any: True  per column: [False, True]
+    x = tensor([[1.0], [3.0]])
+    print("of one:", var(x, 1).tolist(), " of two, less 3:", var(x, 0, correction=3).tolist())
+    # -> of one: [nan, nan]  of two, less 3: [inf]
 
-    x = tensor([1.0, float("nan"), -2.0], requires_grad=True)
-    print("a nan among them:", any(x != x).item(), " requires grad:", any(x).requires_grad)
-    # -> a nan among them: True  requires grad: False
-    print("not 0:", all(x).item(), " of none:", all(tensor([])).item(), any(tensor([])).item())
-    # -> not 0: True  of none: True False
+    # The ways to say the divisor.
+    print(var(x, unbiased=False).item(), var(x, False).item(), var(x, correction=0).item())
+    # -> 1.0 1.0 1.0
+    for wrong in (
+        lambda: var(x, unbiased=True, correction=1),
+        lambda: std(tensor([1, 2])),
+    ):
+        try:
+            wrong()
+        except (TypeError, RuntimeError) as error:
+            print(f"{type(error).__name__}: {error}")
+            # -> TypeError: give `unbiased` or `correction`, not both
+            # -> RuntimeError: std and var only support floating point and complex dtypes
 
-    old_mask = tensor([[1, 0], [2, 0]], dtype=uint8)
-    print(any(old_mask, 0).tolist(), any(old_mask).dtype)  # -> [1, 0] tinytorch.uint8
-    print("no dimension:", any(old_mask, ()).tolist(), " all of them:", sum(old_mask, ()).item())
-    # -> no dimension: [[1, 0], [1, 0]]  all of them: 3
+    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
+    print("to second order:", gradcheck(std, (z,)), gradgradcheck(std, (z,)))
+    # -> to second order: True True
+    print(var(z, unbiased=True).item() == var(z).item())  # -> True

@@ -1,26 +1,23 @@
-"""Step 59k: Taking elements by their index, and putting them back
+"""Step 59k: argmax and argmin
 
-argmax has found the place of the maximum in each row. To get the maximum itself, we take the
-element at that place. Its gradient goes back to the same place, and all other elements get 0.
+A classifier gives a score for each class, and its answer is not the largest score but its place:
+argmax. A place is an integer. Move a score a little, and the place stays, or jumps. So no gradient
+flows, and `differentiable = False` says so. In a tie the first one counts.
 
-    x  [[3 9 4], [8 1 8]]   at [1, 0]   ->   y  [9 8]             take
-    gx [[0 g 0], [h 0 0]]   at [1, 0]   <-   g  [g h]             put into zeros
+Without `dim`, the place is counted in the flattened tensor: in a [2, 3] tensor, 4 is row 1, column
+1. With keepdim, the result gets its lost dimension back with size 1, or all of them.
 
-The two undo each other, and each is the other's derivative: y depends on x with slope 1 where it
-was taken. So the backward of TakeAlong is PutAlong, and that of PutAlong is TakeAlong, and second
-derivatives are there without another line. Sorting will need the same pair (step 63a). PyTorch's
-words are gather and scatter.
+The sum of no elements is 0, but their maximum is not defined, and NumPy raises a ValueError.
+PyTorch raises an IndexError if a dimension is given, and otherwise an error that depends on the
+function. `check_not_empty` does the same for amax and argmax.
 
-NumPy's take_along_axis wants an index with as many dimensions as x. An index that lacks `dim` takes
-one element of each row: it gets the dimension for the call, and the result loses it again.
+Two conventions of PyTorch: argmax of booleans is refused, as it has no kernel for them. And a 0-d
+tensor counts as a row of one element (step 59b): its place is 0.
 
-The trap: put overwrites. If an index appeared twice in a row, one of two gradients would be lost.
-So these are for indices that differ, as places of maxima and of sorted elements do.
+The trap: argmax(x) == target compares a place in all of x with a class. A batch needs argmax(x, 1).
 
-A 0-d tensor has one element: it is copied.
-
-New: take_along, TakeAlong, PutAlong.
-Try: take the index [[0, 0]] from the demo's row, and call backward. Is the gradient right?
+Changed: Amax.forward. New: check_not_empty, ArgMax, ArgMin, arg_extreme, argmax, argmin.
+Try: leave the check out of ArgMax.forward. Which error do you see in its place?
 """
 
 from typing import Any
@@ -91,46 +88,6 @@ class ArgMin(ArgMax):
     method = "argmin"
 
 
-def take_along(x: Any, index: Any, dim: int, xp: Any) -> Any:
-    """The elements of x at `index` along `dim`, in the shape of the index."""
-    places = index if index.ndim == x.ndim else xp.expand_dims(index, dim)
-    return xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
-
-
-class TakeAlong(Function):
-    """y = the elements of x at `index` along `dim`, where an index appears once in its row.
-
-    An index without that dimension takes one element of each row, and the result does not have the
-    dimension either. The gradient goes to where the elements came from; all others get 0.
-    """
-
-    def forward(ctx, x: Any, index: Any, dim: int) -> Any:
-        ctx.dim, ctx.shape = dim, x.shape
-        ctx.save_for_backward(index)
-        return take_along(x, index, dim, ctx.xp) if x.ndim else x.copy()
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(PutAlong, g, ctx.saved[0], ctx.dim, ctx.shape), None
-
-
-class PutAlong(Function):
-    """The reverse of TakeAlong: zeros of the given shape, with the elements of x at `index`."""
-
-    def forward(ctx, x: Any, index: Any, dim: int, shape: tuple[int, ...]) -> Any:
-        ctx.dim = dim
-        ctx.save_for_backward(index)
-        if not shape:
-            return x.copy()
-        y = ctx.xp.zeros(shape, x.dtype)
-        if x.ndim < len(shape):
-            x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
-        ctx.xp.put_along_axis(y, index, x, axis=dim)
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        return ctx.call(TakeAlong, g, ctx.saved[0], ctx.dim), None
-
-
 @reduction
 def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest elements over `dim`. Equal ones share the gradient. Errors for empty input."""
@@ -170,30 +127,41 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
     x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]], requires_grad=True)
-    y = TakeAlong.apply(x, argmax(x, 1), 1)
-    print("taken at", argmax(x, 1).tolist(), "->", y.tolist())  # -> taken at [1, 0] -> [9.0, 8.0]
-    y.backward(tensor([10.0, 100.0]))
-    print("put back:", x.grad.tolist())  # -> put back: [[0.0, 10.0, 0.0], [100.0, 0.0, 0.0]]
+    print(
+        "of all:",
+        argmax(x).item(),
+        " of rows:",
+        argmax(x, 1).tolist(),
+        argmax(x, -1, True).tolist(),
+    )
+    # -> of all: 1  of rows: [1, 0] [[1], [0]]
+    print(
+        "the smallest of each column:", argmin(x, 0).tolist(), list(argmin(x, keepdim=True).shape)
+    )
+    # -> the smallest of each column: [0, 1, 0] [1, 1]
+    print("requires grad:", argmax(x).requires_grad, argmax(x).dtype)
+    # -> requires grad: False tinytorch.int64
+    print("0-d:", argmax(tensor(3.0), 0).item())  # -> 0-d: 0
 
-    # Several of a row, and what they were put into.
-    row, index = tensor([[10.0, 20.0, 30.0]]), tensor([[2, 0]])
-    taken = TakeAlong.apply(row, index, 1)
-    print(taken.tolist(), "->", PutAlong.apply(taken, index, 1, (1, 3)).tolist())
-    # -> [[30.0, 10.0]] -> [[10.0, 0.0, 30.0]]
-    zero = tensor(7.0), tensor(0)
-    print("0-d:", TakeAlong.apply(*zero, 0).item(), PutAlong.apply(*zero, 0, ()).item())
-    # -> 0-d: 7.0 7.0
+    right = argmax(x, 1) == tensor([1, 2])
+    print("right:", right.tolist())  # -> right: [True, False]
 
-    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
-    for function in (
-        lambda z: TakeAlong.apply(z * z, tensor([1, 0, 1]), 0),
-        lambda z: PutAlong.apply(z * z, tensor([[0, 2, 3], [1, 0, 2]]), 1, (2, 4)),
-    ):
-        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
-        # -> True True
-        # -> True True
+    empty = tensor([[], []])
+    wrong = (
+        lambda: amax(empty),
+        lambda: amax(empty, 1),
+        lambda: argmax(empty),
+        lambda: argmax(x > 0),
+    )
+    for call in wrong:
+        try:
+            call()
+        except (RuntimeError, IndexError) as error:
+            print(f"{type(error).__name__}: {error}")
+            # -> RuntimeError: max(): Expected reduction dim to be specified, and ... is [2, 0]
+            # -> IndexError: max(): Expected reduction dim to be specified, and ... is [2, 0]
+            # -> IndexError: argmax(): Expected reduction dim to be specified, and ... is [2, 0]
+            # -> RuntimeError: argmax(): does not support bool input

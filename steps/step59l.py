@@ -1,28 +1,28 @@
-"""Step 59l: max in three forms
+"""Step 59l: Taking elements by their index, and putting them back
 
-PyTorch's max is three functions under one name, and programs use all of them:
+argmax has found the place of the maximum in each row. To get the maximum itself, we take the
+element at that place. Its gradient goes back to the same place, and all other elements get 0.
 
-    max(x)          the largest element of all             equal ones share the gradient, as amax
-    max(x, 1)       (values, indices) of each row          the first one gets the gradient
-    max(x, y)       the larger of each pair                maximum, step 56i
+    x  [[3 9 4], [8 1 8]]   at [1, 0]   ->   y  [9 8]             take
+    gx [[0 g 0], [h 0 0]]   at [1, 0]   <-   g  [g h]             put into zeros
 
-The second returns two tensors, since a program that asks for the largest score mostly wants its
-class too. The two are a named tuple: values, indices = max(x, 1), or max(x, 1).values.
-`named_result` makes its class, which prints as in PyTorch.
+The two undo each other, and each is the other's derivative: y depends on x with slope 1 where it
+was taken. So the backward of TakeAlong is PutAlong, and that of PutAlong is TakeAlong, and second
+derivatives are there without another line. Sorting will need the same pair (step 63a). PyTorch's
+words are gather and scatter.
 
-Values come from indices: argmax, then TakeAlong. So the gradient goes to the one place that was
-reported, also in a tie. That is where amax and max differ: one shares, the other chooses.
+NumPy's take_along_axis wants an index with as many dimensions as x. An index that lacks `dim` takes
+one element of each row: it gets the dimension for the call, and the result loses it again.
 
-The second argument decides which form is meant: a tensor means pairs. `max_or_min` makes this
-choice for both functions.
+The trap: put overwrites. If an index appeared twice in a row, one of two gradients would be lost.
+So these are for indices that differ, as places of maxima and of sorted elements do.
 
-The trap: `max` and `min` now hide Python's own in this module.
+A 0-d tensor has one element: it is copied.
 
-New: named_result, MaxResult, MinResult, max_or_min, max, min.
-Try: look at grad_fn of both parts of max(x, 1), for an x that requires grad.
+New: take_along, TakeAlong, PutAlong.
+Try: take the index [[0, 0]] from the demo's row, and call backward. Is the gradient right?
 """
 
-import collections
 from typing import Any
 
 from tinytorch.autograd.node import Function
@@ -30,24 +30,7 @@ from tinytorch.core.dtype import bool_
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import maximum, minimum
 from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
-
-
-def named_result(name: str, *fields: str) -> type:
-    """A named tuple that prints as PyTorch's results with several parts do."""
-
-    def show(self: tuple) -> str:
-        parts = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
-        return f"tinytorch.return_types.{name}(\n{parts})"
-
-    result = collections.namedtuple(name, fields)
-    result.__repr__ = show
-    return result
-
-
-MaxResult = named_result("max", "values", "indices")
-MinResult = named_result("min", "values", "indices")
 
 
 def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
@@ -186,70 +169,31 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return arg_extreme(ArgMin, input, dim, keepdim)
 
 
-def max_or_min(
-    value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
-) -> Any:
-    """max or min, in the form that the arguments ask for: of all, along a dimension, of pairs."""
-    largest = value is Amax
-    if isinstance(dim, Tensor):
-        other, dim = dim, None
-    if other is not None:
-        return (maximum if largest else minimum)(input, other)
-    if dim is None:
-        return value.apply(input)
-    dim = normalize_dim(dim, input.array.ndim)
-    indices = index.apply(input, dim, keepdim)
-    return (MaxResult if largest else MinResult)(TakeAlong.apply(input, indices, dim), indices)
-
-
-@reduction
-def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """max(input): the largest element; equal ones share the gradient.
-    max(input, dim): (values, indices) along one dimension; only the element chosen gets gradient.
-    max(input, other): the larger element of each pair, as `maximum`.
-    """
-    return max_or_min(Amax, ArgMax, input, dim, keepdim, other)
-
-
-@reduction
-def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """The smallest element, (values, indices) along `dim`, or the smaller of pairs: see `max`."""
-    return max_or_min(Amin, ArgMin, input, dim, keepdim, other)
-
-
 if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core import printing  # noqa: F401  (the repr of a tensor)
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
-    def gradient(function, data):
-        x = tensor(data, requires_grad=True)
-        function(x).backward()
-        return x.grad.tolist()
+    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]], requires_grad=True)
+    y = TakeAlong.apply(x, argmax(x, 1), 1)
+    print("taken at", argmax(x, 1).tolist(), "->", y.tolist())  # -> taken at [1, 0] -> [9.0, 8.0]
+    y.backward(tensor([10.0, 100.0]))
+    print("put back:", x.grad.tolist())  # -> put back: [[0.0, 10.0, 0.0], [100.0, 0.0, 0.0]]
 
-    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]])
-    values, indices = max(x, 1)
-    print("largest of each row:", values.tolist(), "at", indices.tolist())
-    # -> largest of each row: [9.0, 8.0] at [1, 0]
-    print(min(x, 0))
-    # -> tinytorch.return_types.min(
-    # -> values=tensor([3., 1., 4.]),
-    # -> indices=tensor([0, 1, 0]))
-    print("of all:", max(x).item(), " of pairs:", max(x, tensor(5.0)).tolist())
-    # -> of all: 9.0  of pairs: [[5.0, 9.0, 5.0], [8.0, 5.0, 8.0]]
-    print("by keyword:", min(x, other=tensor([1.0, 2.0, 3.0])).tolist())
-    # -> by keyword: [[1.0, 2.0, 3.0], [1.0, 1.0, 3.0]]
-
-    # A tie: shared by all, given to the first one by max along a dimension.
-    tie = [8.0, 1.0, 8.0]
-    print("max of all:", gradient(max, tie), " as amax:", gradient(amax, tie))
-    # -> max of all: [0.5, 0.0, 0.5]  as amax: [0.5, 0.0, 0.5]
-    print("max(dim) chooses:", gradient(lambda x: max(x, 0).values, tie))
-    # -> max(dim) chooses: [1.0, 0.0, 0.0]
+    # Several of a row, and what they were put into.
+    row, index = tensor([[10.0, 20.0, 30.0]]), tensor([[2, 0]])
+    taken = TakeAlong.apply(row, index, 1)
+    print(taken.tolist(), "->", PutAlong.apply(taken, index, 1, (1, 3)).tolist())
+    # -> [[30.0, 10.0]] -> [[10.0, 0.0, 30.0]]
+    zero = tensor(7.0), tensor(0)
+    print("0-d:", TakeAlong.apply(*zero, 0).item(), PutAlong.apply(*zero, 0, ()).item())
+    # -> 0-d: 7.0 7.0
 
     z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
-    for function in (lambda z: max(z * z, 1).values, lambda z: min(z, 0, keepdim=True)[0]):
+    for function in (
+        lambda z: TakeAlong.apply(z * z, tensor([1, 0, 1]), 0),
+        lambda z: PutAlong.apply(z * z, tensor([[0, 2, 3], [1, 0, 2]]), 1, (2, 4)),
+    ):
         print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
         # -> True True
         # -> True True

@@ -1,33 +1,29 @@
-"""Step 59m: Faster maxima of short rows, through argmax
+"""Step 59m: max in three forms
 
-In short rows, NumPy is slow at maxima: the overhead of each row weighs more than its elements (step
-59e). One of its functions is not: argmax, which has a fast loop of its own. So it pays to find the
-place first, and then to take the value from there:
+PyTorch's max is three functions under one name, and programs use all of them:
 
-    places     of the largest element of each row        [1, 0]
-    + starts   of the rows in the flat array             [0, 3]
-    = positions in it, and one take for all rows         [1, 3]
+    max(x)          the largest element of all             equal ones share the gradient, as amax
+    max(x, 1)       (values, indices) of each row          the first one gets the gradient
+    max(x, y)       the larger of each pair                maximum, step 56i
 
-The same positions make `take_along` and PutAlong fast along the last dimension. NumPy's
-take_along_axis builds an index array for each dimension of x. Here a single one is enough, as rows
-lie one after the other in memory.
+The second returns two tensors, since a program that asks for the largest score mostly wants its
+class too. The two are a named tuple: values, indices = max(x, 1), or max(x, 1).values.
+`named_result` makes its class, which prints as in PyTorch.
 
-On a GPU there is no such gap between argmax and max. So `extreme_rows` has a plain body for all
-types, and one that is registered for np.ndarray (step 59e).
+Values come from indices: argmax, then TakeAlong. So the gradient goes to the one place that was
+reported, also in a tie. That is where amax and max differ: one shares, the other chooses.
 
-The trap: nan. The maximum of a row with a nan is nan, and a place cannot be nan. But NumPy's argmax
-stops at the first nan and returns its place; the demo checks that the two agree.
+The second argument decides which form is meant: a tensor means pairs. `max_or_min` makes this
+choice for both functions.
 
-Changed: Amax.forward, take_along, PutAlong.forward. New: extreme_rows, extreme_rows_numpy,
-row_positions.
-Try: rows of 10,000 elements. Is the place still faster?
+The trap: `max` and `min` now hide Python's own in this module.
+
+New: named_result, MaxResult, MinResult, max_or_min, max, min.
+Try: look at grad_fn of both parts of max(x, 1), for an x that requires grad.
 """
 
 import collections
-import functools
 from typing import Any
-
-import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
@@ -54,19 +50,6 @@ MaxResult = named_result("max", "values", "indices")
 MinResult = named_result("min", "values", "indices")
 
 
-@functools.singledispatch
-def extreme_rows(x: Any, method: str) -> Any:
-    """The "max" or "min" of each row; the last dimension stays, of size 1."""
-    return getattr(x, method)(axis=-1, keepdims=True)
-
-
-@extreme_rows.register(np.ndarray)
-def extreme_rows_numpy(x: np.ndarray, method: str) -> np.ndarray:
-    # In short rows NumPy finds the index of the maximum faster than the maximum.
-    places = getattr(x, f"arg{method}")(axis=-1).ravel() + np.arange(0, x.size, x.shape[-1])
-    return x.reshape(-1).take(places).reshape(*x.shape[:-1], 1)
-
-
 def check_not_empty(name: str, x: Any, dims: Any, error: type = RuntimeError) -> None:
     """Checks that there is an element to choose from.
 
@@ -89,10 +72,7 @@ class Amax(Reduction):
     def forward(ctx, x: Any, dims: Any = None, keepdims: bool = False) -> Any:
         check_not_empty(ctx.method, x, dims)
         ctx.begin(x, dims, keepdims)
-        if dims == (x.ndim - 1,) and x.size > 1000:
-            y = extreme_rows(x, ctx.method).reshape(x.shape[:-1] + (1,) * keepdims)
-        else:
-            y = getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
+        y = getattr(x, ctx.method)(axis=dims, keepdims=keepdims)
         ctx.save_for_backward(x, y)
         return y
 
@@ -128,17 +108,8 @@ class ArgMin(ArgMax):
     method = "argmin"
 
 
-def row_positions(index: Any, array: Any, xp: Any) -> Any:
-    """Where the elements `index` of the last dimension are in the flat array: one row of positions
-    for each row."""
-    starts = xp.arange(0, array.size, array.shape[-1])
-    return index.reshape(starts.size, -1) + starts[:, None]
-
-
 def take_along(x: Any, index: Any, dim: int, xp: Any) -> Any:
     """The elements of x at `index` along `dim`, in the shape of the index."""
-    if dim == x.ndim - 1 and index.size:  # xp.take_along_axis takes four times as long
-        return x.reshape(-1).take(row_positions(index, x, xp)).reshape(index.shape)
     places = index if index.ndim == x.ndim else xp.expand_dims(index, dim)
     return xp.take_along_axis(x, places, axis=dim).reshape(index.shape)
 
@@ -168,9 +139,6 @@ class PutAlong(Function):
         if not shape:
             return x.copy()
         y = ctx.xp.zeros(shape, x.dtype)
-        if dim == len(shape) - 1 and index.size:
-            ctx.xp.put(y, row_positions(index, y, ctx.xp), x)
-            return y
         if x.ndim < len(shape):
             x, index = ctx.xp.expand_dims(x, dim), ctx.xp.expand_dims(index, dim)
         ctx.xp.put_along_axis(y, index, x, axis=dim)
@@ -250,40 +218,38 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 
 if __name__ == "__main__":
-    import timeit
-    from functools import partial
-
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core import printing  # noqa: F401  (the repr of a tensor)
+    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
-    def seconds(function, *args):
-        return sorted(timeit.repeat(partial(function, *args), number=5, repeat=5))[0]
+    def gradient(function, data):
+        x = tensor(data, requires_grad=True)
+        function(x).backward()
+        return x.grad.tolist()
 
-    plain = extreme_rows.dispatch(object)  # the body for all other types
-    rows = np.random.default_rng(0).random((4096, 32), dtype=np.float32)
-    ratio = seconds(extreme_rows, rows, "max") / seconds(plain, rows, "max")
-    print(f"4,096 maxima by their places: {ratio:.2f} of the time")  # -> ...
+    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]])
+    values, indices = max(x, 1)
+    print("largest of each row:", values.tolist(), "at", indices.tolist())
+    # -> largest of each row: [9.0, 8.0] at [1, 0]
+    print(min(x, 0))
+    # -> tinytorch.return_types.min(
+    # -> values=tensor([3., 1., 4.]),
+    # -> indices=tensor([0, 1, 0]))
+    print("of all:", max(x).item(), " of pairs:", max(x, tensor(5.0)).tolist())
+    # -> of all: 9.0  of pairs: [[5.0, 9.0, 5.0], [8.0, 5.0, 8.0]]
+    print("by keyword:", min(x, other=tensor([1.0, 2.0, 3.0])).tolist())
+    # -> by keyword: [[1.0, 2.0, 3.0], [1.0, 1.0, 3.0]]
 
-    x = tensor(rows)
-    places = argmax(x, 1).array
-    ratio = seconds(take_along, rows, places, 1, np) / seconds(
-        np.take_along_axis, rows, places[:, None], 1
-    )
-    print(f"taken from the flat array: {ratio:.2f} of the time")  # -> ...
+    # A tie: shared by all, given to the first one by max along a dimension.
+    tie = [8.0, 1.0, 8.0]
+    print("max of all:", gradient(max, tie), " as amax:", gradient(amax, tie))
+    # -> max of all: [0.5, 0.0, 0.5]  as amax: [0.5, 0.0, 0.5]
+    print("max(dim) chooses:", gradient(lambda x: max(x, 0).values, tie))
+    # -> max(dim) chooses: [1.0, 0.0, 0.0]
 
-    print(
-        "the same:", np.array_equal(amax(x, 1).numpy(), rows.max(1)), list(amin(x, 1, True).shape)
-    )
-    # -> the same: True [4096, 1]
-    print(
-        np.array_equal(max(x, 1).values.numpy(), rows.max(1)),
-        np.array_equal(amax(x, 0).numpy(), rows.max(0)),
-    )
-    # -> True True
-    rows[0, 3] = np.nan
-    print("nan:", extreme_rows_numpy(rows[:2], "max")[0], plain(rows[:2], "max")[0])
-    # -> nan: [nan] [nan]
-
-    # Where the elements of [[1], [0]] are in an array of shape [2, 3].
-    print(row_positions(np.array([[1], [0]]), rows[:2, :3], np).tolist())  # -> [[1], [3]]
-    put = PutAlong.apply(tensor([[9.0], [8.0]]), tensor([[1], [0]]), 1, (2, 3))
-    print(put.tolist())  # -> [[0.0, 9.0, 0.0], [8.0, 0.0, 0.0]]
+    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
+    for function in (lambda z: max(z * z, 1).values, lambda z: min(z, 0, keepdim=True)[0]):
+        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
+        # -> True True
+        # -> True True

@@ -1,27 +1,26 @@
-"""Step 59n: The Euclidean norm, and its gradient at 0
+"""Step 59n: Faster maxima of short rows, through argmax
 
-The Euclidean norm of a vector is its length. Programs clip gradients by it and keep weights small
-with it, and the distance of two points is the norm of their difference.
+In short rows, NumPy is slow at maxima: the overhead of each row weighs more than its elements (step
+59e). One of its functions is not: argmax, which has a fast loop of its own. So it pays to find the
+place first, and then to take the value from there:
 
-    |x| = sqrt(x_1^2 + ... + x_n^2)          d|x|/dx_i = x_i / |x|
+    places     of the largest element of each row        [1, 0]
+    + starts   of the rows in the flat array             [0, 3]
+    = positions in it, and one take for all rows         [1, 3]
 
-The gradient is x, scaled to length 1: the direction of x, in which the length grows fastest.
+The same positions make `take_along` and PutAlong fast along the last dimension. NumPy's
+take_along_axis builds an index array for each dimension of x. Here a single one is enough, as rows
+lie one after the other in memory.
 
-At x = 0 there is no such direction. The graph of |x| over the plane is a cone, and 0 is its tip.
-The formula says 0 / 0, nan, and a single nan soon makes every weight nan. PyTorch takes 0, one of
-the subgradients (step 56c): y + (y == 0) is 1 where y is 0, and x / 1 is 0.
+On a GPU there is no such gap between argmax and max. So `extreme_rows` has a plain body for all
+types, and one that is registered for np.ndarray (step 59e).
 
-Composed from operations, sqrt(sum(x * x)) has the same value, and the gradient nan: sqrt has an
-infinite slope at 0, and does not know what comes before it. That is one reason why the norm is a
-Function of its own.
+The trap: nan. The maximum of a row with a nan is nan, and a place cannot be nan. But NumPy's argmax
+stops at the first nan and returns its place; the demo checks that the two agree.
 
-Halves: 300 fits float16, but its square does not. `widened` (step 59f) computes in float32.
-
-The trap: sqrt(sum(x * x)) also loses small numbers, as 1e-30 squared is 0 in float32. PyTorch's
-norm does the same.
-
-Changed: the reductions are imported. New: Norm, norm.
-Try: divide by y alone in backward.
+Changed: Amax.forward, take_along, PutAlong.forward. New: extreme_rows, extreme_rows_numpy,
+row_positions.
+Try: rows of 10,000 elements. Is the place still faster?
 """
 
 import collections
@@ -36,7 +35,7 @@ from tinytorch.core.tensor import Tensor
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.elementwise import maximum, minimum
-from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, widened
+from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
 
 
 def named_result(name: str, *fields: str) -> type:
@@ -250,66 +249,41 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     return max_or_min(Amin, ArgMin, input, dim, keepdim, other)
 
 
-class Norm(Reduction):
-    """y = sqrt(x_1^2 + ... + x_n^2);   dy/dx_i = x_i / y, and 0 where y is 0."""
-
-    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
-        ctx.begin(x, dims, keepdims)
-        y = ctx.xp.sqrt(ctx.call(Sum, x * x, dims, keepdims))
-        ctx.save_for_backward(x, y)
-        return y
-
-    def backward(ctx, g: Any) -> Any:
-        x, y = ctx.saved
-        y = y + (y == 0)
-        return ctx.spread(g / y) * x
-
-
-@reduction
-def norm(input: Tensor, *, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-    """The Euclidean norm over `dim`.
-
-    Raises:
-        RuntimeError: `input` is of an integer type.
-    """
-    if not input.is_floating_point():
-        raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
-    dims = reduced_dims(dim, input.array.ndim)
-    input, _ = summands(input, dtype)
-    return widened(Norm, input, dims, keepdim)
-
-
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float16, float64
+    import timeit
+    from functools import partial
+
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.elementwise import sqrt
 
-    def gradient(function, data):
-        x = tensor(data, requires_grad=True)
-        function(x).backward()
-        return x.grad.tolist()
+    def seconds(function, *args):
+        return sorted(timeit.repeat(partial(function, *args), number=5, repeat=5))[0]
 
-    v = [3.0, -4.0]
-    print("length:", norm(tensor(v)).item(), " direction:", gradient(norm, v))
-    # -> length: 5.0  direction: [0.6, -0.8]
-    print("of each row:", norm(tensor([v, [5.0, 12.0]]), dim=1, keepdim=True).tolist())
-    # -> of each row: [[5.0], [13.0]]
-    print("at 0:", gradient(norm, [0.0, 0.0]))  # -> at 0: [0.0, 0.0]
-    print("composed, at 0:", gradient(lambda x: sqrt((x * x).sum()), [0.0, 0.0]))
-    # -> composed, at 0: [nan, nan]
+    plain = extreme_rows.dispatch(object)  # the body for all other types
+    rows = np.random.default_rng(0).random((4096, 32), dtype=np.float32)
+    ratio = seconds(extreme_rows, rows, "max") / seconds(plain, rows, "max")
+    print(f"4,096 maxima by their places: {ratio:.2f} of the time")  # -> ...
 
-    half = tensor([300.0, 400.0], dtype=float16)
-    print("halves:", norm(half).item(), norm(half).dtype, norm(half, dtype=float64).dtype)
-    # -> halves: 500.0 tinytorch.float16 tinytorch.float64
-    try:
-        norm(tensor([3, 4]))
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: norm(): Expected a floating point tensor. Got tinytorch.int64
+    x = tensor(rows)
+    places = argmax(x, 1).array
+    ratio = seconds(take_along, rows, places, 1, np) / seconds(
+        np.take_along_axis, rows, places[:, None], 1
+    )
+    print(f"taken from the flat array: {ratio:.2f} of the time")  # -> ...
 
-    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
-    for function in (norm, lambda z: norm(z, dim=0, keepdim=True)):
-        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
-        # -> True True
-        # -> True True
+    print(
+        "the same:", np.array_equal(amax(x, 1).numpy(), rows.max(1)), list(amin(x, 1, True).shape)
+    )
+    # -> the same: True [4096, 1]
+    print(
+        np.array_equal(max(x, 1).values.numpy(), rows.max(1)),
+        np.array_equal(amax(x, 0).numpy(), rows.max(0)),
+    )
+    # -> True True
+    rows[0, 3] = np.nan
+    print("nan:", extreme_rows_numpy(rows[:2], "max")[0], plain(rows[:2], "max")[0])
+    # -> nan: [nan] [nan]
+
+    # Where the elements of [[1], [0]] are in an array of shape [2, 3].
+    print(row_positions(np.array([[1], [0]]), rows[:2, :3], np).tolist())  # -> [[1], [3]]
+    put = PutAlong.apply(tensor([[9.0], [8.0]]), tensor([[1], [0]]), 1, (2, 3))
+    print(put.tolist())  # -> [[0.0, 9.0, 0.0], [8.0, 0.0, 0.0]]

@@ -1,47 +1,42 @@
-"""Step 59o: Norms of every order
+"""Step 59o: The Euclidean norm, and its gradient at 0
 
-Norms of different orders p lie between the sum and the maximum. In |x| = (|x_1|^p + ... +
-|x_n|^p)^(1/p), the larger p is, the more the largest element outweighs the others:
+The Euclidean norm of a vector is its length. Programs clip gradients by it and keep weights small
+with it, and the distance of two points is the norm of their difference.
 
-    p = 1      the sum of all distances from 0      d|x|/dx_i = the sign of x_i
-    p = 2      step 59n                             d|x|/dx_i = x_i / |x|
-    any p      the formula above                    sign(x_i) (|x_i| / |x|)^(p - 1)
-    p = inf    the largest |x_i|                    that of amax; -inf: of amin
-    p = 0      how many x_i are not 0               0: it is a staircase
+    |x| = sqrt(x_1^2 + ... + x_n^2)          d|x|/dx_i = x_i / |x|
 
-For inf, the formula would compute inf^(1/inf). So this norm is amax of abs, and shares the gradient
-in a tie.
+The gradient is x, scaled to length 1: the direction of x, in which the length grows fastest.
 
-The trap is a power of 0: for p = 1.5, |x_i|^(p - 1) has an infinite slope at x_i = 0, and for p < 1
-the power is infinite itself. As sign(0) is 0, the element's gradient should be 0, but 0 * infinity
-is nan. So + (x == 0) replaces the size 0 by 1, and the factor sign(x) makes the gradient 0.
+At x = 0 there is no such direction. The graph of |x| over the plane is a cone, and 0 is its tip.
+The formula says 0 / 0, nan, and a single nan soon makes every weight nan. PyTorch takes 0, one of
+the subgradients (step 56c): y + (y == 0) is 1 where y is 0, and x / 1 is 0.
 
-PyTorch: norm(x, p=...), with "fro", for Frobenius, as a name of 2. count_nonzero counts the
-elements that are not 0, of integers too.
+Composed from operations, sqrt(sum(x * x)) has the same value, and the gradient nan: sqrt has an
+infinite slope at 0, and does not know what comes before it. That is one reason why the norm is a
+Function of its own.
 
-(Programs call some methods of a tensor as functions, such as numel(x). And they test for kinds of
-tensors that do not exist here: is_sparse is False.)
+Halves: 300 fits float16, but its square does not. `widened` (step 59f) computes in float32.
 
-Changed: Norm, norm. New: count_nonzero; numel, detach, is_floating_point, is_complex, is_cpu,
-is_sparse.
-Try: leave out + (x == 0) in backward, and find the nan.
+The trap: sqrt(sum(x * x)) also loses small numbers, as 1e-30 squared is 0 in float32. PyTorch's
+norm does the same.
+
+Changed: the reductions are imported. New: Norm, norm.
+Try: divide by y alone in backward.
 """
 
 import collections
 import functools
-import math
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.comparison import ne
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import abs, maximum, minimum
-from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, widened
+from tinytorch.ops.elementwise import maximum, minimum
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, summands, widened
 
 
 def named_result(name: str, *fields: str) -> type:
@@ -256,136 +251,65 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
 
 class Norm(Reduction):
-    """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
+    """y = sqrt(x_1^2 + ... + x_n^2);   dy/dx_i = x_i / y, and 0 where y is 0."""
 
-    The gradient is 0 where x_i or y is 0: among the possible slopes PyTorch takes this one. Order 0
-    counts the x_i that are not 0, and its gradient is 0.
-    """
-
-    def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
+    def forward(ctx, x: Any, dims: Any, keepdims: bool) -> Any:
         ctx.begin(x, dims, keepdims)
-        ctx.p = p
-        terms = x * x if p == 2 else (x != 0).astype(x.dtype) if p == 0 else ctx.xp.abs(x)
-        y = ctx.call(Sum, terms if p in (0, 1, 2) else terms**p, dims, keepdims)
-        y = ctx.xp.sqrt(y) if p == 2 else y if p in (0, 1) else y ** (1 / p)
+        y = ctx.xp.sqrt(ctx.call(Sum, x * x, dims, keepdims))
         ctx.save_for_backward(x, y)
         return y
 
     def backward(ctx, g: Any) -> Any:
         x, y = ctx.saved
         y = y + (y == 0)
-        if ctx.p == 2:
-            return ctx.spread(g / y) * x
-        size = (ctx.xp.abs(x) + (x == 0)) / ctx.spread(y)
-        return ctx.spread(g) * ctx.xp.sign(x) * size ** (ctx.p - 1) * (ctx.p != 0)
+        return ctx.spread(g / y) * x
 
 
 @reduction
-def norm(
-    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
-    """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
-
-    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero.
+def norm(input: Tensor, *, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """The Euclidean norm over `dim`.
 
     Raises:
         RuntimeError: `input` is of an integer type.
-        TypeError: `p` is an unknown name.
     """
-    p = 2 if p in (None, "fro") else p
     if not input.is_floating_point():
         raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
     dims = reduced_dims(dim, input.array.ndim)
     input, _ = summands(input, dtype)
-    if not math.isinf(p):
-        return widened(Norm, input, p, dims, keepdim)
-    return (amax if p > 0 else amin)(abs(input), dim, keepdim)
-
-
-@reduction
-def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
-    """How many elements are not 0, of all or along dimensions: int64."""
-    return sum(ne(input, 0), dim)
-
-
-# Methods as functions.
-@checked
-def numel(input: Tensor) -> int:
-    """The number of elements."""
-    return input.numel()
-
-
-@checked
-def detach(input: Tensor) -> Tensor:
-    """The same memory as a tensor of its own, outside the graph."""
-    return input.detach()
-
-
-@checked
-def is_floating_point(input: Tensor) -> bool:
-    """Whether the elements are floating point numbers."""
-    return input.is_floating_point()
-
-
-@checked
-def is_complex(input: Tensor) -> bool:
-    """False: there are no complex tensors here."""
-    return input.is_complex()
-
-
-is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
-# Kinds of tensors that do not exist here. Programs written for PyTorch ask for them.
-is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta")(property(lambda self: False))
+    return widened(Norm, input, dims, keepdim)
 
 
 if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
+    from tinytorch.core.dtype import float16, float64
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.elementwise import sqrt
 
-    def gradient(data, p):
+    def gradient(function, data):
         x = tensor(data, requires_grad=True)
-        norm(x, p).backward()
+        function(x).backward()
         return x.grad.tolist()
 
-    v = tensor([3.0, -4.0])
-    for p in (1, 2, "fro", 3, 10, math.inf, -math.inf, 0):
-        print(f"p = {p}: {norm(v, p).item():.4f}")
-        # -> p = 1: 7.0000
-        # -> p = 2: 5.0000
-        # -> p = fro: 5.0000
-        # -> p = 3: 4.4979
-        # -> p = 10: 4.0220
-        # -> p = inf: 4.0000
-        # -> p = -inf: 3.0000
-        # -> p = 0: 2.0000
-    for p in (1, 2, 0.5, 3, math.inf, 0):
-        print(f"gradient for p = {p}:", gradient([2.0, 0.0, -2.0], p))
-        # -> gradient for p = 1: [1.0, 0.0, -1.0]
-        # -> gradient for p = 2: [0.70711, 0.0, -0.70711]
-        # -> gradient for p = 0.5: [2.0, 0.0, -2.0]
-        # -> gradient for p = 3: [0.62996, 0.0, -0.62996]
-        # -> gradient for p = inf: [0.5, 0.0, -0.5]
-        # -> gradient for p = 0: [0.0, 0.0, -0.0]
+    v = [3.0, -4.0]
+    print("length:", norm(tensor(v)).item(), " direction:", gradient(norm, v))
+    # -> length: 5.0  direction: [0.6, -0.8]
+    print("of each row:", norm(tensor([v, [5.0, 12.0]]), dim=1, keepdim=True).tolist())
+    # -> of each row: [[5.0], [13.0]]
+    print("at 0:", gradient(norm, [0.0, 0.0]))  # -> at 0: [0.0, 0.0]
+    print("composed, at 0:", gradient(lambda x: sqrt((x * x).sum()), [0.0, 0.0]))
+    # -> composed, at 0: [nan, nan]
+
+    half = tensor([300.0, 400.0], dtype=float16)
+    print("halves:", norm(half).item(), norm(half).dtype, norm(half, dtype=float64).dtype)
+    # -> halves: 500.0 tinytorch.float16 tinytorch.float64
     try:
-        norm(v, "nuc")
-    except TypeError as error:
-        print("TypeError:", error)  # -> TypeError: must be real number, not str
+        norm(tensor([3, 4]))
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: norm(): Expected a floating point tensor. Got tinytorch.int64
 
-    table = tensor([[0, 1], [2, 3]])
-    print("not 0:", count_nonzero(table).item(), count_nonzero(table, 0).tolist())
-    # -> not 0: 3 [1, 2]
-    print(numel(table), is_floating_point(table), is_complex(v), table.is_cpu, table.is_sparse)
-    # -> 4 False False True False
-    print(detach(tensor([1.0], requires_grad=True)).requires_grad)  # -> False
-
-    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
-    for function in (
-        lambda z: norm(z, 3, 1, True),
-        lambda z: norm(z, 1.5),
-        lambda z: norm(z, 1, 0, True),
-    ):
+    z = tensor([[0.3, -1.2, 2.0]], dtype=float64, requires_grad=True)
+    for function in (norm, lambda z: norm(z, dim=0, keepdim=True)):
         print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
-        # -> True True
         # -> True True
         # -> True True

@@ -1,45 +1,42 @@
-"""Step 59p: PyTorch's names for the nodes of max and min
+"""Step 59p: Norms of every order
 
-Tutorials print the graph node by node, and so do tools that look for a lost gradient. In PyTorch,
-the name of a node says which function was called:
+Norms of different orders p lie between the sum and the maximum. In |x| = (|x_1|^p + ... +
+|x_n|^p)^(1/p), the larger p is, the more the largest element outweighs the others:
 
-    x.max()      MaxBackward1        x.amax()    AmaxBackward0
-    x.max(1)     MaxBackward0        x.min(1)    MinBackward0
+    p = 1      the sum of all distances from 0      d|x|/dx_i = the sign of x_i
+    p = 2      step 59o                             d|x|/dx_i = x_i / |x|
+    any p      the formula above                    sign(x_i) (|x_i| / |x|)^(p - 1)
+    p = inf    the largest |x_i|                    that of amax; -inf: of amin
+    p = 0      how many x_i are not 0               0: it is a staircase
 
-Ours are AmaxBackward0 and TakeAlongBackward0, the operations by which step 59l computes them.
-`name` is a method of a Function, so a subclass with another `name` is enough. `named` makes one
-with type(name, bases, attributes), as in step 56a. Each class is made once, so calls do not become
-slower.
+For inf, the formula would compute inf^(1/inf). So this norm is amax of abs, and shares the gradient
+in a tie.
 
-The table FORMS holds, for max and for min, the operation of each form of the call.
+The trap is a power of 0: for p = 1.5, |x_i|^(p - 1) has an infinite slope at x_i = 0, and for p < 1
+the power is infinite itself. As sign(0) is 0, the element's gradient should be 0, but 0 * infinity
+is nan. So + (x == 0) replaces the size 0 by 1, and the factor sign(x) makes the gradient 0.
 
-The trap: the number at the end has no meaning. It numbers the variants of one function in PyTorch's
-list of derivatives.
+PyTorch: norm(x, p=...), with "fro", for Frobenius, as a name of 2. count_nonzero counts the
+elements that are not 0, of integers too.
 
-(Programs also test for hardware that is not supported here: is_xpu is False.)
-
-Changed: max_or_min. New: named, FORMS; Tensor.is_xpu, is_mps.
-Try: write a Function whose name() returns "here", apply it to x, and print the result.
+Changed: Norm, norm. New: count_nonzero.
+Try: leave out + (x == 0) in backward, and find the nan.
 """
 
 import collections
 import functools
-import importlib
+import math
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.node import Function
-from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.comparison import ne
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import maximum, minimum
-from tinytorch.ops.reduction import Reduction, reduced_dims, reduction
-
-# Importing these modules gives Tensor its methods.
-for module in ("comparison", "shape"):
-    importlib.import_module(f"tinytorch.ops.{module}")
+from tinytorch.ops.elementwise import abs, maximum, minimum
+from tinytorch.ops.reduction import Reduction, Sum, reduced_dims, reduction, sum, summands, widened
 
 
 def named_result(name: str, *fields: str) -> type:
@@ -222,32 +219,20 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return arg_extreme(ArgMin, input, dim, keepdim)
 
 
-def named(function: type[Function], name: str) -> type[Function]:
-    """The same operation, whose nodes have another of PyTorch's names."""
-    return type(function.__name__, (function,), {"name": lambda ctx: name})
-
-
-# Of Amax and Amin: the operation on all elements, that along a dimension, and on pairs.
-FORMS = {
-    Amax: (named(Amax, "MaxBackward1"), named(TakeAlong, "MaxBackward0"), maximum, MaxResult),
-    Amin: (named(Amin, "MinBackward1"), named(TakeAlong, "MinBackward0"), minimum, MinResult),
-}
-
-
 def max_or_min(
     value: type[Amax], index: type[ArgMax], input: Tensor, dim: Any, keepdim: bool, other: Any
 ) -> Any:
     """max or min, in the form that the arguments ask for: of all, along a dimension, of pairs."""
-    of_all, along, of_pairs, result = FORMS[value]
+    largest = value is Amax
     if isinstance(dim, Tensor):
         other, dim = dim, None
     if other is not None:
-        return of_pairs(input, other)
+        return (maximum if largest else minimum)(input, other)
     if dim is None:
-        return of_all.apply(input)
+        return value.apply(input)
     dim = normalize_dim(dim, input.array.ndim)
     indices = index.apply(input, dim, keepdim)
-    return result(along.apply(input, indices, dim), indices)
+    return (MaxResult if largest else MinResult)(TakeAlong.apply(input, indices, dim), indices)
 
 
 @reduction
@@ -265,57 +250,104 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     return max_or_min(Amin, ArgMin, input, dim, keepdim, other)
 
 
-# Methods as functions.
-@checked
-def numel(input: Tensor) -> int:
-    """The number of elements."""
-    return input.numel()
+class Norm(Reduction):
+    """y = (|x_1|^p + ... + |x_n|^p)^(1/p);   dy/dx_i = sign(x_i) (|x_i| / y)^(p - 1).
+
+    The gradient is 0 where x_i or y is 0: among the possible slopes PyTorch takes this one. Order 0
+    counts the x_i that are not 0, and its gradient is 0.
+    """
+
+    def forward(ctx, x: Any, p: float, dims: Any, keepdims: bool) -> Any:
+        ctx.begin(x, dims, keepdims)
+        ctx.p = p
+        terms = x * x if p == 2 else (x != 0).astype(x.dtype) if p == 0 else ctx.xp.abs(x)
+        y = ctx.call(Sum, terms if p in (0, 1, 2) else terms**p, dims, keepdims)
+        y = ctx.xp.sqrt(y) if p == 2 else y if p in (0, 1) else y ** (1 / p)
+        ctx.save_for_backward(x, y)
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        x, y = ctx.saved
+        y = y + (y == 0)
+        if ctx.p == 2:
+            return ctx.spread(g / y) * x
+        size = (ctx.xp.abs(x) + (x == 0)) / ctx.spread(y)
+        return ctx.spread(g) * ctx.xp.sign(x) * size ** (ctx.p - 1) * (ctx.p != 0)
 
 
-@checked
-def detach(input: Tensor) -> Tensor:
-    """The same memory as a tensor of its own, outside the graph."""
-    return input.detach()
+@reduction
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
+    """The norm of order p (a number, inf or -inf; "fro" is 2) over `dim`.
+
+    inf is the largest |x_i|, -inf the smallest, 0 counts the nonzero.
+
+    Raises:
+        RuntimeError: `input` is of an integer type.
+        TypeError: `p` is an unknown name.
+    """
+    p = 2 if p in (None, "fro") else p
+    if not input.is_floating_point():
+        raise RuntimeError(f"norm(): Expected a floating point tensor. Got {input.dtype!r}")
+    dims = reduced_dims(dim, input.array.ndim)
+    input, _ = summands(input, dtype)
+    if not math.isinf(p):
+        return widened(Norm, input, p, dims, keepdim)
+    return (amax if p > 0 else amin)(abs(input), dim, keepdim)
 
 
-@checked
-def is_floating_point(input: Tensor) -> bool:
-    """Whether the elements are floating point numbers."""
-    return input.is_floating_point()
-
-
-@checked
-def is_complex(input: Tensor) -> bool:
-    """False: there are no complex tensors here."""
-    return input.is_complex()
-
-
-is_cpu = tensor_method("is_cpu")(property(lambda self: self.device.type == "cpu"))
-# Kinds of tensors that do not exist here. Programs written for PyTorch ask for them.
-is_sparse = tensor_method("is_sparse", "is_quantized", "is_meta", "is_xpu", "is_mps")(
-    property(lambda self: False)
-)
+@reduction
+def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
+    """How many elements are not 0, of all or along dimensions: int64."""
+    return sum(ne(input, 0), dim)
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
-    for module in ("autograd.engine", "core.printing"):
-        importlib.import_module(f"tinytorch.{module}")
+    def gradient(data, p):
+        x = tensor(data, requires_grad=True)
+        norm(x, p).backward()
+        return x.grad.tolist()
 
-    x = tensor([[1.0, 5.0], [7.0, 3.0]], requires_grad=True)
-    # What was computed, and what the program has written.
-    print(Amax.apply(x).grad_fn.name(), x.max().grad_fn.name())  # -> AmaxBackward0 MaxBackward1
-    print(TakeAlong.apply(x, np.array([1, 0]), 1).grad_fn.name())  # -> TakeAlongBackward0
-    print(x.max(1).values)  # -> tensor([5., 7.], grad_fn=<MaxBackward0>)
-    print(x.min(), x.min(0)[0].grad_fn.name())
-    # -> tensor(1., grad_fn=<MinBackward1>) MinBackward0
+    v = tensor([3.0, -4.0])
+    for p in (1, 2, "fro", 3, 10, math.inf, -math.inf, 0):
+        print(f"p = {p}: {norm(v, p).item():.4f}")
+        # -> p = 1: 7.0000
+        # -> p = 2: 5.0000
+        # -> p = fro: 5.0000
+        # -> p = 3: 4.4979
+        # -> p = 10: 4.0220
+        # -> p = inf: 4.0000
+        # -> p = -inf: 3.0000
+        # -> p = 0: 2.0000
+    for p in (1, 2, 0.5, 3, math.inf, 0):
+        print(f"gradient for p = {p}:", gradient([2.0, 0.0, -2.0], p))
+        # -> gradient for p = 1: [1.0, 0.0, -1.0]
+        # -> gradient for p = 2: [0.70711, 0.0, -0.70711]
+        # -> gradient for p = 0.5: [2.0, 0.0, -2.0]
+        # -> gradient for p = 3: [0.62996, 0.0, -0.62996]
+        # -> gradient for p = inf: [0.5, 0.0, -0.5]
+        # -> gradient for p = 0: [0.0, 0.0, -0.0]
+    try:
+        norm(v, "nuc")
+    except TypeError as error:
+        print("TypeError:", error)  # -> TypeError: must be real number, not str
 
-    # The same results and gradients as before.
-    (x.max() + x.min(1).values.sum()).backward()
-    print(x.grad.tolist())  # -> [[1.0, 0.0], [1.0, 1.0]]
-    print(max(x, tensor(4.0)).tolist(), max(x, 0))
-    # -> [[4.0, 5.0], [7.0, 4.0]] tinytorch.return_types.max(
-    # -> values=tensor([7., 5.], grad_fn=<MaxBackward0>),
-    # -> indices=tensor([1, 0]))
-    print(x.is_xpu, x.is_mps, x.is_cpu)  # -> False False True
+    table = tensor([[0, 1], [2, 3]])
+    print("not 0:", count_nonzero(table).item(), count_nonzero(table, 0).tolist())
+    # -> not 0: 3 [1, 2]
+
+    z = tensor([[0.3, -1.2, 2.0], [0.1, 0.7, -0.4]], dtype=float64, requires_grad=True)
+    for function in (
+        lambda z: norm(z, 3, 1, True),
+        lambda z: norm(z, 1.5),
+        lambda z: norm(z, 1, 0, True),
+    ):
+        print(gradcheck(function, (z,)), gradgradcheck(function, (z,)))
+        # -> True True
+        # -> True True
+        # -> True True

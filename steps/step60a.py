@@ -23,7 +23,7 @@ arrays.)
 
 The trap: if all scores are -inf (all classes are masked out), softmax gives nan, in PyTorch too.
 
-Changed: the modules of extremes and norms are imported. New: minus_max, Softmax, softmax.
+Changed: a new module, softmax.py, begins. New: minus_max, Softmax, softmax.
 Try: return x.copy() from minus_max, and see what [1000, 999, 0] becomes.
 """
 

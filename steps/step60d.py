@@ -20,7 +20,7 @@ The trap: a running sum adds its n numbers one after the other, and its error gr
 plain sum adds in pairs (step 59e). The last element of cumsum(x) need not be sum(x).
 
 PyTorch: cumsum, with its in-place form. (A running product is made from other operations in step
-65r.)
+65t.)
 
 New: Cumsum, cumsum, cumsum_.
 Try: pass ctx.backwards, not its opposite, in backward.

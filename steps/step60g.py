@@ -3,7 +3,7 @@
 Attention takes the softmax of hundreds of thousands of short rows, and there NumPy's overhead of
 each row weighs more than the arithmetic. Three changes help, and the demo measures them:
 
-- The maximum of a short row comes from its place (step 59m).
+- The maximum of a short row comes from its place (step 59n).
 - The maximum is often not needed. If all scores lie between -10 and 10, e^x neither overflows nor
   vanishes. Two passes over the whole array find this out, and no row needs its maximum.
 - Dividing each row by its sum broadcasts a column, and NumPy starts a new loop for every row.

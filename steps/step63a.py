@@ -8,7 +8,7 @@ simple, once you keep apart the two things that it computes:
     y_i = x_order(i)          dL/dx_j = dL/dy_i where order(i) = j
 
 The gradient of each sorted element goes home to the place that the element came from. TakeAlong
-of step 59k, a gather, does this for any order. All that is new is finding the indices.
+of step 59l, a gather, does this for any order. All that is new is finding the indices.
 
 Where two elements are about to change places, the derivative jumps. The sorted values themselves
 are continuous even there, as the maximum is at a tie, so training copes.
@@ -16,7 +16,7 @@ are continuous even there, as the maximum is at a tie, so training copes.
 The trap: argsort alone teaches a network nothing. A loss made of places ("the right class should be
 the first") has no gradient; it is 0 nearly everywhere, and not defined where it is not 0.
 
-PyTorch returns both as a named tuple, `values` and `indices`, as it does for max(dim) of step 59l.
+PyTorch returns both as a named tuple, `values` and `indices`, as it does for max(dim) of step 59m.
 
 Changed: a new module, sorting.py, begins. New: ArgSort, argsort, sort.
 Try: sort x * x in place of x. Which rule brings the gradient to x?

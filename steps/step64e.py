@@ -15,7 +15,7 @@ Index gets no dimension, `dims=()`, and one index. In AddIndex the shape becomes
 index belongs to dimension 0 of it. Its last lines also spare the transpose for keys that index the
 first dimensions: those are at the front already.
 
-Steps 64o and 64q write gather and scatter with these numbers, in a line each.
+Steps 64p and 64r write gather and scatter with these numbers, in a line each.
 
 PyTorch: torch.take(x, index).
 

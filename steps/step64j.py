@@ -1,30 +1,29 @@
-"""Step 64j: Brackets: masks
+"""Step 64j: nonzero: the places of what is not zero
 
-x[x > 2.5] should take the elements that are larger. The key is a tensor of booleans in the shape of
-x, a mask. Step 64i refuses it, and what it does with x[True] is worse: for Python True is the
-number 1, so it is x[1], without an error.
+Which elements of x are larger than 2.5? x > 2.5 has the answer in the shape of x. To go through
+them, or to take them out, a program needs their places. `nonzero` finds the elements that are not
+0, or are True, and lists their indices: a row for each element, a column for each dimension.
 
-A mask stands for integers: the places where it is true. `nonzero` finds them, a row for each place,
-a column for each dimension:
-
-    mask = F F F      nonzero = 1 0      x[mask] = x[[1, 1, 1], [0, 1, 2]]
+    mask = F F F      nonzero = 1 0
            T T T                1 1
                                 1 2
 
-So a mask of n dimensions stands for n tensors of integers, and parse_key puts them in its place.
-The rest is step 64i, gradients included. Only the count of dimensions changes: an item may stand
-for several dimensions (its width), or for none, as True does.
+Brackets (step 64i) take an index tensor for each dimension. These are the columns of the list, and
+nonzero(as_tuple=True) returns them: x[nonzero(x > 2.5, as_tuple=True)].
 
-The trap: the result has as many elements as the mask has true ones. That number is known only after
-the whole mask has been read; on a GPU, Python has to wait for it. (Step 64s has masked_fill, whose
-shape is known.) And a mask must have the shape of the dimensions that it stands for. It is not
-broadcast.
+No gradient flows: an index is an integer. It flows through x[...], to the elements taken.
 
-PyTorch: nonzero, x[mask]; where(mask) is nonzero(as_tuple=True).
+Two rare cases: a tensor without dimensions has one element and no index. So the list has one row of
+no columns if the element is not 0, else no row; as a tuple it counts as a tensor of shape [1].
 
-Changed: as_item, parse_key. New: Nonzero, nonzero, mask_to_indices.
-Try: let mask_to_indices return the places of a mask without `unbind`, as one index. Which line of
-the demo fails first?
+The trap: the result has as many rows as there are elements to find. That number is known only after
+the whole tensor has been read; on a GPU, Python has to wait for it.
+
+PyTorch: nonzero; argwhere is a second name. where(mask) is nonzero(as_tuple=True), and since this
+step the call in step 57f works.
+
+New: Nonzero, nonzero.
+Try: x[nonzero(x > 9, as_tuple=True)]. Which shape does it have, and what is its sum?
 """
 
 import functools
@@ -36,12 +35,12 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
-from tinytorch.core.dtype import bool_, int32, int64
+from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.joining import unbind
 from tinytorch.ops.parts import Slice
-from tinytorch.ops.shape import Reshape, flatten
+from tinytorch.ops.shape import flatten
 
 
 @functools.singledispatch
@@ -124,81 +123,60 @@ class Nonzero(Function):
         return places[:, : x.ndim]
 
 
-def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
-    """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and the
-    number of dimensions that it takes.
+def as_item(item: Any, x: Tensor) -> Any:
+    """One item of a key as an int, slice, None, ..., or a tensor of integers.
 
     Raises:
         IndexError: the item cannot index.
         ValueError: a step is below 1, which would need a copy.
     """
     if item is None or item is ...:
-        return item, 0
+        return item
     if isinstance(item, slice):
         parts = [p if p is None else operator.index(p) for p in (item.start, item.stop, item.step)]
         if parts[2] is not None and parts[2] < 1:
             raise ValueError("step must be greater than zero")
-        return slice(*parts), 1
-    if isinstance(item, (bool, np.bool_, list, tuple, range, np.ndarray, str)):
+        return slice(*parts)
+    if isinstance(item, (list, tuple, range, np.ndarray, str)):
         item = tensor(item, dtype=int64 if np.size(item) == 0 else None)
     if isinstance(item, Tensor):
-        if item.dtype not in (int64, int32, bool_):
-            raise IndexError(f"tensors used as indices must be long, int or bool, not {item.dtype}")
-        if item.array.ndim or item.dtype is bool_:
-            item = item if item.device is x.device else item.to(x.device)
-            return item, item.array.ndim if item.dtype is bool_ else 1
+        if item.dtype not in (int64, int32):
+            raise IndexError(f"tensors used as indices must be long or int, not {item.dtype}")
+        if item.array.ndim:
+            return item if item.device is x.device else item.to(x.device)
     if hasattr(item, "__index__"):
-        return operator.index(item), 1
+        return operator.index(item)
     raise IndexError(f"only int, slice, ..., None, list or tensor can index, not {item!r}")
-
-
-def mask_to_indices(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
-    """Where the mask is true, as one tensor of integers for each of its dimensions.
-
-    Raises:
-        IndexError: the mask does not have the shape of x from dimension `dim` on.
-    """
-    shape, expected = mask.array.shape, x.array.shape[dim : dim + mask.array.ndim]
-    if shape != expected:
-        raise IndexError(
-            f"The shape of the mask {list(shape)} at index {dim} does not match the shape of the "
-            f"indexed tensor {list(x.array.shape)} at index {dim}"
-        )
-    return unbind(Nonzero.apply(mask if shape else Reshape.apply(mask, (1,))), 1)
 
 
 def parse_key(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
     """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
 
-    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask becomes the
-    indices where it is true.
+    An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]].
     """
     if isinstance(key, list) and not all(map(np.isscalar, key)):
         key = tuple(key)  # PyTorch reads a list as a tuple if it holds more than numbers
     items = [as_item(item, x) for item in (key if isinstance(key, tuple) else (key,))]
-    rest = x.array.ndim - sum(width for _, width in items)
+    rest = x.array.ndim - sum(item is not ... and item is not None for item in items)
     if rest < 0:
         raise IndexError(f"too many indices for tensor of dimension {x.array.ndim}")
-    dim, basic, dims, indices = 0, [], [], []
-    for item, width in items:
+    basic, dims, indices = [], [], []
+    for item in items:
         if item is ...:
             basic += [slice(None)] * rest
-            dim, rest = dim + rest, 0
+            rest = 0
         elif isinstance(item, Tensor):
-            place = sum(part.__class__ is not int for part in basic)  # where it stands in the view
-            found = mask_to_indices(item, x, dim) if item.dtype is bool_ else (item,)
-            dims += range(place, place + len(found))
-            indices += found
-            basic += [slice(None)] * width or [None]
+            dims.append(sum(part.__class__ is not int for part in basic))  # its place in the view
+            indices.append(item)
+            basic.append(slice(None))
         else:
             basic.append(item)
-        dim += width
     return (*basic, ...), tuple(dims), indices
 
 
 @tensor_method("__getitem__")
 def getitem(self: Tensor, key: Any) -> Tensor:
-    """x[key] for integers, slices, None, ..., lists, tensors of integers or booleans, and tuples.
+    """x[key] for integers, slices, None, ..., lists, tensors of integers, and tuples.
 
     Without lists and tensors the result is a view.
 
@@ -229,31 +207,21 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
+    from tinytorch.ops.comparison import where
 
     x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
     mask = x > 2.5
     print("places:", nonzero(mask).tolist())  # -> places: [[1, 0], [1, 1], [1, 2]]
-    print("elements:", x[mask].tolist())  # -> elements: [3.0, 4.0, 5.0]
+    print("not 0:", nonzero(x)[0].tolist(), "and so on:", nonzero(x).shape)
+    # -> not 0: [0, 1] and so on: tinytorch.Size([5, 2])
     rows, columns = nonzero(mask, as_tuple=True)
-    print("the same:", x[rows, columns].tolist())  # -> the same: [3.0, 4.0, 5.0]
-    print("gradient:", grad(x[mask].sum(), x)[0].tolist())
+    print(rows.tolist(), columns.tolist())  # -> [1, 1, 1] [0, 1, 2]
+    print("taken:", x[rows, columns].tolist(), x[where(mask)].tolist())
+    # -> taken: [3.0, 4.0, 5.0] [3.0, 4.0, 5.0]
+    print("gradient:", grad(x[rows, columns].sum(), x)[0].tolist())
     # -> gradient: [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
 
-    # A mask for one dimension, or for none.
-    print("columns:", x[:, tensor([True, False, True])].tolist())
-    # -> columns: [[0.0, 2.0], [3.0, 5.0]]
-    print("rows and a column:", x[[False, True], 1:].tolist())  # -> rows and a column: [[4.0, 5.0]]
-    print("True:", x[True].shape, "False:", x[False].shape)
-    # -> True: tinytorch.Size([1, 2, 3]) False: tinytorch.Size([0, 2, 3])
-    cube = tensor(np.arange(24.0).reshape(2, 3, 4))
-    print("two dimensions of three:", cube[mask, ..., 0].tolist())
-    # -> two dimensions of three: [12.0, 16.0, 20.0]
-
-    for wrong in ("x[tensor([True, False, True])]", "x[[0], 0, 0]", "x[[0.5]]"):
-        try:
-            eval(wrong)
-        except IndexError as error:
-            print(f"{wrong}: {error}")
-    # -> x[tensor([True, False, True])]: The shape of the mask [3] at index 0 does not match the ...
-    # -> x[[0], 0, 0]: too many indices for tensor of dimension 2
-    # -> x[[0.5]]: tensors used as indices must be long, int or bool, not tinytorch.float32
+    print("none:", nonzero(x > 9).shape, "requires grad:", nonzero(x).requires_grad)
+    # -> none: tinytorch.Size([0, 2]) requires grad: False
+    print("0-d:", nonzero(tensor(7)).shape, nonzero(tensor(7), as_tuple=True)[0].tolist())
+    # -> 0-d: tinytorch.Size([1, 0]) [0]

@@ -1,22 +1,26 @@
-"""Step 64k: One mask for all elements
+"""Step 64k: Brackets: masks
 
-The most frequent mask, as in x[x > 0], has the shape of x. Step 64j makes an index for each of its
-dimensions, and finds each element by two numbers, or three. Step 64e is shorter: in the flattened
-x, each place is one number. The mask is flattened, nonzero finds its places, and Index reads the
-positions in the flattened x:
+x[x > 2.5] should take the elements that are larger. The key is a tensor of booleans in the shape of
+x, a mask. Step 64i refuses it, and what it does with x[True] is worse: for Python True is the
+number 1, so it is x[1], without an error.
 
-    mask = F F F T T T       nonzero = 3 4 5       x.take([3, 4, 5])
+A mask stands for integers: the places where it is true, as step 64j lists them:
 
-That is masked_select, and brackets with a single mask of the whole shape call it. The demo measures
-the difference.
+    mask = F F F      nonzero = 1 0      x[mask] = x[[1, 1, 1], [0, 1, 2]]
+           T T T                1 1
+                                1 2
 
-Under its own name the mask may be broadcast: masked_select(x, column_mask) takes a mask of shape
-[3] for x of shape [2, 3]. Brackets would read the same mask as one for dimension 0, and refuse it.
+So a mask of n dimensions stands for n tensors of integers, and parse_key puts them in its place.
+The rest is step 64i, gradients included. Only the count of dimensions changes: an item may stand
+for several dimensions (its width), or for none, as True does.
 
-The trap: two paths to one result must agree, now and after each change. The demo compares them.
+The trap: a mask must have the shape of the dimensions that it stands for. It is not broadcast. And
+x[mask] has as many elements as the mask has true ones, a number that is known late (step 64j). The
+shape of masked_fill, step 64t, is known.
 
-Changed: getitem. New: masked_select, is_mask.
-Try: leave out `broadcast_tensors` in masked_select. Which elements does the column mask take?
+Changed: as_item, parse_key. New: mask_to_indices.
+Try: let mask_to_indices return the places of a mask without `unbind`, as one index. Which line of
+the demo fails first?
 """
 
 import functools
@@ -31,9 +35,8 @@ from tinytorch.core.device import device_of
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.joining import unbind
-from tinytorch.ops.parts import Slice, select
+from tinytorch.ops.parts import Slice
 from tinytorch.ops.shape import Reshape, flatten
 
 
@@ -117,15 +120,6 @@ class Nonzero(Function):
         return places[:, : x.ndim]
 
 
-@tensor_method("masked_select")
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the mask, broadcast against `input`, is true: a 1-d copy."""
-    if mask.dtype is not bool_:
-        raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype!r}")
-    input, mask = broadcast_tensors(input, mask)
-    return Index.apply(input, (), select(Nonzero.apply(flatten(mask)), 1, 0))
-
-
 def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
     """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and the
     number of dimensions that it takes.
@@ -198,11 +192,6 @@ def parse_key(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]
     return (*basic, ...), tuple(dims), indices
 
 
-def is_mask(key: Any, x: Tensor) -> bool:
-    """Whether a key is a single mask of the shape of x."""
-    return isinstance(key, Tensor) and key.dtype is bool_ and key.array.shape == x.array.shape
-
-
 @tensor_method("__getitem__")
 def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key] for integers, slices, None, ..., lists, tensors of integers or booleans, and tuples.
@@ -212,8 +201,6 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     Raises:
         IndexError: there is no such element, or the key cannot index.
     """
-    if is_mask(key, self):
-        return masked_select(self, key)
     basic, dims, indices = parse_key(self, key)
     view = Slice.apply(self, basic)
     return Index.apply(view, dims, *indices) if dims else view
@@ -237,33 +224,30 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    import timeit
-
     from tinytorch.autograd.engine import grad
 
     x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
-    print("elements:", x[x > 2.5].tolist())  # -> elements: [3.0, 4.0, 5.0]
-    print("gradient:", grad(x[x > 2.5].sum(), x)[0].tolist())
+    mask = x > 2.5
+    print("elements:", x[mask].tolist())  # -> elements: [3.0, 4.0, 5.0]
+    print("the same:", x[nonzero(mask, as_tuple=True)].tolist())  # -> the same: [3.0, 4.0, 5.0]
+    print("gradient:", grad(x[mask].sum(), x)[0].tolist())
     # -> gradient: [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
-    print("broadcast:", masked_select(x, tensor([True, False, True])).tolist())
-    # -> broadcast: [0.0, 2.0, 3.0, 5.0]
-    try:
-        masked_select(x, tensor([1, 0, 1]))
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: masked_select: expected BoolTensor for mask, got tinytorch.int64
 
-    table = tensor(np.random.default_rng(0).standard_normal((300, 300)))
-    positive = table > 0
+    # A mask for one dimension, or for none.
+    print("columns:", x[:, tensor([True, False, True])].tolist())
+    # -> columns: [[0.0, 2.0], [3.0, 5.0]]
+    print("rows and a column:", x[[False, True], 1:].tolist())  # -> rows and a column: [[4.0, 5.0]]
+    print("True:", x[True].shape, "False:", x[False].shape)
+    # -> True: tinytorch.Size([1, 2, 3]) False: tinytorch.Size([0, 2, 3])
+    cube = tensor(np.arange(24.0).reshape(2, 3, 4))
+    print("two dimensions of three:", cube[mask, ..., 0].tolist())
+    # -> two dimensions of three: [12.0, 16.0, 20.0]
 
-    def by_dimensions():  # step 64j
-        basic, dims, indices = parse_key(table, positive)
-        return Index.apply(Slice.apply(table, basic), dims, *indices)
-
-    print("is a mask of all:", is_mask(positive, table), is_mask(positive[0], table))
-    # -> is a mask of all: True False
-    print("the same:", np.array_equal(table[positive].array, by_dimensions().array))
-    # -> the same: True
-    long = min(timeit.repeat(by_dimensions, number=5))
-    short = min(timeit.repeat(lambda: table[positive], number=5))
-    print(f"one number for each place takes {short / long:.2f} of the time of two")  # -> ...
+    for wrong in ("x[tensor([True, False, True])]", "x[[0], 0, 0]", "x[[0.5]]"):
+        try:
+            eval(wrong)
+        except IndexError as error:
+            print(f"{wrong}: {error}")
+    # -> x[tensor([True, False, True])]: The shape of the mask [3] at index 0 does not match the ...
+    # -> x[[0], 0, 0]: too many indices for tensor of dimension 2
+    # -> x[[0.5]]: tensors used as indices must be long, int or bool, not tinytorch.float32

@@ -1,27 +1,22 @@
-"""Step 64l: Assignment: x[key] = value
+"""Step 64l: One mask for all elements
 
-x[:, 0] = 7 fails: Python looks for another method, __setitem__(key, value). The key is taken apart
-as in parse_key. With basic items only, the view shows the part of the memory that is to be written.
-With tensors, NumPy writes to places of the view:
+The most frequent mask, as in x[x > 0], has the shape of x. Step 64k makes an index for each of its
+dimensions, and finds each element by two numbers, or three. Step 64e is shorter: in the flattened
+x, each place is one number. The mask is flattened, nonzero finds its places, and Index reads the
+positions in the flattened x:
 
-    x[0, [1, 2]] = 5        view = x[0],      view.array[[1, 2]] = 5
+    mask = F F F T T T       nonzero = 3 4 5       x.take([3, 4, 5])
 
-The value is a number or a tensor; it is broadcast, and takes the type of x. Then the write is
-counted (step 49a), so that backward raises an error if a formula needs the old elements.
+That is masked_select, and brackets with a single mask of the whole shape call it. The demo measures
+the difference.
 
-Two traps:
+Under its own name the mask may be broadcast: masked_select(x, column_mask) takes a mask of shape
+[3] for x of shape [2, 3]. Brackets would read the same mask as one for dimension 0, and refuse it.
 
-- x[[0, 0]] += 1 adds 1 once. Python reads x[[0, 0]], adds, and assigns: the second write replaces
-  the first. `index_add_` of step 64r adds 2.
-- NumPy reports a shape that does not fit as ValueError, PyTorch as RuntimeError. write_at
-  translates the error, as step 64g does for indices.
+The trap: two paths to one result must agree, now and after each change. The demo compares them.
 
-The graph does not record this write yet; step 64m adds that.
-
-PyTorch: index_put_ for keys with tensors, copy_ into a view for the others.
-
-New: write_at, check_same_dtype, setitem.
-Try: leave out bump_version. Which line of the demo changes?
+Changed: getitem. New: masked_select, is_mask.
+Try: leave out `broadcast_tensors` in masked_select. Which elements does the column mask take?
 """
 
 import functools
@@ -31,12 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import check_writable
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import bump_version
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.joining import unbind
@@ -112,16 +105,6 @@ class AddIndex(Function):
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Index, g, ctx.dims, *ctx.saved)
-
-
-def write_at(array: Any, key: tuple, values: Any) -> None:
-    """array[key] = values, broadcast, with PyTorch's errors for a wrong index or shape."""
-    try:
-        array[key] = values
-    except IndexError as error:
-        raise IndexError(str(error).replace("axis", "dimension")) from None
-    except ValueError as error:
-        raise RuntimeError(f"shape mismatch: {error}") from None
 
 
 class Nonzero(Function):
@@ -236,32 +219,6 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     return Index.apply(view, dims, *indices) if dims else view
 
 
-def check_same_dtype(name: str, input: Tensor, src: Tensor) -> None:
-    if input.dtype is not src.dtype:
-        raise RuntimeError(f"{name}(): expected src of type {input.dtype!r}, got {src.dtype!r}")
-
-
-@tensor_method("__setitem__")
-def setitem(self: Tensor, key: Any, value: Any) -> None:
-    """x[key] = value, in place: a number or a tensor, broadcast to the shape of x[key].
-
-    Raises:
-        RuntimeError: the shapes or types do not fit.
-        TypeError: the value is neither a number nor a tensor.
-    """
-    if not isinstance(value, Tensor):
-        if isinstance(value, (list, tuple, str, np.ndarray)):
-            raise TypeError(f"can't assign a {type(value).__name__} to a {self.dtype!r} tensor")
-        value = tensor(value, dtype=self.dtype)
-    basic, dims, indices = parse_key(self, key)
-    if dims and value.array.ndim:
-        check_same_dtype("index_put", self, value)
-    value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
-    check_writable(view)
-    write_at(view.array, key_at(dims, [x.array for x in indices]) if dims else ..., value.array)
-    bump_version(view.array)
-
-
 @tensor_method("__contains__")
 def contains(self: Tensor, element: Any) -> bool:
     """Whether an element of the tensor equals `element`, a number or a tensor."""
@@ -280,40 +237,33 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    # By a slice, a list, a mask; values are broadcast and take the type of the tensor.
-    y = tensor([[1, 2, 3], [4, 5, 6]])
-    y[:, 0] = 7.9
-    y[[0, 1], [1, 2]] = tensor([-1, -2])
-    y[y == 3] = 0
-    print("assigned:", y.tolist())  # -> assigned: [[7, -1, 0], [7, 5, -2]]
-    y[0, ...] = tensor([[10, 20, 30]])
-    print("a row:", y[0].tolist(), "writes counted:", y._version)
-    # -> a row: [10, 20, 30] writes counted: 4
+    import timeit
 
-    y = tensor([0.0, 0.0])
-    y[[0, 0]] += 1.0
-    print("a place twice:", y.tolist())  # -> a place twice: [1.0, 0.0]
+    from tinytorch.autograd.engine import grad
 
-    for wrong in ("y[2] = 1.0", "y[[2]] = 1.0", "y[[0, 1]] = tensor([1.0, 2.0, 3.0])"):
-        try:
-            exec(wrong)
-        except (IndexError, RuntimeError) as error:
-            print(f"{wrong}: {type(error).__name__}: {error}")
-    # -> y[2] = 1.0: IndexError: index 2 is out of bounds for dimension 0 with size 2
-    # -> y[[2]] = 1.0: IndexError: index 2 is out of bounds for dimension 0 with size 2
-    # -> y[[0, 1]] = tensor([1.0, 2.0, 3.0]): RuntimeError: shape mismatch: ...
-    for wrong in ("y[[0, 1]] = tensor([1, 2])", "y[:] = [1.0, 2.0]"):
-        try:
-            exec(wrong)
-        except (RuntimeError, TypeError) as error:
-            print(f"{wrong}: {type(error).__name__}: {error}")
-    # -> y[[0, 1]] = tensor([1, 2]): RuntimeError: index_put(): expected src of type ...
-    # -> y[:] = [1.0, 2.0]: TypeError: can't assign a list to a tinytorch.float32 tensor
-
-    # The rules for leaves hold here too (step 49e).
-    a = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x = tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], requires_grad=True)
+    print("elements:", x[x > 2.5].tolist())  # -> elements: [3.0, 4.0, 5.0]
+    print("gradient:", grad(x[x > 2.5].sum(), x)[0].tolist())
+    # -> gradient: [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+    print("broadcast:", masked_select(x, tensor([True, False, True])).tolist())
+    # -> broadcast: [0.0, 2.0, 3.0, 5.0]
     try:
-        a[0] = 1.0
+        masked_select(x, tensor([1, 0, 1]))
     except RuntimeError as error:
         print("RuntimeError:", error)
-        # -> RuntimeError: a view of a leaf Variable that requires grad is being used in an ...
+        # -> RuntimeError: masked_select: expected BoolTensor for mask, got tinytorch.int64
+
+    table = tensor(np.random.default_rng(0).standard_normal((300, 300)))
+    positive = table > 0
+
+    def by_dimensions():  # step 64k
+        basic, dims, indices = parse_key(table, positive)
+        return Index.apply(Slice.apply(table, basic), dims, *indices)
+
+    print("is a mask of all:", is_mask(positive, table), is_mask(positive[0], table))
+    # -> is a mask of all: True False
+    print("the same:", np.array_equal(table[positive].array, by_dimensions().array))
+    # -> the same: True
+    long = min(timeit.repeat(by_dimensions, number=5))
+    short = min(timeit.repeat(lambda: table[positive], number=5))
+    print(f"one number for each place takes {short / long:.2f} of the time of two")  # -> ...

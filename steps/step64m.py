@@ -1,26 +1,27 @@
-"""Step 64m: The gradient of an assignment
+"""Step 64m: Assignment: x[key] = value
 
-y = 10 * a, and then y[0] = b. The element a[0] no longer influences y; b does. But the graph of
-step 64l ends at y = 10 * a: there the derivative with respect to a[0] is 10, and b has none. The
-write needs a node in the graph:
+x[:, 0] = 7 fails: Python looks for another method, __setitem__(key, value). The key is taken apart
+as in parse_key. With basic items only, the view shows the part of the memory that is to be written.
+With tensors, NumPy writes to places of the view:
 
-    y = x, with y[key] = v        dL/dx = g, with zeros at key       what is replaced
-                                  dL/dv = g[key], summed to v's shape       what replaces it
+    x[0, [1, 2]] = 5        view = x[0],      view.array[[1, 2]] = 5
 
-With basic items the write goes into a view, which the graph can record already (step 50c):
-`assign`, with the value expanded to the view's shape. With tensors, IndexPut makes a copy of the
-view with the new elements, and the copy is assigned. Its backward is made of IndexPut and Index, so
-it can be differentiated again. Where nothing is recorded, NumPy writes as in step 64l.
+The value is a number or a tensor; it is broadcast, and takes the type of x. Then the write is
+counted (step 49a), so that backward raises an error if a formula needs the old elements.
 
-Without dims IndexPut takes positions in the flattened tensor, as Index does since step 64e.
+Two traps:
 
-The trap: `y[[0, 2]] = b` writes b twice, so the gradient of b is the sum of two (SumTo). A value
-with leading dimensions of size 1 is allowed, and they are dropped first.
+- x[[0, 0]] += 1 adds 1 once. Python reads x[[0, 0]], adds, and assigns: the second write replaces
+  the first. `index_add_` of step 64s adds 2.
+- NumPy reports a shape that does not fit as ValueError, PyTorch as RuntimeError. write_at
+  translates the error, as step 64g does for indices.
 
-PyTorch: IndexPutBackward0 and CopySlices.
+The graph does not record this write yet; step 64n adds that.
 
-Changed: setitem, key_at. New: IndexPut.
-Try: let IndexPut.backward return `kept, None`, and see what b gets.
+PyTorch: index_put_ for keys with tensors, copy_ into a view for the others.
+
+New: write_at, check_same_dtype, setitem.
+Try: leave out bump_version. Which line of the demo changes?
 """
 
 import functools
@@ -30,15 +31,14 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.inplace import assign, check_writable
+from tinytorch.autograd.inplace import check_writable
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
 from tinytorch.core.dtype import bool_, int32, int64
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version
 from tinytorch.ops import arithmetic, comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.broadcast import SumTo, broadcast_tensors, expand
+from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.joining import unbind
 from tinytorch.ops.parts import Slice, select
 from tinytorch.ops.shape import Reshape, flatten
@@ -59,8 +59,6 @@ def add_at(array: Any, rows: Any, values: Any) -> None:
 
 def key_at(dims: tuple[int, ...], indices: tuple) -> tuple:
     """The key with indices[i] at dimension dims[i], and `:` at the others."""
-    if not dims:
-        return indices
     key = [slice(None)] * (dims[-1] + 1)
     for dim, index in zip(dims, indices, strict=True):
         key[dim] = index
@@ -124,21 +122,6 @@ def write_at(array: Any, key: tuple, values: Any) -> None:
         raise IndexError(str(error).replace("axis", "dimension")) from None
     except ValueError as error:
         raise RuntimeError(f"shape mismatch: {error}") from None
-
-
-class IndexPut(Function):
-    """y = a copy of x with y[key] = values. What is replaced gets no gradient."""
-
-    def forward(ctx, x: Any, values: Any, dims: tuple[int, ...], *indices: Any) -> Any:
-        ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
-        ctx.save_for_backward(*indices)
-        out = x.copy()
-        write_at(out if dims else out.reshape(-1), key_at(dims, indices), values)
-        return out
-
-    def backward(ctx, g: Any) -> Any:
-        kept = ctx.call(IndexPut, g, 0.0, ctx.dims, *ctx.saved)
-        return kept, ctx.call(SumTo, ctx.call(Index, g, ctx.dims, *ctx.saved), ctx.shape)
 
 
 class Nonzero(Function):
@@ -275,16 +258,8 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         check_same_dtype("index_put", self, value)
     value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
     check_writable(view)
-    if state.grad_enabled and (self.requires_grad or value.requires_grad):
-        while value.array.shape[:1] == (1,):
-            value = Reshape.apply(value, value.array.shape[1:])
-        if dims:
-            assign(view, IndexPut.apply(view, value, dims, *indices))
-        else:
-            assign(view, expand(value, view.array.shape))
-    else:
-        write_at(view.array, key_at(dims, [x.array for x in indices]) if dims else ..., value.array)
-        bump_version(view.array)
+    write_at(view.array, key_at(dims, [x.array for x in indices]) if dims else ..., value.array)
+    bump_version(view.array)
 
 
 @tensor_method("__contains__")
@@ -305,35 +280,40 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    # By a slice, a list, a mask; values are broadcast and take the type of the tensor.
+    y = tensor([[1, 2, 3], [4, 5, 6]])
+    y[:, 0] = 7.9
+    y[[0, 1], [1, 2]] = tensor([-1, -2])
+    y[y == 3] = 0
+    print("assigned:", y.tolist())  # -> assigned: [[7, -1, 0], [7, 5, -2]]
+    y[0, ...] = tensor([[10, 20, 30]])
+    print("a row:", y[0].tolist(), "writes counted:", y._version)
+    # -> a row: [10, 20, 30] writes counted: 4
 
+    y = tensor([0.0, 0.0])
+    y[[0, 0]] += 1.0
+    print("a place twice:", y.tolist())  # -> a place twice: [1.0, 0.0]
+
+    for wrong in ("y[2] = 1.0", "y[[2]] = 1.0", "y[[0, 1]] = tensor([1.0, 2.0, 3.0])"):
+        try:
+            exec(wrong)
+        except (IndexError, RuntimeError) as error:
+            print(f"{wrong}: {type(error).__name__}: {error}")
+    # -> y[2] = 1.0: IndexError: index 2 is out of bounds for dimension 0 with size 2
+    # -> y[[2]] = 1.0: IndexError: index 2 is out of bounds for dimension 0 with size 2
+    # -> y[[0, 1]] = tensor([1.0, 2.0, 3.0]): RuntimeError: shape mismatch: ...
+    for wrong in ("y[[0, 1]] = tensor([1, 2])", "y[:] = [1.0, 2.0]"):
+        try:
+            exec(wrong)
+        except (RuntimeError, TypeError) as error:
+            print(f"{wrong}: {type(error).__name__}: {error}")
+    # -> y[[0, 1]] = tensor([1, 2]): RuntimeError: index_put(): expected src of type ...
+    # -> y[:] = [1.0, 2.0]: TypeError: can't assign a list to a tinytorch.float32 tensor
+
+    # The rules for leaves hold here too (step 49e).
     a = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    b = tensor(5.0, requires_grad=True)
-
-    def gradients(y):
-        return [each.tolist() for each in grad(y.sum(), [a, b])]
-
-    # Without a place in the graph, as step 64l writes: the replaced element keeps its gradient.
-    y = a * 10.0
-    write_at(y.array, (0,), b.array)
-    print(y.tolist(), grad(y.sum(), a)[0].tolist())  # -> [5.0, 20.0, 30.0] [10.0, 10.0, 10.0]
-
-    # What was replaced loses its gradient, the new value gets it.
-    y = a * 10.0
-    y[0] = b
-    print(y.tolist(), gradients(y))  # -> [5.0, 20.0, 30.0] [[0.0, 10.0, 10.0], 1.0]
-    y = a * 10.0
-    y[[0, 2]] = b
-    y[1:2] += b
-    print(y.tolist(), gradients(y))  # -> [5.0, 25.0, 5.0] [[0.0, 10.0, 0.0], 3.0]
-    y = a * 10.0
-    y[y > 15] = (b * a[:2]).reshape(1, 2)
-    print(y.tolist(), gradients(y))  # -> [10.0, 5.0, 10.0] [[15.0, 5.0, 0.0], 3.0]
-
-    # At positions of the flattened tensor.
-    table = tensor([[1.0, 2.0], [3.0, 4.0]])
-    print(IndexPut.apply(table, 0.0, (), tensor([1, 2])).tolist())  # -> [[1.0, 0.0], [0.0, 4.0]]
-
-    # Where no gradient is recorded: directly.
-    table[[0, 1], [1, 0]] = -1.0
-    print(table.tolist())  # -> [[1.0, -1.0], [-1.0, 4.0]]
+    try:
+        a[0] = 1.0
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: a view of a leaf Variable that requires grad is being used in an ...

@@ -1,24 +1,26 @@
-"""Step 64n: Fast paths for frequent keys
+"""Step 64n: The gradient of an assignment
 
-A loop over the rows of a tensor writes x[i], and a training loop x[start:end]. Taking these keys
-apart item by item, as step 64i does, takes a few microseconds more than the view itself, and a
-program does it a million times. Keys that are frequent and easy to recognize get a fast path:
+y = 10 * a, and then y[0] = b. The element a[0] no longer influences y; b does. But the graph of
+step 64m ends at y = 10 * a: there the derivative with respect to a[0] is 10, and b has none. The
+write needs a node in the graph:
 
-    a number                                  straight to Slice
-    integers, slices without a step,          basic_key: they are what NumPy expects,
-    None, ...                                 and go to Slice as they are
-    tensors only, and `:`                     no view is made first
-    x[mask] = value, nothing recorded         NumPy writes by the mask itself
+    y = x, with y[key] = v        dL/dx = g, with zeros at key       what is replaced
+                                  dL/dv = g[key], summed to v's shape       what replaces it
 
-How is a key recognized? `item.__class__ is slice` is faster than isinstance, and stricter: a
-subclass takes the general path. That also keeps True out, whose class is bool. PLAIN holds the
-classes of integers and of None.
+With basic items the write goes into a view, which the graph can record already (step 50c):
+`assign`, with the value expanded to the view's shape. With tensors, IndexPut makes a copy of the
+view with the new elements, and the copy is assigned. Its backward is made of IndexPut and Index, so
+it can be differentiated again. Where nothing is recorded, NumPy writes as in step 64m.
 
-The trap: a mistake in a fast path stays hidden, because most tests take only one of the two paths.
-Each must give the result of the general path, and the demo compares the two.
+Without dims IndexPut takes positions in the flattened tensor, as Index does since step 64e.
 
-Changed: getitem, setitem, parse_key: indexing.py is finished. New: PLAIN, basic_key.
-Try: leave `item.step is not None or` out of basic_key. What do x[::-1] and its strides say now?
+The trap: `y[[0, 2]] = b` writes b twice, so the gradient of b is the sum of two (SumTo). A value
+with leading dimensions of size 1 is allowed, and they are dropped first.
+
+PyTorch: IndexPutBackward0 and CopySlices.
+
+Changed: setitem, key_at. New: IndexPut.
+Try: let IndexPut.backward return `kept, None`, and see what b gets.
 """
 
 import functools
@@ -158,9 +160,6 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     return Index.apply(input, (), select(Nonzero.apply(flatten(mask)), 1, 0))
 
 
-PLAIN = {int, type(None)}
-
-
 def as_item(item: Any, x: Tensor) -> tuple[Any, int]:
     """One item of a key as an int, slice, None, ..., or a tensor of integers or booleans; and the
     number of dimensions that it takes.
@@ -204,27 +203,12 @@ def mask_to_indices(mask: Tensor, x: Tensor, dim: int) -> tuple[Tensor, ...]:
     return unbind(Nonzero.apply(mask if shape else Reshape.apply(mask, (1,))), 1)
 
 
-def basic_key(key: Any) -> tuple | None:
-    """The key in NumPy's form if it holds only integers, slices without a step, None and ..., as
-    most keys do; else None."""
-    items = key if key.__class__ is tuple else (key,)
-    for item in items:
-        if item.__class__ is slice:
-            if item.step is not None or not PLAIN.issuperset(map(type, (item.start, item.stop))):
-                return None
-        elif item is not ... and item.__class__ not in PLAIN:
-            return None
-    return items if ... in items else (*items, ...)
-
-
 def parse_key(x: Tensor, key: Any) -> tuple[tuple, tuple[int, ...], list[Tensor]]:
     """x[key] as two steps: a basic key, which makes a view, and tensors at dimensions of the view.
 
     An integer belongs to the first step: x[0, :, [1, 2]] is x[0][:, [1, 2]]. A mask becomes the
     indices where it is true.
     """
-    if (basic := basic_key(key)) is not None:
-        return basic, (), []
     if isinstance(key, list) and not all(map(np.isscalar, key)):
         key = tuple(key)  # PyTorch reads a list as a tuple if it holds more than numbers
     items = [as_item(item, x) for item in (key if isinstance(key, tuple) else (key,))]
@@ -262,13 +246,10 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     Raises:
         IndexError: there is no such element, or the key cannot index.
     """
-    if key.__class__ is int:
-        return Slice.apply(self, (key, ...))
     if is_mask(key, self):
         return masked_select(self, key)
     basic, dims, indices = parse_key(self, key)
-    whole = dims and basic.count(slice(None)) == len(basic) - 1
-    view = self if whole else Slice.apply(self, basic)
+    view = Slice.apply(self, basic)
     return Index.apply(view, dims, *indices) if dims else view
 
 
@@ -289,16 +270,12 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         if isinstance(value, (list, tuple, str, np.ndarray)):
             raise TypeError(f"can't assign a {type(value).__name__} to a {self.dtype!r} tensor")
         value = tensor(value, dtype=self.dtype)
-    recorded = state.grad_enabled and (self.requires_grad or value.requires_grad)
-    if not recorded and self.array.ndim and is_mask(key, self):
-        basic, dims, indices = (...,), (0,), [key]  # NumPy writes by a mask ten times as fast
-    else:
-        basic, dims, indices = parse_key(self, key)
+    basic, dims, indices = parse_key(self, key)
     if dims and value.array.ndim:
         check_same_dtype("index_put", self, value)
     value, view = value.to(self.device, self.dtype), Slice.apply(self, basic)
     check_writable(view)
-    if recorded:
+    if state.grad_enabled and (self.requires_grad or value.requires_grad):
         while value.array.shape[:1] == (1,):
             value = Reshape.apply(value, value.array.shape[1:])
         if dims:
@@ -328,43 +305,35 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    import timeit
+    from tinytorch.autograd.engine import grad
 
-    from tinytorch.autograd.modes import no_grad
+    a = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    b = tensor(5.0, requires_grad=True)
 
-    cube = tensor(np.arange(24.0).reshape(2, 3, 4))
+    def gradients(y):
+        return [each.tolist() for each in grad(y.sum(), [a, b])]
 
-    def long_way(x, key):  # getitem of step 64j
-        items = [as_item(item, x)[0] for item in (key if isinstance(key, tuple) else (key,))]
-        return x.array[tuple(items)]
+    # Without a place in the graph, as step 64m writes: the replaced element keeps its gradient.
+    y = a * 10.0
+    write_at(y.array, (0,), b.array)
+    print(y.tolist(), grad(y.sum(), a)[0].tolist())  # -> [5.0, 20.0, 30.0] [10.0, 10.0, 10.0]
 
-    keys = [1, -1, (0, slice(1, None)), (..., 2), (None, 1), (slice(None), 0, slice(0, 2))]
-    print("short:", sum(basic_key(key) is not None for key in keys), "of", len(keys))
-    # -> short: 6 of 6
-    print("long:", [basic_key(key) for key in (True, [0], slice(0, 2, 2), slice(tensor(1), None))])
-    # -> long: [None, None, None, None]
-    print("the same:", all(np.array_equal(cube[key].array, long_way(cube, key)) for key in keys))
-    # -> the same: True
-    print(cube[True].shape, cube[:, ::2].shape, cube[:, [2, 0, 2]].shape, cube[1, [0]].shape)
-    # -> tinytorch.Size([1, 2, 3, 4]) tinytorch.Size([2, 2, 4]) tinytorch.Size([2, 3, 4]) ...
+    # What was replaced loses its gradient, the new value gets it.
+    y = a * 10.0
+    y[0] = b
+    print(y.tolist(), gradients(y))  # -> [5.0, 20.0, 30.0] [[0.0, 10.0, 10.0], 1.0]
+    y = a * 10.0
+    y[[0, 2]] = b
+    y[1:2] += b
+    print(y.tolist(), gradients(y))  # -> [5.0, 25.0, 5.0] [[0.0, 10.0, 0.0], 3.0]
+    y = a * 10.0
+    y[y > 15] = (b * a[:2]).reshape(1, 2)
+    print(y.tolist(), gradients(y))  # -> [10.0, 5.0, 10.0] [[15.0, 5.0, 0.0], 3.0]
 
-    # Assignment by a mask, with and without a record.
-    a, mask = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True), tensor([[True, False]] * 2)
-    y = a * 1.0
-    y[mask] = 0.0
-    with no_grad():
-        z = a * 1.0
-        z[mask] = 0.0
-    print(y.tolist(), z.tolist())  # -> [[0.0, 2.0], [0.0, 4.0]] [[0.0, 2.0], [0.0, 4.0]]
+    # At positions of the flattened tensor.
+    table = tensor([[1.0, 2.0], [3.0, 4.0]])
+    print(IndexPut.apply(table, 0.0, (), tensor([1, 2])).tolist())  # -> [[1.0, 0.0], [0.0, 4.0]]
 
-    def microseconds(call):
-        return min(timeit.repeat(call, number=1000, repeat=5)) * 1e3
-
-    times = [
-        microseconds(lambda: Slice.apply(cube, (1, ...))),
-        microseconds(lambda: cube[1]),
-        microseconds(lambda: cube[1, :2]),
-        microseconds(lambda: cube[1, :2:1]),  # a step: the long way, to the same view
-    ]
-    print("the view {:.1f} us, x[1] {:.1f} us".format(*times))  # -> ...
-    print("x[1, :2] {2:.1f} us, x[1, :2:1] {3:.1f} us".format(*times))  # -> ...
+    # Where no gradient is recorded: directly.
+    table[[0, 1], [1, 0]] = -1.0
+    print(table.tolist())  # -> [[1.0, -1.0], [-1.0, 4.0]]

@@ -1,115 +1,87 @@
-"""Step 64p: gather checks its indices
+"""Step 64p: Gather: one element of each row
 
-In many data sets a label of -1 means "unknown". gather of step 64o accepts it silently: for row 0
-it counts from the end, for row 1 position 1 * 3 - 1 is an element of row 0. A label that is too
-large reads from the next row. So both bounds have to be checked, and PyTorch's gather takes no
-negative indices at all; its brackets do.
+A classifier gives a row of scores for each sample, and the loss needs one score of each row: that
+of the right class. x[:, labels] is wrong: it takes all labels from every row. The key has to name
+the rows too: x[[0, 1, 2], labels]. `gather` says this for any dimension and any shape:
 
-Comparing all indices with 0, and again with the size, would read them twice. check_index views them
-as unsigned integers of the same width, for which -1 is the largest number of all. Then one
-comparison finds both.
+    gather(x, 1, index)[i, j] = x[i, index[i, j]]
+    gather(x, 0, index)[i, j] = x[index[i, j], j]
 
-The shapes have to fit, too: the index may be smaller than x (it takes from the first rows), but not
-larger, except along `dim`. And two smaller things: positions are computed in int64, since int32
-ends at two billion elements; a 0-d tensor counts as one with a single element.
+In the flattened x, element x[i, j] is number i * steps[0] + j * steps[1] (step 61a). So
+flat_positions computes one number for each element of the index: the index itself times steps[dim],
+and for each other dimension a line 0, 1, 2, ... times its step. The lines are broadcast:
 
-An empty index selects nothing and is allowed with any type: tensor([]) holds floats by default.
-(`sparse_grad` is one of PyTorch's arguments; it has no effect here.)
+    index = 2 0      * 1   +   0 * 3      =  2 0         x = a b c      gather = c a
+            1 1                1 * 3         4 4             d e f               e e
 
-Changed: flat_positions, gather. New: check_index.
-Try: leave check_index out of `flat_positions`, and see what the score of class -1 is.
+With these numbers gather is Index without a dimension (step 64e), and has its gradient: if an
+element is taken twice, both gradients are added.
+
+PyTorch: torch.gather. (Processors have an instruction of that name, which reads from a list of
+addresses.)
+
+Changed: a new module, gather.py. New: flat_positions, gather.
+Try: leave out the loop over the other dimensions. Which rows are still right?
 """
 
 import math
-from operator import gt
 from typing import Any
 
-from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import Index
-from tinytorch.ops.parts import Slice
 
 
-def check_index(name: str, index: Tensor, size: int) -> None:
-    """Checks that the elements of `index` are valid places in a dimension of this size.
-
-    Raises:
-        RuntimeError: the index does not hold integers, or one is outside of 0..size-1.
-    """
-    if index.dtype not in (int64, int32):
-        raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
-    # Viewed as unsigned, negative numbers are the largest: one comparison checks both bounds.
-    if index.array.size and index.array.view(f"u{index.array.itemsize}").max() >= size:
-        raise RuntimeError(f"{name}(): an index is out of bounds for a dimension of size {size}")
-
-
-def flat_positions(name: str, input: Tensor, dim: int, index: Tensor) -> Any:
+def flat_positions(input: Tensor, dim: int, index: Tensor) -> Any:
     """The position of each element [i, index[i, j]] of `input` (for dim=1), counted as if it were
     flat.
 
-    The position of [i, j] is i * steps[0] + j * steps[1]. A 0-d tensor counts as one with a single
-    element.
-
-    Raises:
-        RuntimeError: the shapes of index and input do not fit together.
+    The position of [i, j] is i * steps[0] + j * steps[1].
     """
-    shape, sizes = index.array.shape or (1,), input.array.shape or (1,)
+    shape, sizes = index.array.shape, input.array.shape
     dim = normalize_dim(dim, len(sizes))
-    check_index(name, index, sizes[dim])
-    limits = (*sizes[:dim], max(*shape, 1), *sizes[dim + 1 :])
-    if index.array.size and (len(limits) != len(shape) or any(map(gt, shape, limits))):
-        raise RuntimeError(
-            f"{name}(): Expected index {list(shape)} to have the dimensions of {list(limits)} "
-            f"and to be no larger (of self, dimension {dim} has no limit)"
-        )
     steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    flat = cast(index, int64).array.reshape(shape) * steps[dim]
+    flat = index.array * steps[dim]
     for i, n in enumerate(shape):
-        if i != dim and n > 1:
+        if i != dim:
             line = index.device.xp.arange(n) * steps[i]
             flat += line.reshape((n,) + (1,) * (len(shape) - 1 - i))
-    return flat.reshape(index.array.shape)
+    return flat
 
 
 @tensor_method("gather")
-def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """out[i, j] = input[i, index[i, j]] for dim=1, input[index[i, j], j] for dim=0, and so on.
 
     The result has the shape of `index`, whose other sizes are at most those of `input`.
     """
-    if index.array.size == 0:
-        return Index.apply(Slice.apply(input, (slice(0), ...)), (), cast(index, int64))
-    return Index.apply(input, (), flat_positions("gather", input, dim, index))
+    return Index.apply(input, (), flat_positions(input, dim, index))
 
 
 if __name__ == "__main__":
     import numpy as np
 
-    scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]])
+    from tinytorch.autograd.engine import grad
+    from tinytorch.ops.softmax import log_softmax
 
-    # What the formula of step 64o reads for class -1 of row 1, and for class 3 of row 0.
-    row_1, row_0 = 1 * 3 + -1, 0 * 3 + 3
-    print("as positions:", divmod(row_1, 3), divmod(row_0, 3))  # -> as positions: (0, 2) (1, 0)
-    print("-1, unsigned:", np.array([-1]).view("u8"))  # -> -1, unsigned: [18446744073709551615]
+    scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
+    labels = tensor([0, 1, 0])
+    print("not this:", scores[:, labels].shape)  # -> not this: tinytorch.Size([3, 3])
+    column = labels.reshape(3, 1)
+    print("positions:", flat_positions(scores, 1, column).tolist())  # -> positions: [[0], [4], [6]]
+    print("one of each row:", gather(scores, 1, column).tolist())
+    # -> one of each row: [[2.0], [3.0], [1.0]]
+    loss = -gather(log_softmax(scores, 1), -1, column).mean()
+    print("the loss of a classifier:", loss.item())  # -> the loss of a classifier: 1.19915
 
-    wrong = [tensor([[-1]]), tensor([[3]]), tensor([[0.0]]), tensor([0]), tensor([[0]] * 4)]
-    for index in wrong:
-        try:
-            print(gather(scores, 1, index).tolist())
-        except RuntimeError as error:
-            print(error)
-    # -> gather(): an index is out of bounds for a dimension of size 3
-    # -> gather(): an index is out of bounds for a dimension of size 3
-    # -> gather(): Expected dtype int32/int64 for index, got tinytorch.float32
-    # -> gather(): Expected index [1] to have the dimensions of [3, 1] and to be no larger ...
-    # -> gather(): Expected index [4, 1] to have the dimensions of [3, 4] and to be no larger ...
-
-    print("smaller:", gather(scores, 1, tensor([[2, 1, 0, 1]])).tolist())
-    # -> smaller: [[0.0, 1.0, 2.0, 1.0]]
-    print("int32:", gather(scores, 0, tensor([[2, 1, 0]], dtype=int32)).tolist())
-    # -> int32: [[1.0, 3.0, 0.0]]
-    print("0-d:", gather(tensor(5.0), 0, tensor([0, 0])).tolist())  # -> 0-d: [5.0, 5.0]
-    print("nothing:", gather(scores, 1, tensor([])).shape)  # -> nothing: tinytorch.Size([0])
+    # Rows in an order given by another tensor, and along dimension 0.
+    x = tensor([[30.0, 10.0, 20.0], [4.0, 6.0, 5.0]], requires_grad=True)
+    order = tensor([[1, 2, 0], [0, 2, 1]])
+    print("sorted:", gather(x, 1, order).tolist())
+    # -> sorted: [[10.0, 20.0, 30.0], [4.0, 5.0, 6.0]]
+    print("one of each column:", gather(x, 0, tensor([[1, 0, 1]])).tolist())
+    # -> one of each column: [[4.0, 10.0, 5.0]]
+    twice = gather(x, 1, tensor([[2, 2], [0, 1]]))
+    print("gradient:", grad(twice, x, tensor(np.ones((2, 2), np.float32)))[0].tolist())
+    # -> gradient: [[0.0, 0.0, 2.0], [1.0, 1.0, 0.0]]

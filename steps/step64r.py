@@ -1,26 +1,25 @@
-"""Step 64r: Whole rows: index_select and index_add
+"""Step 64r: Scatter and scatter_add
 
-y[[0, 0]] += 1 adds 1 once (step 64l), and scatter_add needs an index as large as what it adds. For
-whole rows one number for each row is enough:
+gather reads at x[i, index[i, j]]. Two other things can be done at these places:
 
-    index_select(x, 0, index):     out[j] = x[index[j]]              as x[index]
-    index_add(x, 0, index, s):     out[index[j]] += s[j]
+    scatter(x, 1, index, s):       out[i, index[i, j]] = s[i, j]        write
+    scatter_add(x, 1, index, s):   out[i, index[i, j]] += s[i, j]       add
 
-The first is Index along one dimension, the second x + AddIndex. So each is the gradient of the
-other. index_add_ is the += that brackets cannot do.
+The positions are those of gather, so no new operation is needed: scatter is IndexPut (step 64n),
+scatter_add is x + AddIndex. These bring their gradients: that of scatter_add is a gather, just as
+the gradient of gather is a scatter_add.
 
-Brackets can do the first as well. The functions take the dimension as a number, which a program can
-compute, and check more: the index has one dimension, negative indices are refused, the shapes must
-agree without broadcasting.
+scatter makes the one-hot rows of labels, 1 at the right class; s may be a number. scatter_add
+counts votes. src may be larger than the index; crop_to_index cuts off what no index belongs to.
 
-PyTorch raises IndexError where index_select's index is out of bounds, and RuntimeError in gather.
-So check_index takes the class of the error as an argument.
+The trap: where scatter writes to a place twice, one of the values remains, and which one is
+undefined. If both matter, use scatter_add.
 
-The trap is speed on a GPU: a scatter-add in which a million threads add to the same row makes them
-wait for each other.
+Each has an in-place form, with an underscore, made by `in_place` as in step 49c.
 
-Changed: check_index. New: index_along_dim, index_select, index_add, index_add_.
-Try: add the samples of the demo up with brackets, zeros[labels] += samples. What are the means?
+Changed: flat_positions compares with the shape of src, too. New: crop_to_index, scatter,
+scatter_add, scatter_, scatter_add_.
+Try: call scatter in place of scatter_add for the votes.
 """
 
 import math
@@ -31,26 +30,24 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.arithmetic import add, mul, number_like
+from tinytorch.ops.arithmetic import add, number_like
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.parts import Slice
-from tinytorch.ops.shape import Reshape, flatten
 
 
-def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:
+def check_index(name: str, index: Tensor, size: int) -> None:
     """Checks that the elements of `index` are valid places in a dimension of this size.
 
     Raises:
-        RuntimeError: the index does not hold integers.
-        error: an index is outside of 0..size-1.
+        RuntimeError: the index does not hold integers, or one is outside of 0..size-1.
     """
     if index.dtype not in (int64, int32):
         raise RuntimeError(f"{name}(): Expected dtype int32/int64 for index, got {index.dtype!r}")
     # Viewed as unsigned, negative numbers are the largest: one comparison checks both bounds.
     if index.array.size and index.array.view(f"u{index.array.itemsize}").max() >= size:
-        raise error(f"{name}(): an index is out of bounds for a dimension of size {size}")
+        raise RuntimeError(f"{name}(): an index is out of bounds for a dimension of size {size}")
 
 
 def flat_positions(
@@ -126,81 +123,47 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return add(input, AddIndex.apply(crop_to_index(src, index), input.array.shape, (), key))
 
 
-def index_along_dim(name: str, input: Tensor, dim: int, index: Tensor) -> tuple[tuple, Tensor]:
-    """The dimension and the 1-d indices in it, as arguments for `Index`."""
-    dim, size = normalize_dim(dim, input.array.ndim), input.array.shape or (1,)
-    if index.array.ndim > 1:
-        raise IndexError(f"{name}(): Index is supposed to be a vector, it has {index.ndim} dims")
-    check_index(name, index, size[dim], IndexError)
-    return ((dim,), flatten(index)) if input.array.ndim else ((), Reshape.apply(index, ()))
-
-
-@tensor_method("index_select")
-def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """A copy of the slices `index` (1-d) of dimension `dim`, in that order."""
-    return Index.apply(input, *index_along_dim("index_select", input, dim, index))
-
-
-@tensor_method("index_add")
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-    """A copy of `input` with alpha * source added to the slices `index` of dimension `dim`.
-
-    Raises:
-        RuntimeError: `source` does not have a slice for each index, or has another type.
-    """
-    dims, index = index_along_dim("index_add", input, dim, index)
-    check_same_dtype("index_add", input, source)
-    shape, found = list(input.array.shape), list(source.array.shape)
-    for place in dims:
-        shape[place] = index.array.size
-    if shape != found:
-        raise RuntimeError(f"index_add(): the shape of source is {found}, and should be {shape}")
-    source = source if alpha == 1 else mul(source, alpha)
-    return add(input, AddIndex.apply(source, input.array.shape, dims, index))
-
-
 scatter_ = tensor_method("scatter_")(in_place(scatter))
 
 
 scatter_add_ = tensor_method("scatter_add_")(in_place(scatter_add))
 
 
-index_add_ = tensor_method("index_add_")(in_place(index_add))
-
-
 if __name__ == "__main__":
     import numpy as np
 
     from tinytorch.autograd.engine import grad
+    from tinytorch.ops.softmax import softmax
 
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
-    print("columns:", index_select(x, 1, tensor([2, 0, 2])).tolist())
-    # -> columns: [[3.0, 1.0, 3.0], [6.0, 4.0, 6.0]]
-    print("gradient:", grad(index_select(x, 1, tensor([2, 0, 2])).sum(), x)[0].tolist())
-    # -> gradient: [[1.0, 0.0, 2.0], [1.0, 0.0, 2.0]]
-    print("of a number:", index_select(tensor(7.0), 0, tensor([0])).tolist())  # -> of a number: 7.0
+    labels = tensor([[0], [1], [0]])
+    one_hot = scatter(tensor(np.zeros((3, 3), np.float32)), 1, labels, 1.0)
+    print("one hot:", one_hot.tolist())
+    # -> one hot: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
 
-    # The mean of the samples of each class: add up by label, divide by how many there are.
-    samples, labels = tensor([[1.0, 1.0], [5.0, 7.0], [3.0, 3.0]]), tensor([0, 1, 0])
-    sums = index_add(tensor(np.zeros((2, 2), np.float32)), 0, labels, samples)
-    counts = index_add(tensor([0.0, 0.0]), 0, labels, tensor([1.0, 1.0, 1.0]))
-    print("means:", (sums / counts.reshape(2, 1)).tolist())  # -> means: [[2.0, 2.0], [5.0, 7.0]]
+    zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0, 1.0, 1.0, 1.0])
+    print("votes:", scatter_add(zeros, 0, tensor([0, 2, 2, 0, 2]), ones).tolist())
+    # -> votes: [2.0, 0.0, 3.0]
 
-    zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0])
-    zeros[[1, 1]] += ones
-    print("by brackets:", zeros.tolist())  # -> by brackets: [0.0, 1.0, 0.0]
-    zeros.index_add_(0, tensor([1, 1]), ones, alpha=10)
-    print("a place twice:", zeros.tolist())  # -> a place twice: [0.0, 21.0, 0.0]
+    # Gradients: what scatter replaces gets none; each source gets that of its place.
+    x = tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+    s = tensor([[10.0, 20.0, 30.0, 40.0]], requires_grad=True)
+    g, index = tensor([[1.0, 2.0, 3.0]]), tensor([[2, 0]])
+    written, added = scatter(x, 1, index, s), scatter_add(x, 1, index, s)
+    print(written.tolist(), [each.tolist() for each in grad(written, [x, s], g)])
+    # -> [[20.0, 2.0, 10.0]] [[[0.0, 2.0, 0.0]], [[3.0, 1.0, 0.0, 0.0]]]
+    print(added.tolist(), [each.tolist() for each in grad(added, [x, s], g)])
+    # -> [[21.0, 2.0, 13.0]] [[[1.0, 2.0, 3.0]], [[3.0, 1.0, 0.0, 0.0]]]
 
-    for call in (
-        lambda: index_select(x, 0, tensor([-1])),
-        lambda: index_select(x, 0, tensor([[0]])),
-        lambda: index_add(x, 0, tensor([0]), x),
-    ):
-        try:
-            call()
-        except (IndexError, RuntimeError) as error:
-            print(f"{type(error).__name__}: {error}")
-    # -> IndexError: index_select(): an index is out of bounds for a dimension of size 2
-    # -> IndexError: index_select(): Index is supposed to be a vector, it has 2 dims
-    # -> RuntimeError: index_add(): the shape of source is [2, 3], and should be [1, 3]
+    # The gradient of a classifier's loss: softmax - one hot (step 40b).
+    scores = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
+    p = softmax(scores, 1)
+    by_graph = grad(-gather(p.log(), 1, labels).sum(), scores)[0]
+    print(np.allclose(by_graph.array, (p.detach() - one_hot).array, atol=1e-6))  # -> True
+
+    zeros.scatter_(0, tensor([1]), 5.0).scatter_add_(0, tensor([1, 1]), ones)
+    print("in place:", zeros.tolist())  # -> in place: [0.0, 7.0, 0.0]
+    try:
+        scatter_add(zeros, 0, tensor([0, 1, 2]), ones[:2])
+    except RuntimeError as error:
+        print(error)
+        # -> scatter_add(): Expected index [3] to have the dimensions of [2] and to be no larger ...

@@ -1,24 +1,26 @@
-"""Step 64s: masked_fill
+"""Step 64s: Whole rows: index_select and index_add
 
-In a language model a word may look at the words before it, not at those after it. A softmax over
-scores gives every word a weight; a score of minus infinity makes it 0. So the scores have to be
-replaced where a mask is true:
+y[[0, 0]] += 1 adds 1 once (step 64m), and scatter_add needs an index as large as what it adds. For
+whole rows one number for each row is enough:
 
-    masked_fill(x, mask, value):      out[i] = value if mask[i] else x[i]
+    index_select(x, 0, index):     out[j] = x[index[j]]              as x[index]
+    index_add(x, 0, index, s):     out[index[j]] += s[j]
 
-x[mask] = value does it in place, and has to find the places first. masked_fill does not search: the
-result has the shape of x, and `where` reads each element once. The gradient of x is g, filled with
-0 where the mask is true; the value gets the rest of g.
+The first is Index along one dimension, the second x + AddIndex. So each is the gradient of the
+other. index_add_ is the += that brackets cannot do.
 
-The trap: do not compute it as x * (1 - mask) + value * mask. Where the mask is 0, 0 * inf is nan.
+Brackets can do the first as well. The functions take the dimension as a number, which a program can
+compute, and check more: the index has one dimension, negative indices are refused, the shapes must
+agree without broadcasting.
 
-The value is a number or a tensor with one element and no dimensions; it must fit the type of x
-(step 57h): 2^40 written into int32 would be another number.
+PyTorch raises IndexError where index_select's index is out of bounds, and RuntimeError in gather.
+So check_index takes the class of the error as an argument.
 
-PyTorch: masked_fill, masked_fill_ (in place).
+The trap is speed on a GPU: a scatter-add in which a million threads add to the same row makes them
+wait for each other.
 
-New: MaskedFill, masked_fill, masked_fill_.
-Try: let backward return g for x, and read the gradient in the demo.
+Changed: check_index. New: index_along_dim, index_select, index_add, index_add_.
+Try: add the samples of the demo up with brackets, zeros[labels] += samples. What are the means?
 """
 
 import math
@@ -26,8 +28,7 @@ from operator import gt
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
-from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_, int32, int64
+from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.arithmetic import add, mul, number_like
@@ -35,39 +36,7 @@ from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.parts import Slice
-from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape, flatten
-
-
-class MaskedFill(Function):
-    """y = value where the mask is true, else x."""
-
-    elementwise = True
-
-    def forward(ctx, x: Any, mask: Any, value: Any) -> Any:
-        ctx.save_for_backward(mask)
-        return ctx.xp.where(mask, ctx.xp.asarray(value, x.dtype), x)
-
-    def backward(ctx, g: Any) -> Any:
-        gx = ctx.call(MaskedFill, g, ctx.saved[0], 0.0)
-        return gx, None, g - gx if ctx.needs_input_grad[2] else None
-
-
-@tensor_method("masked_fill")
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """A copy with `value`, a number or a 0-d tensor, where the mask is true; broadcast.
-
-    Raises:
-        RuntimeError: the mask is not boolean, or the value does not fit the type.
-    """
-    if mask.dtype is not bool_:
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, got {mask.dtype!r}")
-    if isinstance(value, Tensor) and value.array.ndim:
-        raise RuntimeError(f"masked_fill_ only supports a 0-d value, got {value.ndim} dimensions")
-    if isinstance(value, Tensor) and not input.dtype.is_floating_point:
-        value = value.item()
-    as_type = cast if isinstance(value, Tensor) else checked_number
-    return MaskedFill.apply(input, mask, as_type(value, input.dtype))
 
 
 def check_index(name: str, index: Tensor, size: int, error: type = RuntimeError) -> None:
@@ -190,9 +159,6 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 
 
-masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
-
-
 scatter_ = tensor_method("scatter_")(in_place(scatter))
 
 
@@ -206,37 +172,35 @@ if __name__ == "__main__":
     import numpy as np
 
     from tinytorch.autograd.engine import grad
-    from tinytorch.ops.parts import triu
-    from tinytorch.ops.softmax import softmax
 
-    # Attention that may not look ahead.
-    future = triu(tensor([[True] * 3] * 3), 1)
-    print("mask:", future.tolist())
-    # -> mask: [[False, True, True], [False, False, True], [False, False, False]]
-    print("weights:", softmax(masked_fill(tensor(np.zeros((3, 3))), future, -math.inf), 1).tolist())
-    # -> weights: [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.333333, 0.333333, 0.333333]]
-    with np.errstate(invalid="ignore"):
-        product = (0.0 * (1 - future.array) + -math.inf * future.array)[0]
-    print("with products:", product.tolist())  # -> with products: [nan, -inf, -inf]
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    print("columns:", index_select(x, 1, tensor([2, 0, 2])).tolist())
+    # -> columns: [[3.0, 1.0, 3.0], [6.0, 4.0, 6.0]]
+    print("gradient:", grad(index_select(x, 1, tensor([2, 0, 2])).sum(), x)[0].tolist())
+    # -> gradient: [[1.0, 0.0, 2.0], [1.0, 0.0, 2.0]]
+    print("of a number:", index_select(tensor(7.0), 0, tensor([0])).tolist())  # -> of a number: 7.0
 
-    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    value, mask = tensor(9.0, requires_grad=True), tensor([True, False, True])
-    y = masked_fill(x, mask, value)
-    print(y.tolist(), [each.tolist() for each in grad((y * y).sum(), [x, value])])
-    # -> [9.0, 2.0, 9.0] [[0.0, 4.0, 0.0], 36.0]
-    z = tensor([1, 2, 3])
-    z.masked_fill_(mask, tensor(0))
-    print("in place:", z.tolist())  # -> in place: [0, 2, 0]
+    # The mean of the samples of each class: add up by label, divide by how many there are.
+    samples, labels = tensor([[1.0, 1.0], [5.0, 7.0], [3.0, 3.0]]), tensor([0, 1, 0])
+    sums = index_add(tensor(np.zeros((2, 2), np.float32)), 0, labels, samples)
+    counts = index_add(tensor([0.0, 0.0]), 0, labels, tensor([1.0, 1.0, 1.0]))
+    print("means:", (sums / counts.reshape(2, 1)).tolist())  # -> means: [[2.0, 2.0], [5.0, 7.0]]
+
+    zeros, ones = tensor([0.0, 0.0, 0.0]), tensor([1.0, 1.0])
+    zeros[[1, 1]] += ones
+    print("by brackets:", zeros.tolist())  # -> by brackets: [0.0, 1.0, 0.0]
+    zeros.index_add_(0, tensor([1, 1]), ones, alpha=10)
+    print("a place twice:", zeros.tolist())  # -> a place twice: [0.0, 21.0, 0.0]
 
     for call in (
-        lambda: masked_fill(x, tensor([1, 0, 1]), 0.0),
-        lambda: masked_fill(x, mask, tensor([1.0, 2.0, 3.0])),
-        lambda: masked_fill(tensor([1, 2, 3], dtype=int32), mask, 2**40),
+        lambda: index_select(x, 0, tensor([-1])),
+        lambda: index_select(x, 0, tensor([[0]])),
+        lambda: index_add(x, 0, tensor([0]), x),
     ):
         try:
             call()
-        except RuntimeError as error:
+        except (IndexError, RuntimeError) as error:
             print(f"{type(error).__name__}: {error}")
-    # -> RuntimeError: masked_fill_ only supports boolean masks, got tinytorch.int64
-    # -> RuntimeError: masked_fill_ only supports a 0-d value, got 1 dimensions
-    # -> RuntimeError: value cannot be converted to tinytorch.int32 without overflow: 1099511627776
+    # -> IndexError: index_select(): an index is out of bounds for a dimension of size 2
+    # -> IndexError: index_select(): Index is supposed to be a vector, it has 2 dims
+    # -> RuntimeError: index_add(): the shape of source is [2, 3], and should be [1, 3]

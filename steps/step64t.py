@@ -1,22 +1,24 @@
-"""Step 64t: repeat_interleave: repetitions as indices
+"""Step 64t: masked_fill
 
-repeat (step 61i) writes a tensor several times one after the other: 1 2 1 2. Often each element has
-to be repeated before the next one: 1 1 2 2, or, with a number for each, 1 1 1 2. A network that
-draws three samples for each picture needs a batch like that.
+In a language model a word may look at the words before it, not at those after it. A softmax over
+scores gives every word a weight; a score of minus infinity makes it 0. So the scores have to be
+replaced where a mask is true:
 
-This is Index with repeated indices, so the gradients of all repetitions are added up:
+    masked_fill(x, mask, value):      out[i] = value if mask[i] else x[i]
 
-    2 times each       index = 0 0 1 1        arange(4) // 2
-    3 times and once   index = 0 0 0 1        np.repeat(arange(2), [3, 1])
+x[mask] = value does it in place, and has to find the places first. masked_fill does not search: the
+result has the shape of x, and `where` reads each element once. The gradient of x is g, filled with
+0 where the mask is true; the value gets the rest of g.
 
-The trap: without `dim` the tensor is flattened first, and comes back with one dimension. `repeat`
-takes a number for each dimension instead.
+The trap: do not compute it as x * (1 - mask) + value * mask. Where the mask is 0, 0 * inf is nan.
 
-Looking back: everything in this module is Index, IndexPut or AddIndex with other numbers, or a
-`where`. The one new derivative was that of masked_fill.
+The value is a number or a tensor with one element and no dimensions; it must fit the type of x
+(step 57h): 2^40 written into int32 would be another number.
 
-Changed: the module gather.py is finished. New: repeat_interleave.
-Try: sizes = tensor([2, 0]). What is left of the second column, and of its gradient?
+PyTorch: masked_fill, masked_fill_ (in place).
+
+New: MaskedFill, masked_fill, masked_fill_.
+Try: let backward return g for x, and read the gradient in the demo.
 """
 
 import math
@@ -29,7 +31,6 @@ from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
 from tinytorch.ops.arithmetic import add, mul, number_like
-from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
@@ -189,25 +190,6 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 
 
-@tensor_method("repeat_interleave")
-def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
-    """Each slice along `dim` (each element, if None) `repeats` times: a number, or one for each.
-
-    Raises:
-        RuntimeError: the number of repeats is not that of the slices.
-    """
-    xp = input.device.xp
-    input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
-    dim = normalize_dim(dim, input.array.ndim)
-    n = input.array.shape[dim]
-    times = repeats.array if isinstance(repeats, Tensor) else as_integer(repeats)
-    if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
-        raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
-    if isinstance(times, int) and times > 0:
-        return Index.apply(input, (dim,), xp.arange(n * times) // times)
-    return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))
-
-
 masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
 
 
@@ -221,24 +203,40 @@ index_add_ = tensor_method("index_add_")(in_place(index_add))
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
+    import numpy as np
 
-    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    print("repeat:", x.repeat(2, 1).tolist())
-    # -> repeat: [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
-    print("each row twice:", repeat_interleave(x, 2, 0).tolist())
-    # -> each row twice: [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [3.0, 4.0]]
-    print("flat:", repeat_interleave(x, 2).tolist())
-    # -> flat: [1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]
-    sizes = tensor([3, 1])
-    print("three times and once:", repeat_interleave(x, sizes, 1).tolist())
-    # -> three times and once: [[1.0, 1.0, 1.0, 2.0], [3.0, 3.0, 3.0, 4.0]]
-    print("gradient:", grad(repeat_interleave(x, sizes, 1).sum(), x)[0].tolist())
-    # -> gradient: [[3.0, 1.0], [3.0, 1.0]]
-    print("not at all:", repeat_interleave(x, 0, 0).shape)
-    # -> not at all: tinytorch.Size([0, 2])
-    try:
-        repeat_interleave(x, tensor([1, 2, 3]), 0)
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: repeats must have size 2 as input along dim, got tinytorch.Size([3])
+    from tinytorch.autograd.engine import grad
+    from tinytorch.ops.parts import triu
+    from tinytorch.ops.softmax import softmax
+
+    # Attention that may not look ahead.
+    future = triu(tensor([[True] * 3] * 3), 1)
+    print("mask:", future.tolist())
+    # -> mask: [[False, True, True], [False, False, True], [False, False, False]]
+    print("weights:", softmax(masked_fill(tensor(np.zeros((3, 3))), future, -math.inf), 1).tolist())
+    # -> weights: [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.333333, 0.333333, 0.333333]]
+    with np.errstate(invalid="ignore"):
+        product = (0.0 * (1 - future.array) + -math.inf * future.array)[0]
+    print("with products:", product.tolist())  # -> with products: [nan, -inf, -inf]
+
+    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    value, mask = tensor(9.0, requires_grad=True), tensor([True, False, True])
+    y = masked_fill(x, mask, value)
+    print(y.tolist(), [each.tolist() for each in grad((y * y).sum(), [x, value])])
+    # -> [9.0, 2.0, 9.0] [[0.0, 4.0, 0.0], 36.0]
+    z = tensor([1, 2, 3])
+    z.masked_fill_(mask, tensor(0))
+    print("in place:", z.tolist())  # -> in place: [0, 2, 0]
+
+    for call in (
+        lambda: masked_fill(x, tensor([1, 0, 1]), 0.0),
+        lambda: masked_fill(x, mask, tensor([1.0, 2.0, 3.0])),
+        lambda: masked_fill(tensor([1, 2, 3], dtype=int32), mask, 2**40),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> RuntimeError: masked_fill_ only supports boolean masks, got tinytorch.int64
+    # -> RuntimeError: masked_fill_ only supports a 0-d value, got 1 dimensions
+    # -> RuntimeError: value cannot be converted to tinytorch.int32 without overflow: 1099511627776

@@ -1,35 +1,30 @@
-"""Step 65b: A default generator for each device
+"""Step 65b: A default generator
 
-Passing a generator to every call is tedious. So there is a default one, and `manual_seed` seeds it.
-But the numbers are needed on the tensor's device: drawing them on the host and copying them makes a
-GPU wait. A stream cannot be shared by two devices either: which of them draws first would depend on
-their speed. So every device has a default generator of its own.
+Passing a generator to every call of step 65a is tedious, and a function deep inside a program may
+not have one at hand. So there is a default generator, which every call without `generator=` draws
+from. Three functions speak to it:
 
-    manual_seed(0)      seeds all of them, also those that do not exist yet (first_seed)
-    generator=          a generator of your own: the others stay where they are
+    manual_seed(0)      starts its stream
+    seed()              starts an unpredictable stream, and returns the seed
+    initial_seed()      the seed that was set last
 
-The second line avoids the shift of step 65a: code that must not disturb the rest draws from its own
-stream. A generator belongs to one device, and another device refuses it.
+The first line of most programs for PyTorch is torch.manual_seed(0).
 
-HostSource draws by NumPy and sends the numbers to its device. A backend may have a source that
-draws on the device (Backend.random_source of step 43f). The demo registers a toy of this kind, and
-step 69n a real one.
+The trap is that all parts of a program share this stream. If one of them draws one more number, all
+numbers that come after are others (step 65a): a new plot that picks ten samples at random changes
+the training. Code that must not disturb the rest draws from a generator of its own.
 
-The trap: a seed fixes the numbers, not their use. With two devices, or other shapes, the same seed
-gives another network.
+PyTorch: torch.manual_seed, torch.seed, torch.initial_seed, torch.default_generator.
 
-PyTorch: torch.manual_seed, torch.Generator(device), torch.default_generator.
-
-Changed: HostSource, Generator, rand. New: generator_for, manual_seed, seed, initial_seed.
+Changed: rand. New: default_generator, manual_seed, seed, initial_seed.
 Try: take `generator=own` out of the line `there = ...`, and see which promises fail.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device
+from tinytorch.core.device import as_device
 from tinytorch.core.dtype import Defaults, as_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.broadcast import as_shape
@@ -37,31 +32,23 @@ from tinytorch.ops.creation import new_leaf
 
 
 class HostSource:
-    """Random numbers from NumPy, copied to a device. A backend may have a better source."""
-
-    def __init__(self, device: Device):
-        self.device = device
+    """Random numbers from NumPy."""
 
     def seed(self, seed: int) -> None:
         self.rng = np.random.Generator(np.random.PCG64(seed))
 
     def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Numbers from [0, 1)."""
-        return self.to_device(np.asarray(self.rng.random(shape, dtype=dtype)))
-
-    def to_device(self, array: np.ndarray) -> Any:
-        return self.device.backend.from_numpy(array, self.device.index)
+        return np.asarray(self.rng.random(shape, dtype=dtype))
 
 
 class Generator:
-    """A stream of random numbers on one device. The same seed gives the same stream."""
+    """A stream of random numbers. The same seed gives the same stream."""
 
-    default: dict[Device, "Generator"] = {}
     first_seed = 2147483647  # of generators without a seed of their own
 
-    def __init__(self, device: Any = "cpu"):
-        self.device = as_device(device)
-        self.source = (self.device.backend.random_source or HostSource)(self.device)
+    def __init__(self):
+        self.source = HostSource()
         self.manual_seed(Generator.first_seed)
 
     def manual_seed(self, seed: int) -> "Generator":
@@ -82,64 +69,40 @@ class Generator:
         return self.chosen_seed
 
 
-def generator_for(device: Device, generator: Generator | None) -> Generator:
-    """The given generator, or the default one of the device.
-
-    Raises:
-        RuntimeError: the generator belongs to another device.
-    """
-    if generator is None:
-        if device not in Generator.default:
-            Generator.default[device] = Generator(device)
-        return Generator.default[device]
-    if generator.device is not device:
-        raise RuntimeError(
-            f"Expected a '{device}' device type for generator but found '{generator.device}'"
-        )
-    return generator
+default_generator = Generator()
 
 
 def manual_seed(seed: int) -> Generator:
-    """Seeds the generators of all devices, also those created later. Returns the CPU's."""
-    Generator.first_seed = int(seed)
-    for generator in Generator.default.values():
-        generator.manual_seed(seed)
-    return generator_for(as_device("cpu"), None).manual_seed(seed)
+    """Seeds the default generator, and returns it."""
+    return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
-    """Seeds all generators with an unpredictable number, and returns it."""
-    return manual_seed(Generator().seed()).initial_seed()
+    """Seeds the default generator with an unpredictable number, and returns it."""
+    return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """The seed of the CPU's default generator."""
-    return generator_for(as_device("cpu"), None).initial_seed()
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
 
 
 def rand(
-    *shape: Any,
-    generator: Generator | None = None,
-    dtype: Any = None,
-    device: Any = None,
-    requires_grad=False,
+    *shape: Any, generator: Generator | None = None, dtype: Any = None, requires_grad=False
 ) -> Tensor:
     """rand(2, 3): a tensor of that shape with random numbers from [0, 1)."""
-    device = as_device(device)
     dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
-    array = generator_for(device, generator).source.uniform(as_shape(shape), dtype)
-    return new_leaf(array, device, requires_grad)
+    array = (generator or default_generator).source.uniform(as_shape(shape), dtype)
+    return new_leaf(array, as_device("cpu"), requires_grad)
 
 
 if __name__ == "__main__":
-    from tinytorch.core.device import Backend, register_backend
-
     manual_seed(7)
     first = rand(3).tolist()
     manual_seed(7)
     print("again:", rand(3).tolist() == first)  # -> again: True
 
-    # A generator of your own leaves the others where they are.
+    # A generator of its own leaves the default one where it is.
     own = Generator().manual_seed(7)
     manual_seed(1)
     there = rand(3, generator=own).tolist()
@@ -148,38 +111,4 @@ if __name__ == "__main__":
     print("undisturbed:", rand(2).tolist() == after)  # -> undisturbed: True
     print("its own stream:", there == first)  # -> its own stream: True
 
-    # Two more devices in the host's memory; one of them has a source of its own.
-    class Far(np.ndarray):
-        pass
-
-    class Counting(np.ndarray):
-        pass
-
-    class Counter(HostSource):
-        def uniform(self, shape, dtype):
-            return self.to_device(np.linspace(0, 1, math.prod(shape), False, dtype=dtype))
-
-    for name, array_type, source in (("far", Far, None), ("counting", Counting, Counter)):
-        register_backend(
-            name,
-            Backend(
-                np,
-                array_type,
-                lambda array, index, array_type=array_type: array.view(array_type),
-                lambda array: array.view(np.ndarray),
-                random_source=source,
-            ),
-        )
-    x = rand(3, device="far")
-    print(type(x.array).__name__, x.device, x.tolist() == rand(3).tolist())  # -> Far far False
-    print("its own source:", rand(4, device="counting").tolist())
-    # -> its own source: [0.0, 0.25, 0.5, 0.75]
-    manual_seed(7)
-    print("seeded as well:", rand(3, device="far").tolist() == first)  # -> seeded as well: True
-    try:
-        rand(3, device="far", generator=own)
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: Expected a 'far' device type for generator but found 'cpu'
-
-    print(seed() == initial_seed())  # -> True
+    print(initial_seed(), seed() == initial_seed())  # -> 1 True

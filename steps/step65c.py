@@ -1,33 +1,27 @@
-"""Step 65c: Normal numbers from uniform ones
+"""Step 65c: A generator for each device
 
-The weights of a network are usually drawn from a normal distribution: small values often, large
-ones rarely. A generator computes uniform numbers; how do they become normal?
+The numbers of step 65b are made in the host's memory. A tensor on a GPU needs them there: drawing
+them on the host and copying them makes the GPU wait. And two devices cannot share a stream: which
+of them draws first would depend on their speed. So every device has a default generator of its own.
 
-Box and Muller (1958) turn two uniform numbers into two normal ones. Take a point of the plane in
-polar coordinates. The direction is uniform, 2 pi v. The distance is sqrt(-2 log(1 - u)): with this
-distribution, both coordinates are normal, and independent of each other.
+    manual_seed(0)      seeds all of them, also those that do not exist yet (first_seed)
+    generator=          a generator belongs to one device, and another device refuses it
 
-    x = distance * cos(direction)       y = distance * sin(direction)
+HostSource draws by NumPy and sends the numbers to its device. A backend may have a source that
+draws on the device (Backend.random_source of step 43f). The demo registers a toy of this kind, and
+step 69n a real one.
 
-[0, 1) leaves out 1 for a reason: log(1 - u) must not be infinite. (log1p(-u) is log(1 - u), and
-exact for small u as well.)
+The trap: a seed fixes the numbers, not their use. With two devices, or other shapes, the same seed
+gives another network.
 
-rand and randn differ only in the distribution. So random_function makes both, as a table makes
-operations in step 56a. The default generator serves both: a call of randn moves the numbers of rand
-on.
+PyTorch: torch.Generator(device). torch.default_generator is that of the CPU.
 
-The trap in tests: the mean of n numbers is off by about std / sqrt(n), by chance. So a test of
-random numbers cannot ask for equality. It sets a seed and allows 5 such deviations, which chance
-exceeds less than once in a million tries.
-
-PyTorch: torch.randn.
-
-Changed: rand. New: box_muller, HostSource.normal, random_function, randn.
-Try: write xp.log(u) in place of xp.log1p(-u). What are the far ends then?
+Changed: HostSource, Generator, manual_seed, seed, initial_seed, rand. New: generator_for, in place
+of default_generator.
+Try: seed only the generators that exist, without first_seed. Which promise fails?
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,16 +31,6 @@ from tinytorch.core.dtype import Defaults, as_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import new_leaf
-
-
-def box_muller(xp: Any, u: Any, v: Any) -> Any:
-    """Pairs of normal numbers from pairs of uniform ones in [0, 1): (n,) and (n,) to (2, n).
-
-    Box and Muller (1958): a random direction, and a random distance from 0. The log gives the
-    distance the one distribution for which the two coordinates are independent and normal.
-    """
-    distance, direction = xp.sqrt(-2 * xp.log1p(-u)), 2 * math.pi * v
-    return distance * xp.stack([xp.cos(direction), xp.sin(direction)])
 
 
 class HostSource:
@@ -61,12 +45,6 @@ class HostSource:
     def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Numbers from [0, 1)."""
         return self.to_device(np.asarray(self.rng.random(shape, dtype=dtype)))
-
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Normal numbers, of mean 0 and standard deviation 1."""
-        n = math.prod(shape)
-        pairs = box_muller(np, *self.rng.random((2, (n + 1) // 2), dtype=dtype))
-        return self.to_device(pairs.reshape(-1)[:n].reshape(shape))
 
     def to_device(self, array: np.ndarray) -> Any:
         return self.device.backend.from_numpy(array, self.device.index)
@@ -136,59 +114,62 @@ def initial_seed() -> int:
     return generator_for(as_device("cpu"), None).initial_seed()
 
 
-def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
-    """Makes rand and randn, which differ only in the distribution."""
-
-    def create(*shape: Any, generator=None, dtype=None, device=None, requires_grad=False) -> Tensor:
-        device = as_device(device)
-        dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
-        source = generator_for(device, generator).source
-        array = getattr(source, distribution)(as_shape(shape), dtype)
-        return new_leaf(array, device, requires_grad)
-
-    create.__name__ = create.__qualname__ = name
-    create.__doc__ = (
-        f"""{name}(2, 3): a tensor of that shape with random numbers, {distribution}."""
-    )
-    return create
-
-
-rand = random_function("rand", "uniform")
-
-
-randn = random_function("randn", "normal")
+def rand(
+    *shape: Any,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad=False,
+) -> Tensor:
+    """rand(2, 3): a tensor of that shape with random numbers from [0, 1)."""
+    device = as_device(device)
+    dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
+    array = generator_for(device, generator).source.uniform(as_shape(shape), dtype)
+    return new_leaf(array, device, requires_grad)
 
 
 if __name__ == "__main__":
-    manual_seed(0)
-    n = 100_000
-    for name, x, mean, variance in (
-        ("rand", rand(n), 1 / 2, 1 / 12),
-        ("randn", randn(n), 0.0, 1.0),
-    ):
-        values = x.numpy().astype(np.float64)
-        near = abs(values.mean() - mean) < 5 * (variance / n) ** 0.5
-        print(f"{name:5} mean as it should be: {near}, variance {values.var():.2f}")
-        # -> rand  mean as it should be: True, variance 0.08
-        # -> randn mean as it should be: True, variance 1.00
+    from tinytorch.core.device import Backend, register_backend
 
-    # How many of them lie within 1, 2, 3 standard deviations? By the book 68.3, 95.4, 99.7 percent.
-    values = randn(n).numpy()
-    for k, by_the_book in ((1, 68.27), (2, 95.45), (3, 99.73)):
-        percent = 100 * (abs(values) < k).mean()
-        print(f"within {k}: {abs(percent - by_the_book) < 0.8}")
-    # -> within 1: True
-    # -> within 2: True
-    # -> within 3: True
+    # Two more devices in the host's memory; one of them has a source of its own.
+    class Far(np.ndarray):
+        pass
 
-    # The two numbers of a pair say nothing about each other.
-    u, v = rand(n).numpy(), rand(n).numpy()
-    x, y = box_muller(np, u, v)
-    print(f"correlated: {abs(np.corrcoef(x, y)[0, 1]) > 5 / n**0.5}")  # -> correlated: False
-    print(f"their squares: {abs(np.corrcoef(x**2, y**2)[0, 1]) > 5 / n**0.5}")
-    # -> their squares: False
-    print("the far ends:", box_muller(np, np.array([0.0, 1 - 2.0**-24]), np.zeros(2))[0].round(2))
-    # -> the far ends: [0.   5.77]
-    print(rand.__name__, randn.__name__, "|", randn.__doc__)
-    # -> rand randn | randn(2, 3): a tensor of that shape with random numbers, normal.
-    print(randn(2, 3).shape, randn(3).shape)  # -> tinytorch.Size([2, 3]) tinytorch.Size([3])
+    class Counting(np.ndarray):
+        pass
+
+    class Counter(HostSource):
+        def uniform(self, shape, dtype):
+            return self.to_device(np.linspace(0, 1, math.prod(shape), False, dtype=dtype))
+
+    for name, array_type, source in (("far", Far, None), ("counting", Counting, Counter)):
+        register_backend(
+            name,
+            Backend(
+                np,
+                array_type,
+                lambda array, index, array_type=array_type: array.view(array_type),
+                lambda array: array.view(np.ndarray),
+                random_source=source,
+            ),
+        )
+    manual_seed(7)
+    x = rand(3, device="far")  # its generator is made here, after the call of manual_seed
+    first = rand(3).tolist()
+    print(type(x.array).__name__, x.device, x.tolist() == first)  # -> Far far True
+    print("streams of their own:", rand(3, device="far").tolist() == first)
+    # -> streams of their own: False
+    print("its own source:", rand(4, device="counting").tolist())
+    # -> its own source: [0.0, 0.25, 0.5, 0.75]
+    manual_seed(7)
+    print("seeded as well:", rand(3, device="far").tolist() == first)  # -> seeded as well: True
+    own = Generator("far").manual_seed(7)
+    print("a generator given:", rand(3, device="far", generator=own).tolist() == first)
+    # -> a generator given: True
+    try:
+        rand(3, device="cpu", generator=own)
+    except RuntimeError as error:
+        print("RuntimeError:", error)
+        # -> RuntimeError: Expected a 'cpu' device type for generator but found 'far'
+
+    print(seed() == initial_seed())  # -> True

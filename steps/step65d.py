@@ -1,23 +1,29 @@
-"""Step 65d: Random numbers in half precision
+"""Step 65d: Normal numbers from uniform ones
 
-rand(2, dtype=float16) fails: NumPy draws in float32 and float64 only. To draw in float32 and round
-is the obvious way, and wrong: 0.9999 in float16 is 1, and rand promises numbers below 1. Code that
-relies on it, log(1 - u) for example, becomes infinite about once in 4,000 draws.
+The weights of a network are usually drawn from a normal distribution: small values often, large
+ones rarely. A generator computes uniform numbers; how do they become normal?
 
-The numbers of float16 just below 1 are 1/2048 apart, those of bfloat16 1/256. So half precision
-uses multiples of 1/256, from 0 to 255/256. Each of them is a number of both types, and nothing
-needs rounding. It costs some of the numbers near 0: there are 256 different values in all.
+Box and Muller (1958) turn two uniform numbers into two normal ones. Take a point of the plane in
+polar coordinates. The direction is uniform, 2 pi v. The distance is sqrt(-2 log(1 - u)): with this
+distribution, both coordinates are normal, and independent of each other.
 
-Normal numbers are not bounded. They are drawn in float32 and then rounded.
+    x = distance * cos(direction)       y = distance * sin(direction)
 
-width() says in which of NumPy's two types to draw. Integers and booleans are refused: a uniform
-number in [0, 1) would always be 0.
+[0, 1) leaves out 1 for a reason: log(1 - u) must not be infinite. (log1p(-u) is log(1 - u), and
+exact for small u as well.)
 
-(PyTorch has the same rule with as many bits as the type's mantissa has: 11 for float16, 8 for
-bfloat16.)
+rand and randn differ only in the distribution. So random_function makes both, as a table makes
+operations in step 56a. The default generator serves both: a call of randn moves the numbers of rand
+on.
 
-Changed: HostSource.
-Try: draw float16 in float32, and round: `.astype(dtype)`. What is the largest of the demo then?
+The trap in tests: the mean of n numbers is off by about std / sqrt(n), by chance. So a test of
+random numbers cannot ask for equality. It sets a seed and allows 5 such deviations, which chance
+exceeds less than once in a million tries.
+
+PyTorch: torch.randn.
+
+Changed: rand. New: box_muller, HostSource.normal, random_function, randn.
+Try: write xp.log(u) in place of xp.log1p(-u). What are the far ends then?
 """
 
 import math
@@ -27,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import Defaults, as_dtype, int64, numpy_dtype
+from tinytorch.core.dtype import Defaults, as_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import new_leaf
@@ -54,22 +60,13 @@ class HostSource:
 
     def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Numbers from [0, 1)."""
-        width = self.width(dtype)
-        if dtype.itemsize == 2:  # float16, bfloat16: multiples of 1/256 are never rounded up to 1
-            return self.to_device(np.asarray(self.rng.integers(0, 256, shape) / 256).astype(dtype))
-        return self.to_device(np.asarray(self.rng.random(shape, dtype=width)))
+        return self.to_device(np.asarray(self.rng.random(shape, dtype=dtype)))
 
     def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Normal numbers, of mean 0 and standard deviation 1."""
         n = math.prod(shape)
-        pairs = box_muller(np, *self.rng.random((2, (n + 1) // 2), dtype=self.width(dtype)))
-        return self.to_device(pairs.reshape(-1)[:n].reshape(shape).astype(dtype, copy=False))
-
-    def width(self, dtype: np.dtype) -> type:
-        """NumPy draws in two widths only; float16 and bfloat16 come from float32."""
-        if dtype.kind in "biu":
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        return np.float64 if dtype == np.float64 else np.float32
+        pairs = box_muller(np, *self.rng.random((2, (n + 1) // 2), dtype=dtype))
+        return self.to_device(pairs.reshape(-1)[:n].reshape(shape))
 
     def to_device(self, array: np.ndarray) -> Any:
         return self.device.backend.from_numpy(array, self.device.index)
@@ -163,23 +160,35 @@ randn = random_function("randn", "normal")
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float16
-
-    print("0.9999 as float16:", np.float16(0.9999))  # -> 0.9999 as float16: 1.0
     manual_seed(0)
     n = 100_000
-    rounded = rand(n).numpy().astype(np.float16)
-    print("rounded, that are 1:", (rounded == 1).sum() > 0)  # -> rounded, that are 1: True
-    half = rand(n, dtype=float16)
-    print(half.dtype, "the largest of", n, "halves:", half.numpy().max())
-    # -> tinytorch.float16 the largest of 100000 halves: 0.996
-    print("different values:", len(np.unique(half.numpy())))  # -> different values: 256
-    values = half.numpy().astype(np.float64)
-    print(f"mean {values.mean():.2f}, variance {values.var():.2f}")  # -> mean 0.50, variance 0.08
-    values = randn(n, dtype=float16).numpy().astype(np.float64)
-    print(f"normal: mean {abs(values.mean()):.1f}, variance {values.var():.1f}")
-    # -> normal: mean 0.0, variance 1.0
-    try:
-        rand(2, dtype=int64)
-    except NotImplementedError as error:
-        print(error)  # -> random numbers of type int64: ask for a float type
+    for name, x, mean, variance in (
+        ("rand", rand(n), 1 / 2, 1 / 12),
+        ("randn", randn(n), 0.0, 1.0),
+    ):
+        values = x.numpy().astype(np.float64)
+        near = abs(values.mean() - mean) < 5 * (variance / n) ** 0.5
+        print(f"{name:5} mean as it should be: {near}, variance {values.var():.2f}")
+        # -> rand  mean as it should be: True, variance 0.08
+        # -> randn mean as it should be: True, variance 1.00
+
+    # How many of them lie within 1, 2, 3 standard deviations? By the book 68.3, 95.4, 99.7 percent.
+    values = randn(n).numpy()
+    for k, by_the_book in ((1, 68.27), (2, 95.45), (3, 99.73)):
+        percent = 100 * (abs(values) < k).mean()
+        print(f"within {k}: {abs(percent - by_the_book) < 0.8}")
+    # -> within 1: True
+    # -> within 2: True
+    # -> within 3: True
+
+    # The two numbers of a pair say nothing about each other.
+    u, v = rand(n).numpy(), rand(n).numpy()
+    x, y = box_muller(np, u, v)
+    print(f"correlated: {abs(np.corrcoef(x, y)[0, 1]) > 5 / n**0.5}")  # -> correlated: False
+    print(f"their squares: {abs(np.corrcoef(x**2, y**2)[0, 1]) > 5 / n**0.5}")
+    # -> their squares: False
+    print("the far ends:", box_muller(np, np.array([0.0, 1 - 2.0**-24]), np.zeros(2))[0].round(2))
+    # -> the far ends: [0.   5.77]
+    print(rand.__name__, randn.__name__, "|", randn.__doc__)
+    # -> rand randn | randn(2, 3): a tensor of that shape with random numbers, normal.
+    print(randn(2, 3).shape, randn(3).shape)  # -> tinytorch.Size([2, 3]) tinytorch.Size([3])

@@ -1,30 +1,25 @@
-"""Step 65e: The state of a generator
+"""Step 65e: Random numbers in half precision
 
-A training run stops in the middle: power failure, the end of the night. It goes on tomorrow from
-saved weights. The random numbers do not: manual_seed starts the stream from its beginning, and the
-run sees the same shuffles and masks a second time. Drawing and discarding as many numbers as before
-is slow, and the count is not known.
+rand(2, dtype=float16) fails: NumPy draws in float32 and float64 only. To draw in float32 and round
+is the obvious way, and wrong: 0.9999 in float16 is 1, and rand promises numbers below 1. Code that
+relies on it, log(1 - u) for example, becomes infinite about once in 4,000 draws.
 
-The place in the stream is a few numbers inside the source (two of 128 bits, in the PCG64 of NumPy).
-get_state is a bookmark: save it, return to it later with set_state, and the stream continues from
-there. It is a tensor of bytes, so that it can be saved in the file with the weights.
+The numbers of float16 just below 1 are 1/2048 apart, those of bfloat16 1/256. So half precision
+uses multiples of 1/256, from 0 to 255/256. Each of them is a number of both types, and nothing
+needs rounding. It costs some of the numbers near 0: there are 256 different values in all.
 
-    state = g.get_state()      a, b, c drawn      g.set_state(state)      a, b, c again
+Normal numbers are not bounded. They are drawn in float32 and then rounded.
 
-The source decides what the bytes mean: here they are NumPy's state as JSON text. So a state works
-only with the kind of source that made it, and cannot be exchanged with PyTorch.
+width() says in which of NumPy's two types to draw. Integers and booleans are refused: a uniform
+number in [0, 1) would always be 0.
 
-The trap: the seed is not in the state. After set_state, initial_seed still returns the last seed
-that was set.
+(PyTorch has the same rule with as many bits as the type's mantissa has: 11 for float16, 8 for
+bfloat16.)
 
-PyTorch: Generator.get_state, torch.get_rng_state. Checkpointing (step 95m) uses it to repeat a
-dropout.
-
-Changed: HostSource, Generator.
-Try: g.set_state(tensor([1, 2, 3], dtype=uint8)). Which module raises the error?
+Changed: HostSource.
+Try: draw float16 in float32, and round: `.astype(dtype)`. What is the largest of the demo then?
 """
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -32,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import Defaults, as_dtype, numpy_dtype, uint8
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.dtype import Defaults, as_dtype, int64, numpy_dtype
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import new_leaf
 
@@ -56,12 +51,6 @@ class HostSource:
 
     def seed(self, seed: int) -> None:
         self.rng = np.random.Generator(np.random.PCG64(seed))
-
-    def get_state(self) -> bytes:
-        return json.dumps(self.rng.bit_generator.state).encode()
-
-    def set_state(self, state: bytes) -> None:
-        self.rng.bit_generator.state = json.loads(state)
 
     def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Numbers from [0, 1)."""
@@ -113,20 +102,6 @@ class Generator:
 
     def initial_seed(self) -> int:
         return self.chosen_seed
-
-    def get_state(self) -> Tensor:
-        """The position in the stream, as a uint8 tensor on the CPU."""
-        return tensor(np.frombuffer(self.source.get_state(), np.uint8))
-
-    def set_state(self, state: Tensor) -> None:
-        """Continues from where `get_state` was called.
-
-        Raises:
-            TypeError: the state is not a uint8 tensor.
-        """
-        if not isinstance(state, Tensor) or state.dtype is not uint8:
-            raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
-        self.source.set_state(state.numpy().tobytes())
 
 
 def generator_for(device: Device, generator: Generator | None) -> Generator:
@@ -188,22 +163,23 @@ randn = random_function("randn", "normal")
 
 
 if __name__ == "__main__":
-    g = Generator().manual_seed(0)
-    rand(1000, generator=g)
-    bookmark = g.get_state()
-    page = rand(5, generator=g).tolist()
-    print("going on:", rand(5, generator=g).tolist() == page)  # -> going on: False
-    g.set_state(bookmark)
-    print("from the bookmark:", rand(5, generator=g).tolist() == page)  # -> from the bookmark: True
-    print(bookmark.dtype, "starts with", bookmark.numpy()[:26].tobytes())
-    # -> tinytorch.uint8 starts with b'{"bit_generator": "PCG64",'
+    from tinytorch.core.dtype import float16
 
-    # Another generator takes the place, not the seed.
-    other = Generator()
-    other.set_state(bookmark)
-    print(rand(5, generator=other).tolist() == page, other.initial_seed())  # -> True 2147483647
+    print("0.9999 as float16:", np.float16(0.9999))  # -> 0.9999 as float16: 1.0
+    manual_seed(0)
+    n = 100_000
+    rounded = rand(n).numpy().astype(np.float16)
+    print("rounded, that are 1:", (rounded == 1).sum() > 0)  # -> rounded, that are 1: True
+    half = rand(n, dtype=float16)
+    print(half.dtype, "the largest of", n, "halves:", half.numpy().max())
+    # -> tinytorch.float16 the largest of 100000 halves: 0.996
+    print("different values:", len(np.unique(half.numpy())))  # -> different values: 256
+    values = half.numpy().astype(np.float64)
+    print(f"mean {values.mean():.2f}, variance {values.var():.2f}")  # -> mean 0.50, variance 0.08
+    values = randn(n, dtype=float16).numpy().astype(np.float64)
+    print(f"normal: mean {abs(values.mean()):.1f}, variance {values.var():.1f}")
+    # -> normal: mean 0.0, variance 1.0
     try:
-        g.set_state(tensor([1, 2, 3]))
-    except TypeError as error:
-        print("TypeError:", error)
-        # -> TypeError: expected a tinytorch.uint8 tensor as the state of a generator
+        rand(2, dtype=int64)
+    except NotImplementedError as error:
+        print(error)  # -> random numbers of type int64: ask for a float type

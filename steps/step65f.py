@@ -1,26 +1,27 @@
-"""Step 65f: Random integers, and a random order
+"""Step 65f: The state of a generator
 
-Training shuffles its samples, and picks classes, places and words at random: all of these are
-integers. floor(n * u) of a uniform u is the usual way to make them, and the demo shows what is
-wrong with it: float32 has 24 bits, so beyond 2^24 most integers never come up. So the source draws
-integers directly.
+A training run stops in the middle: power failure, the end of the night. It goes on tomorrow from
+saved weights. The random numbers do not: manual_seed starts the stream from its beginning, and the
+run sees the same shuffles and masks a second time. Drawing and discarding as many numbers as before
+is slow, and the count is not known.
 
-    randint(3, 5, (4,))    from 3 to 4: the upper limit is left out, as in range(3, 5)
-    randint(10, (2, 3))    from 0
-    randperm(5)            0, 1, 2, 3, 4 in random order
+The place in the stream is a few numbers inside the source (two of 128 bits, in the PCG64 of NumPy).
+get_state is a bookmark: save it, return to it later with set_state, and the stream continues from
+there. It is a tensor of bytes, so that it can be saved in the file with the weights.
 
-randperm is what shuffling needs: x[randperm(len(x))] has each row once. randint draws with
-replacement: some rows twice, others not at all.
+    state = g.get_state()      a, b, c drawn      g.set_state(state)      a, b, c again
 
-The type must be able to hold the limits. check_range refuses what would wrap around, 300 in uint8,
-and an empty range.
+The source decides what the bytes mean: here they are NumPy's state as JSON text. So a state works
+only with the kind of source that made it, and cannot be exchanged with PyTorch.
 
-The trap: randint(5) alone is an error, as in PyTorch. The size is missing; () gives one number.
+The trap: the seed is not in the state. After set_state, initial_seed still returns the last seed
+that was set.
 
-PyTorch: torch.randint, torch.randperm.
+PyTorch: Generator.get_state, torch.get_rng_state. Checkpointing (step 95m) uses it to repeat a
+dropout.
 
-Changed: HostSource. New: check_range, randint, randperm.
-Try: randint(0, 256, (9,), dtype=uint8), and with 257.
+Changed: HostSource, Generator.
+Try: g.set_state(tensor([1, 2, 3], dtype=uint8)). Which module raises the error?
 """
 
 import json
@@ -31,9 +32,9 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device, as_device
-from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.broadcast import as_integer, as_shape
+from tinytorch.core.dtype import Defaults, as_dtype, numpy_dtype, uint8
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import new_leaf
 
 
@@ -74,13 +75,6 @@ class HostSource:
         n = math.prod(shape)
         pairs = box_muller(np, *self.rng.random((2, (n + 1) // 2), dtype=self.width(dtype)))
         return self.to_device(pairs.reshape(-1)[:n].reshape(shape).astype(dtype, copy=False))
-
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Integers from low to high - 1."""
-        return self.to_device(self.rng.integers(low, high, shape, dtype=np.int64).astype(dtype))
-
-    def permutation(self, n: int) -> Any:
-        return self.to_device(self.rng.permutation(n))
 
     def width(self, dtype: np.dtype) -> type:
         """NumPy draws in two widths only; float16 and bfloat16 come from float32."""
@@ -193,85 +187,23 @@ rand = random_function("rand", "uniform")
 randn = random_function("randn", "normal")
 
 
-def check_range(low: int, high: int, dtype: np.dtype) -> None:
-    """Checks the limits of random integers.
-
-    Raises:
-        RuntimeError: there is no integer from low to high - 1, or `dtype` cannot hold one.
-    """
-    limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
-    least, most = (0, 1) if dtype.kind == "b" else (limits.min, limits.max)
-    if not least <= low < high <= most + 1:
-        raise RuntimeError(f"random_: no integers from {low} to {high} - 1, or none for {dtype}")
-
-
-def randint(
-    low: int = 0,
-    high: Any = None,
-    size: Any = None,
-    *,
-    generator: Generator | None = None,
-    dtype: DType = int64,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """Integers from `low` (0 if not given) to `high` - 1: randint(10, (2, 3)), randint(3, 5, (4,)).
-
-    Raises:
-        RuntimeError: low is not below high, or the type cannot hold them.
-    """
-    if size is None:  # randint(high, size)
-        high, size = None, high
-    if high is None:
-        low, high = 0, low
-    device, dtype = as_device(device), numpy_dtype(as_dtype(dtype))
-    check_range(low, high, dtype)
-    source = generator_for(device, generator).source
-    array = source.integers(int(low), int(high), as_shape((size,)), dtype)
-    return new_leaf(array, device, requires_grad)
-
-
-def randperm(
-    n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
-) -> Tensor:
-    """The integers 0 to n - 1 in random order."""
-    n = as_integer(n)
-    if n < 0:
-        raise RuntimeError(f"n must be non-negative, got {n}")
-    device = as_device(device)
-    array = generator_for(device, generator).source.permutation(n)
-    return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
-
-
 if __name__ == "__main__":
-    manual_seed(0)
-    n = 100_000
-    dice = np.bincount(randint(1, 7, (n,)).numpy(), minlength=7)[1:]
-    print("each side of a die, in percent:", (100 * dice / n).round(1))  # -> ...
-    off = abs(dice / n - 1 / 6).max()
-    print("as it should be:", off < 5 * (1 / 6 * 5 / 6 / n) ** 0.5)  # -> as it should be: True
+    g = Generator().manual_seed(0)
+    rand(1000, generator=g)
+    bookmark = g.get_state()
+    page = rand(5, generator=g).tolist()
+    print("going on:", rand(5, generator=g).tolist() == page)  # -> going on: False
+    g.set_state(bookmark)
+    print("from the bookmark:", rand(5, generator=g).tolist() == page)  # -> from the bookmark: True
+    print(bookmark.dtype, "starts with", bookmark.numpy()[:26].tobytes())
+    # -> tinytorch.uint8 starts with b'{"bit_generator": "PCG64",'
 
-    # Integers below 2^26 by floor(n * u): float32 knows only multiples of 4 up there.
-    by_floor = (rand(n).numpy() * np.float32(2**26)).astype(np.int64)
-    drawn = randint(2**26, (n,)).numpy()
-    print("divisible by 4:", f"{(by_floor % 4 == 0).mean():.2f} {(drawn % 4 == 0).mean():.2f}")
-    # -> divisible by 4: 1.00 0.25
-
-    order = randperm(6)
-    print("a permutation:", sorted(order.tolist()), order.dtype)
-    # -> a permutation: [0, 1, 2, 3, 4, 5] tinytorch.int64
-    print("the other way round:", randint(5, (2, 3)).shape, randint(0, 2, (4,), dtype=uint8).dtype)
-    # -> the other way round: tinytorch.Size([2, 3]) tinytorch.uint8
-    wrong = (
-        lambda: randint(3, 3, (2,)),
-        lambda: randint(0, 300, (2,), dtype=uint8),
-        lambda: randperm(-1),
-    )
-    for call in wrong:
-        try:
-            call()
-        except RuntimeError as error:
-            print(error)
-            # -> random_: no integers from 3 to 3 - 1, or none for int64
-            # -> random_: no integers from 0 to 300 - 1, or none for uint8
-            # -> n must be non-negative, got -1
+    # Another generator takes the place, not the seed.
+    other = Generator()
+    other.set_state(bookmark)
+    print(rand(5, generator=other).tolist() == page, other.initial_seed())  # -> True 2147483647
+    try:
+        g.set_state(tensor([1, 2, 3]))
+    except TypeError as error:
+        print("TypeError:", error)
+        # -> TypeError: expected a tinytorch.uint8 tensor as the state of a generator

@@ -1,22 +1,26 @@
-"""Step 65g: rand_like, randn_like and randint_like
+"""Step 65g: Random integers, and a random order
 
-Noise is added to a tensor: x + 0.1 * randn(x.shape). With x in float64, or on another device, this
-noise is still float32 on the default device: the sum fails, or it draws in the wrong type.
+Training shuffles its samples, and picks classes, places and words at random: all of these are
+integers. floor(n * u) of a uniform u is the usual way to make them, and the demo shows what is
+wrong with it: float32 has 24 bits, so beyond 2^24 most integers never come up. So the source draws
+integers directly.
 
-rand_like and its kin take shape, type and device from x, as zeros_like does. like_function (step
-58c) makes the first two. An option that is given overrides the default:
+    randint(3, 5, (4,))    from 3 to 4: the upper limit is left out, as in range(3, 5)
+    randint(10, (2, 3))    from 0
+    randperm(5)            0, 1, 2, 3, 4 in random order
 
-    randn_like(x)                    randn(x.shape, dtype=x.dtype, device=x.device)
-    randn_like(x, dtype=float32)     randn(x.shape, dtype=float32, device=x.device)
+randperm is what shuffling needs: x[randperm(len(x))] has each row once. randint draws with
+replacement: some rows twice, others not at all.
 
-The limits of randint_like stand where the shape does in randint, so it is written out.
+The type must be able to hold the limits. check_range refuses what would wrap around, 300 in uint8,
+and an empty range.
 
-rand and randn now accept `size=`, a shape as one argument, as randint does.
+The trap: randint(5) alone is an error, as in PyTorch. The size is missing; () gives one number.
 
-The trap: requires_grad is not taken from x. Noise is data, and gets no gradient.
+PyTorch: torch.randint, torch.randperm.
 
-Changed: random_function (size). New: rand_like, randn_like, randint_like.
-Try: write `**options` first in the dict of randint_like, and ask for dtype=float32.
+Changed: HostSource. New: check_range, randint, randperm.
+Try: randint(0, 256, (9,), dtype=uint8), and with 257.
 """
 
 import json
@@ -26,12 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import as_integer, as_shape
-from tinytorch.ops.creation import like_function, new_leaf
+from tinytorch.ops.creation import new_leaf
 
 
 def box_muller(xp: Any, u: Any, v: Any) -> Any:
@@ -170,13 +173,11 @@ def initial_seed() -> int:
 def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
     """Makes rand and randn, which differ only in the distribution."""
 
-    def create(
-        *shape: Any, size=None, generator=None, dtype=None, device=None, requires_grad=False
-    ) -> Tensor:
+    def create(*shape: Any, generator=None, dtype=None, device=None, requires_grad=False) -> Tensor:
         device = as_device(device)
         dtype = numpy_dtype(Defaults.dtype if dtype is None else as_dtype(dtype))
         source = generator_for(device, generator).source
-        array = getattr(source, distribution)(as_shape(shape if size is None else (size,)), dtype)
+        array = getattr(source, distribution)(as_shape(shape), dtype)
         return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
@@ -230,16 +231,6 @@ def randint(
     return new_leaf(array, device, requires_grad)
 
 
-rand_like, randn_like = map(like_function, (rand, randn))
-
-
-@checked
-def randint_like(input: Tensor, low: int = 0, high: Any = None, **options: Any) -> Tensor:
-    """`randint` in the shape, type and on the device of `input`; low may be left out."""
-    options = {"dtype": input.dtype, "device": input.device, **options}
-    return randint(low, high, input.array.shape, **options)
-
-
 def randperm(
     n: int, *, generator: Generator | None = None, dtype: DType = int64, device: Any = None
 ) -> Tensor:
@@ -253,16 +244,34 @@ def randperm(
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float32, float64
-    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
-
     manual_seed(0)
-    x = tensor([[1.0, 2.0, 3.0]], dtype=float64, requires_grad=True)
-    print("randn:", randn(x.shape).dtype, "randn_like:", randn_like(x).dtype)
-    # -> randn: tinytorch.float32 randn_like: tinytorch.float64
-    print((x + 0.1 * randn_like(x)).shape, rand_like(x, dtype=float32).dtype)
-    # -> tinytorch.Size([1, 3]) tinytorch.float32
-    print(randint_like(x.long(), 2, 4).dtype, rand(size=(2, 2)).shape, randint_like.__name__)
-    # -> tinytorch.int64 tinytorch.Size([2, 2]) randint_like
-    print(rand_like(x).requires_grad, rand_like(x, requires_grad=True).requires_grad)
-    # -> False True
+    n = 100_000
+    dice = np.bincount(randint(1, 7, (n,)).numpy(), minlength=7)[1:]
+    print("each side of a die, in percent:", (100 * dice / n).round(1))  # -> ...
+    off = abs(dice / n - 1 / 6).max()
+    print("as it should be:", off < 5 * (1 / 6 * 5 / 6 / n) ** 0.5)  # -> as it should be: True
+
+    # Integers below 2^26 by floor(n * u): float32 knows only multiples of 4 up there.
+    by_floor = (rand(n).numpy() * np.float32(2**26)).astype(np.int64)
+    drawn = randint(2**26, (n,)).numpy()
+    print("divisible by 4:", f"{(by_floor % 4 == 0).mean():.2f} {(drawn % 4 == 0).mean():.2f}")
+    # -> divisible by 4: 1.00 0.25
+
+    order = randperm(6)
+    print("a permutation:", sorted(order.tolist()), order.dtype)
+    # -> a permutation: [0, 1, 2, 3, 4, 5] tinytorch.int64
+    print("the other way round:", randint(5, (2, 3)).shape, randint(0, 2, (4,), dtype=uint8).dtype)
+    # -> the other way round: tinytorch.Size([2, 3]) tinytorch.uint8
+    wrong = (
+        lambda: randint(3, 3, (2,)),
+        lambda: randint(0, 300, (2,), dtype=uint8),
+        lambda: randperm(-1),
+    )
+    for call in wrong:
+        try:
+            call()
+        except RuntimeError as error:
+            print(error)
+            # -> random_: no integers from 3 to 3 - 1, or none for int64
+            # -> random_: no integers from 0 to 300 - 1, or none for uint8
+            # -> n must be non-negative, got -1

@@ -1,19 +1,22 @@
-"""Step 65h: normal: a mean and a standard deviation
+"""Step 65h: rand_like, randn_like and randint_like
 
-randn draws numbers of mean 0 and standard deviation 1. For others a program writes mean + std *
-randn(...), and has to find the shape if mean and std are tensors. `normal` does both:
+Noise is added to a tensor: x + 0.1 * randn(x.shape). With x in float64, or on another device, this
+noise is still float32 on the default device: the sum fails, or it draws in the wrong type.
 
-    normal(0.0, 0.02, (3, 4))       numbers, and a size
-    normal(means, stds)             tensors: each element has its own, in their broadcast shape
+rand_like and its kin take shape, type and device from x, as zeros_like does. like_function (step
+58c) makes the first two. An option that is given overrides the default:
 
-The result is a new leaf, because a draw has no derivative with respect to its mean. (x = mean + std
-* randn_like(mean), written by hand, has one; this is the reparametrisation of step 89e.)
+    randn_like(x)                    randn(x.shape, dtype=x.dtype, device=x.device)
+    randn_like(x, dtype=float32)     randn(x.shape, dtype=float32, device=x.device)
 
-The trap: PyTorch's `normal(mean, std)` takes the standard deviation; N(mean, variance) in books on
-statistics does not.
+The limits of randint_like stand where the shape does in randint, so it is written out.
 
-New: normal.
-Try: take @no_grad() away, and call normal with a mean that requires a gradient.
+rand and randn now accept `size=`, a shape as one argument, as randint does.
+
+The trap: requires_grad is not taken from x. Noise is data, and gets no gradient.
+
+Changed: random_function (size). New: rand_like, randn_like, randint_like.
+Try: write `**options` first in the dict of randint_like, and ask for dtype=float32.
 """
 
 import json
@@ -23,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.modes import no_grad
 from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device
 from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, uint8
@@ -250,41 +252,17 @@ def randperm(
     return wrap(array.astype(numpy_dtype(as_dtype(dtype))), device)
 
 
-@no_grad()
-def normal(
-    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None, **options: Any
-) -> Tensor:
-    """Normal numbers with the given mean and standard deviation: numbers with a `size`, or tensors
-    whose broadcast shape is the shape of the result. The result is a new leaf: no gradient flows
-    to the mean.
-
-    Raises:
-        RuntimeError: the standard deviation is negative.
-    """
-    if not isinstance(std, Tensor) and std < 0:
-        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    if size is None:
-        return randn_like(mean + std, generator=generator).mul_(std).add_(mean)
-    return randn(size, generator=generator, **options).mul_(std).add_(mean)
-
-
 if __name__ == "__main__":
+    from tinytorch.core.dtype import float32, float64
     from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
     manual_seed(0)
-    n = 100_000
-    values = normal(3.0, 2.0, (n,)).numpy().astype(np.float64)
-    near = abs(values.mean() - 3) < 5 * 2 / n**0.5
-    print(f"mean as it should be: {near}, standard deviation {values.std():.1f}")
-    # -> mean as it should be: True, standard deviation 2.0
-
-    # A mean for each column, a standard deviation for each row.
-    means = tensor([0.0, 100.0], requires_grad=True)
-    y = normal(means, tensor([[1.0], [0.0]]))
-    print("one for each:", y.shape, y.tolist()[1])
-    # -> one for each: tinytorch.Size([2, 2]) [0.0, 100.0]
-    print("a leaf:", y.is_leaf, y.requires_grad)  # -> a leaf: True False
-    try:
-        normal(0.0, -1.0, (2,))
-    except RuntimeError as error:
-        print(error)  # -> normal expects std >= 0.0, but found std -1.0
+    x = tensor([[1.0, 2.0, 3.0]], dtype=float64, requires_grad=True)
+    print("randn:", randn(x.shape).dtype, "randn_like:", randn_like(x).dtype)
+    # -> randn: tinytorch.float32 randn_like: tinytorch.float64
+    print((x + 0.1 * randn_like(x)).shape, rand_like(x, dtype=float32).dtype)
+    # -> tinytorch.Size([1, 3]) tinytorch.float32
+    print(randint_like(x.long(), 2, 4).dtype, rand(size=(2, 2)).shape, randint_like.__name__)
+    # -> tinytorch.int64 tinytorch.Size([2, 2]) randint_like
+    print(rand_like(x).requires_grad, rand_like(x, requires_grad=True).requires_grad)
+    # -> False True

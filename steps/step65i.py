@@ -1,21 +1,21 @@
-"""Step 65i: Copies of a generator
+"""Step 65i: normal: a mean and a standard deviation
 
-copy.copy makes a new object with the same attributes. One of them is the source of numbers, so both
-generators share it: a number drawn by one is skipped by the other. A training run that is repeated
-"from here" with a copied generator does not repeat.
+randn draws numbers of mean 0 and standard deviation 1. For others a program writes mean + std *
+randn(...), and has to find the shape if mean and std are tensors. `normal` does both:
 
-    g --source--> 0.51 0.95 0.14 0.94 ...          g and its copy draw from one stream
+    normal(0.0, 0.02, (3, 4))       numbers, and a size
+    normal(means, stds)             tensors: each element has its own, in their broadcast shape
 
-The copy needs its own source, at the same position in the stream. So __copy__ makes a deep copy.
-(In PyTorch, too, copy.copy and copy.deepcopy of a Generator both make an independent one.)
+The result is a new leaf, because a draw has no derivative with respect to its mean. (x = mean + std
+* randn_like(mean), written by hand, has one; this is the reparametrisation of step 89e.)
 
-The trap: `again = g` is not a copy at all. Both names mean one generator.
+The trap: PyTorch's `normal(mean, std)` takes the standard deviation; N(mean, variance) in books on
+statistics does not.
 
-New: Generator.__copy__.
-Try: name the new method something else, and look at the demo's first line.
+New: normal.
+Try: take @no_grad() away, and call normal with a mean that requires a gradient.
 """
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -128,9 +128,6 @@ class Generator:
         if not isinstance(state, Tensor) or state.dtype is not uint8:
             raise TypeError("expected a tinytorch.uint8 tensor as the state of a generator")
         self.source.set_state(state.numpy().tobytes())
-
-    def __copy__(self) -> "Generator":
-        return copy.deepcopy(self)  # a shared source would give its numbers to one or the other
 
 
 def generator_for(device: Device, generator: Generator | None) -> Generator:
@@ -272,14 +269,22 @@ def normal(
 
 
 if __name__ == "__main__":
-    g = Generator().manual_seed(0)
-    other = copy.copy(g)
-    print(rand(3, generator=g).tolist() == rand(3, generator=other).tolist())  # -> True
+    from tinytorch.ops import arithmetic  # noqa: F401  (the operators)
 
-    # So a run can be repeated from any place.
-    again = copy.deepcopy(g)
-    print(randperm(9, generator=g).tolist() == randperm(9, generator=again).tolist())  # -> True
-    print(other.initial_seed(), other.device)  # -> 0 cpu
+    manual_seed(0)
+    n = 100_000
+    values = normal(3.0, 2.0, (n,)).numpy().astype(np.float64)
+    near = abs(values.mean() - 3) < 5 * 2 / n**0.5
+    print(f"mean as it should be: {near}, standard deviation {values.std():.1f}")
+    # -> mean as it should be: True, standard deviation 2.0
 
-    same = g
-    print(rand(3, generator=g).tolist() == rand(3, generator=same).tolist())  # -> False
+    # A mean for each column, a standard deviation for each row.
+    means = tensor([0.0, 100.0], requires_grad=True)
+    y = normal(means, tensor([[1.0], [0.0]]))
+    print("one for each:", y.shape, y.tolist()[1])
+    # -> one for each: tinytorch.Size([2, 2]) [0.0, 100.0]
+    print("a leaf:", y.is_leaf, y.requires_grad)  # -> a leaf: True False
+    try:
+        normal(0.0, -1.0, (2,))
+    except RuntimeError as error:
+        print(error)  # -> normal expects std >= 0.0, but found std -1.0

@@ -1,38 +1,36 @@
-"""Step 65n: Cross entropy in one node: prediction minus target
+"""Step 65n: nan_to_num: replacing what is not a number
 
-The loss of step 65k takes nodes for log_softmax, the choice, the mean and the sign, and saves an
-array or two for each. Its gradient is so simple that it is worth one Function, as in step 40b:
+A single nan in a tensor makes every sum nan, and every weight that its gradient reaches. It comes
+from 0 / 0, inf - inf, the logarithm of a negative number, or from a file in which it means
+"unknown". By then it is too late to subtract the maximum (step 65m): the number is already lost.
+What can be done is to replace it:
 
-    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
+    nan     ->  0                     a weight of 0, no influence
+    inf     ->  the largest number of the type (finfo), or one that is given
+    -inf    ->  the smallest
 
-The prediction minus the target: one_hot(t) is the row with 1 at class t. While forward computes l,
-it has exp(x) and the sums in hand, so it computes the gradient as well, into the same array e.
-Backward only multiplies.
+nan_to_num is three calls of `where` (step 57f), which bring the derivative: 0 where something was
+replaced.
 
-This is right for arrays. On Tensors, where the gradient is to be differentiated again, `slope`
-would be a constant of the graph, and the second derivative 0. So backward on Tensors computes the
-softmax once more, as a function of x (step 33 explains the two kinds of backward). singledispatch
-chooses between the two by the type of g.
+The trap: nan == nan is false. So a comparison cannot find a nan; `isnan` tests whether x differs
+from itself. And nan_to_num hides mistakes: find out where a nan comes from before you replace it.
 
-`saves = 0, 1` says that the two saved values are inputs 0 and 1; otherwise apply would find that
-out by comparing (step 32d). `wide` computes halves as float32, as in step 59d.
+PyTorch: torch.nan_to_num. Integers have neither nan nor inf, so they are returned as a copy.
 
-PyTorch: nn.functional.nll_loss, cross_entropy.
-
-Changed: a new module, ops/nll.py. New: one_hot, nll_gradient, nll_gradient_of_tensor, NllLoss.
-Try: take `@nll_gradient.register(Tensor)` and its function out. Which check fails?
+Changed: a new module, ops/finite.py. New: nan_to_num.
+Try: ask `out == math.inf` in the second line of `where`. What is nan_to_num(x, nan=math.inf) then?
 """
 
-import functools
 import importlib
+import math
 from typing import Any
 
-from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import int64
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.reduction import sum_rows, wide
-from tinytorch.ops.softmax import Softmax, minus_max
+from tinytorch.core.limits import finfo
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.comparison import isnan, where
+from tinytorch.ops.conversion import clone
+from tinytorch.ops.elementwise import attach
 
 # The other operations are methods of Tensor: importing their modules brings them there.
 for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
@@ -40,112 +38,29 @@ for name in "arithmetic comparison elementwise indexing matmul reduction shape".
 
 
 @checked
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
-
-    Without `num_classes` the largest integer decides how many there are.
-
-    Raises:
-        RuntimeError: the input is not int64, or an integer is outside of 0..num_classes-1.
-    """
-    if tensor.dtype is not int64:
-        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
-    array, xp = tensor.array, tensor.device.xp
-    c = int(array.max()) + 1 if num_classes == -1 and array.size else num_classes
-    if c < 1 or (array.size and (array.min() < 0 or array.max() >= c)):
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, c - 1)
-        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
-    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
-
-
-@functools.singledispatch
-def nll_gradient(g: Any, ctx: Function) -> Any:
-    """The gradient of `NllLoss` on arrays: forward has computed softmax(x) - one_hot(t) already."""
-    return ctx.slope * g
-
-
-@nll_gradient.register(Tensor)
-def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
-    """The gradient on Tensors: to be differentiated again, it must be a function of x."""
-    x, index = ctx.saved
-    classes = wrap(ctx.device.xp.arange(x.array.shape[1]), ctx.device)
-    right = (index.reshape(-1, 1) == classes) * g
-    return ctx.call(Softmax, x, (1,)) * g - right
-
-
-class NllLoss(Function):
-    """The mean, over the rows x and their classes t, of l = log(sum of exp(x_i)) - x_t.
-
-        dl/dx_i = softmax(x)_i - [i = t]
-
-    Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
-    one exp. The gradient is prediction minus target: softmax(x) - one_hot(t).
-    """
-
-    saves = 0, 1
-
-    def forward(ctx, x: Any, index: Any) -> Any:
-        xp, n, z = ctx.xp, len(x), wide(x)
-        positions = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t in x.reshape(-1)
-        z = minus_max(z, (1,), xp)
-        e = xp.exp(z)
-        sums = sum_rows(e, True)
-        losses = xp.log(sums).reshape(n) - z.take(positions)
-        e /= sums
-        e.reshape(-1)[positions] -= 1
-        ctx.slope = e.astype(x.dtype, copy=False)
-        ctx.save_for_backward(x, index)
-        return (losses.sum() / n).astype(x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        return nll_gradient(g / len(ctx.saved[0]), ctx)
+@attach("nan_to_num")
+def nan_to_num(input: Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Tensor:
+    """A copy with numbers in place of nan (0, if none is given), inf and -inf (the largest and the
+    smallest of the type). Integers stay as they are."""
+    if not input.is_floating_point():
+        return clone(input)
+    limits = finfo(input.dtype)
+    out = where(isnan(input), nan or 0.0, input)
+    out = where(input == math.inf, limits.max if posinf is None else posinf, out)
+    return where(input == -math.inf, limits.min if neginf is None else neginf, out)
 
 
 if __name__ == "__main__":
-    import timeit
-
     from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops.creation import arange
-    from tinytorch.ops.random import manual_seed, randint, randn
-    from tinytorch.ops.softmax import log_softmax
 
-    def in_parts(logits, labels):  # step 65k
-        return -log_softmax(logits, dim=1)[arange(len(labels)), labels].mean()
-
-    manual_seed(0)
-    logits, labels = randn(32, 10, requires_grad=True), randint(10, (32,))
-    losses = NllLoss.apply(logits, labels), in_parts(logits, labels)
-    print("the same loss:", abs((losses[0] - losses[1]).item()) < 1e-6)  # -> the same loss: True
-    gradients = [grad(loss, logits)[0] for loss in losses]
-    print("and gradient:", (gradients[0] - gradients[1]).abs().max().item() < 1e-7)
-    # -> and gradient: True
-    target = one_hot(labels, 10)
-    print("one hot:", labels[0].item(), target[0].tolist())
-    # -> one hot: 4 [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
-    difference = 32 * gradients[0] - (logits.detach().softmax(1) - target)
-    print("prediction minus target:", difference.abs().max().item() < 1e-6)
-    # -> prediction minus target: True
-    print("a large logit:", NllLoss.apply(tensor([[1000.0, 0.0]]), tensor([1])).item())
-    # -> a large logit: 1000.0
-
-    x = logits[:3].detach().double().requires_grad_()
-    one_node = lambda x: NllLoss.apply(x, labels[:3])  # noqa: E731
-    print(gradcheck(one_node, x), gradgradcheck(one_node, x))  # -> True True
-
-    def microseconds(loss):
-        both = lambda: grad(loss(logits, labels), logits)  # noqa: E731
-        return min(timeit.repeat(both, number=200, repeat=5)) / 200 * 1e6
-
-    print(f"forward and backward, in parts: {microseconds(in_parts):.0f} us")  # -> ...
-    print(f"in one node: {microseconds(NllLoss.apply):.0f} us")  # -> ...
-
-    print("as many classes as needed:", one_hot(tensor([0, 2])).tolist())
-    # -> as many classes as needed: [[1, 0, 0], [0, 0, 1]]
-    for call in (lambda: one_hot(tensor([1.0])), lambda: one_hot(tensor([0, 3]), 3)):
-        try:
-            call()
-        except RuntimeError as error:
-            print(error)
-            # -> one_hot is only applicable to index tensor of type LongTensor.
-            # -> Class values must be from 0 to num_classes - 1, got 0 to 3
+    x = tensor([1.0, math.nan, math.inf, -math.inf], requires_grad=True)
+    print("one nan is enough:", x[:2].sum().item())  # -> one nan is enough: nan
+    print("by comparison:", (x == math.nan).tolist(), "isnan:", isnan(x).tolist())
+    # -> by comparison: [False, False, False, False] isnan: [False, True, False, False]
+    y = nan_to_num(x)
+    print(y.tolist())  # -> [1.0, 0.0, 3.402823e+38, -3.402823e+38]
+    print(nan_to_num(x, nan=-1.0, posinf=10.0, neginf=-10.0).tolist())
+    # -> [1.0, -1.0, 10.0, -10.0]
+    print("gradient:", grad(y[:2].sum(), x)[0].tolist())  # -> gradient: [1.0, 0.0, 0.0, 0.0]
+    print("half:", nan_to_num(x.half()).tolist())  # -> half: [1.0, 0.0, 65504.0, -65504.0]
+    print("integers:", nan_to_num(tensor([1, 2])).tolist())  # -> integers: [1, 2]

@@ -1,37 +1,33 @@
-"""Step 65o: Cross entropy: row weights, reductions, log-probabilities
+"""Step 65o: one_hot: a class as a row of zeros and a one
 
-NllLoss of step 65n is a mean over all rows. Programs need more. Some rows should not count: the
-padding after a short sentence. Some should count more: those of a rare class. And some programs
-have log-probabilities already, and need no second softmax. All of these change a few lines:
+A label such as 3 is a name, not an amount: class 4 is not a little more than class 3. So a network
+gives one number for each class, and its answer is compared with a row of as many numbers, 0 at each
+class and 1 at the right one:
 
-    counts       a weight for each row: its loss is multiplied; the mean divides by their sum
-    reduction    "mean", "sum", or "none": the losses themselves, in the shape `shape`
-    logs         the rows are logarithms of probabilities: l = -x_t, and dl/dx_t = -1
+    labels  2 0        one_hot   0 0 1
+                                 1 0 0
 
-The gradient of a row is multiplied by its share of the result: 1 / n in a mean, weight / sum of the
-weights with `counts`, 1 in a sum. The share is saved (its role is None: it is not an input), so
-that both kinds of backward have it.
+This row is the perfect answer: all of the probability on one class. The difference between a
+network's probabilities and this row is the gradient of its loss, as the next step shows.
 
-The trap: a row that does not count may hold anything, -inf for example. 0 * inf is nan, so the loss
-of such a row is not multiplied by 0 but replaced. If no row counts, the mean is 0 / 0, nan, as in
-PyTorch; the gradient of a row that does not count is 0.
+NumPy makes it by one comparison: the labels as a column against the row 0, 1, 2, ... The result has
+the labels' shape and one more dimension.
 
-PyTorch: weight=, ignore_index=, reduction=. Steps 74j to 74l build on this.
+Without num_classes, the largest label says how many classes there are. That is the trap: in a batch
+that lacks the last class the rows are too short. Give the number. A label outside of the classes
+would be a row of zeros, which no comparison notices, so it is refused.
 
-Changed: nll_gradient, nll_gradient_of_tensor, NllLoss.
-Try: losses * counts in place of the `where`. Which line of the demo says nan?
+PyTorch: nn.functional.one_hot. The result is int64, and so has to be the input.
+
+Changed: a new module, ops/nll.py. New: one_hot.
+Try: one_hot(tensor([[1, 0], [2, 1]])). Which shape does it have?
 """
 
-import functools
 import importlib
-from typing import Any
 
-from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.ops.reduction import sum_rows, wide
-from tinytorch.ops.softmax import Softmax, minus_max
 
 # The other operations are methods of Tensor: importing their modules brings them there.
 for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
@@ -57,107 +53,24 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
 
 
-@functools.singledispatch
-def nll_gradient(g: Any, ctx: Function) -> Any:
-    """The gradient of `NllLoss` on arrays: forward has computed softmax(x) - one_hot(t) already."""
-    if not ctx.logs:
-        return ctx.slope * g
-    slope = ctx.xp.zeros(ctx.saved[0].shape, g.dtype)
-    slope.reshape(-1)[ctx.positions] = -g.reshape(-1)
-    return slope
-
-
-@nll_gradient.register(Tensor)
-def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
-    """The gradient on Tensors: to be differentiated again, it must be a function of x."""
-    x, index, _ = ctx.saved
-    classes = wrap(ctx.device.xp.arange(x.array.shape[1]), ctx.device)
-    right = (index.reshape(-1, 1) == classes) * g
-    return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
-
-
-class NllLoss(Function):
-    """The negative log likelihood of class t for each row x: l = log(sum of exp(x_i)) - x_t, times
-    the weight of the row (`counts`); or the sum of all l, or their mean, divided by all weights.
-
-        dl/dx_i = softmax(x)_i - [i = t]
-
-    Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
-    one exp. The gradient is prediction minus target: softmax(x) - one_hot(t). With `logs` the rows
-    are logarithms of probabilities already, and l = -x_t. A row of weight 0 is left out.
-    """
-
-    saves = 0, 1, None
-
-    def forward(
-        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
-    ) -> Any:
-        xp, n, z, total, share = ctx.xp, len(x), wide(x), 1, 1.0
-        positions = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t in x.reshape(-1)
-        if logs:
-            losses = -z.take(positions)
-        else:
-            z = minus_max(z, (1,), xp)
-            e = xp.exp(z)
-            sums = sum_rows(e, True)
-            losses = xp.log(sums).reshape(n) - z.take(positions)
-            e /= sums
-            e.reshape(-1)[positions] -= 1
-            ctx.slope = e.astype(x.dtype, copy=False)
-        if reduction == "mean":
-            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
-        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
-            losses = xp.where(counts == 0, xp.zeros_like(losses), losses * counts)
-            share = xp.where(counts == 0, counts, counts / total)
-            share = share.astype(x.dtype, copy=False).reshape(-1, 1)
-        ctx.save_for_backward(x, index, share)
-        ctx.logs, ctx.shape, ctx.positions = logs, shape, positions
-        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
-        return losses.astype(x.dtype, copy=False)
-
-    def backward(ctx, g: Any) -> Any:
-        return nll_gradient(g.reshape(-1, 1) * ctx.saved[2], ctx)
-
-    def name(ctx) -> str:
-        return "NllLoss2DBackward0" if len(ctx.shape) > 1 else "NllLossBackward0"
-
-
 if __name__ == "__main__":
-    import math
+    from tinytorch.ops.softmax import softmax
 
-    from tinytorch.autograd.engine import grad
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.ops.softmax import log_softmax
+    labels = tensor([2, 0, 3])
+    print(one_hot(labels).tolist(), one_hot(labels).dtype)
+    # -> [[0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]] tinytorch.int64
+    print("ten classes:", one_hot(labels, 10).shape, one_hot(tensor(1), 3).tolist())
+    # -> ten classes: tinytorch.Size([3, 10]) [0, 1, 0]
+    print("none:", one_hot(tensor([]).long(), 3).shape)  # -> none: tinytorch.Size([0, 3])
 
-    x = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
-    labels = tensor([0, 1, 0])
+    # How far is an answer from the perfect one?
+    answers = softmax(tensor([[0.0, 1.0, 4.0, 0.0], [2.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 5.0]]), 1)
+    print((answers - one_hot(labels)).abs().sum(1).tolist())  # -> [0.1591, 1.1192, 0.0396]
 
-    def loss(x, counts=None, reduction="mean", shape=(), logs=False):
-        return NllLoss.apply(x, labels, counts, reduction, shape, logs)
-
-    each = loss(x, reduction="none", shape=(3,))
-    print("each row:", each.tolist())  # -> each row: [0.407606, 0.094923, 3.094923]
-    print("sum:", loss(x, reduction="sum").item(), "mean:", loss(x).item())
-    # -> sum: 3.597452 mean: 1.199151
-    print("from logarithms:", loss(log_softmax(x, 1), logs=True).item())
-    # -> from logarithms: 1.199151
-    pictures = loss(x, reduction="none", shape=(1, 3))  # one picture of three pixels
-    print(each.grad_fn.name(), pictures.grad_fn.name())  # -> NllLossBackward0 NllLoss2DBackward0
-
-    # The second row does not count, the third counts twice.
-    counts = tensor([1.0, 0.0, 2.0])
-    weighted = loss(x, counts)
-    print("weighted:", weighted.item(), "by hand:", (each * counts).sum().item() / 3)
-    # -> weighted: 2.199151 by hand: 2.199151
-    print("gradient:", grad(weighted, x)[0].tolist()[1])  # -> gradient: [0.0, 0.0, 0.0]
-    unknown = tensor([[2.0, 1.0, 0.0], [0.0, -math.inf, 0.0], [1.0, 1.0, 4.0]])
-    print("padding with -inf:", loss(unknown, counts).item())  # -> padding with -inf: 2.199151
-
-    z = x.detach().double().requires_grad_()
-    weights = counts.double()
-    for options in ((weights, "sum"), (None, "none", (3,), True), (weights, "mean")):
-        call = lambda z, options=options: loss(z, *options)  # noqa: E731
-        print(options[1], gradcheck(call, z), gradgradcheck(call, z))
-        # -> sum True True
-        # -> none True True
-        # -> mean True True
+    for call in (lambda: one_hot(tensor([1.0])), lambda: one_hot(tensor([0, 3]), 3)):
+        try:
+            call()
+        except RuntimeError as error:
+            print(error)
+            # -> one_hot is only applicable to index tensor of type LongTensor.
+            # -> Class values must be from 0 to num_classes - 1, got 0 to 3

@@ -1,84 +1,141 @@
-"""Step 65p: Keeping freed memory: mallopt
+"""Step 65p: Cross entropy in one node: prediction minus target
 
-Training makes and frees the same large arrays in each step, and that costs more than it seems. The
-C library gets large pieces of memory from the system and returns each of them as soon as it is
-freed. For the next array the system provides pages again, 4 KiB each, fills each with zeros, and
-interrupts the program at the first touch of each: a page fault. For four arrays of 16 MiB that can
-be 16,384 faults, again in each step.
+The loss of step 65l takes nodes for log_softmax, the choice, the mean and the sign, and saves an
+array or two for each. Its gradient is so simple that it is worth one Function, as in step 40b:
 
-glibc, the C library of Linux, has two numbers for this, which `mallopt` sets:
+    l = log(exp(x_1) + ... + exp(x_c)) - x_t         dl/dx_i = softmax(x)_i - [i = t]
 
-    MMAP_THRESHOLD   arrays from this size on are fetched and returned singly      -> 32 MiB
-    TRIM_THRESHOLD   so much free memory at the end of the heap is returned        -> 512 MiB
+The prediction minus the target: [i = t] is 1 at class t and 0 elsewhere, the row one_hot(t). While
+forward computes l, it has exp(x) and the sums in hand, so it computes the gradient as well, into
+the same array e. Backward only multiplies.
 
-With these, freed arrays stay in the heap of the process, and the next array of the same size reuses
-them. ctypes (of the standard library) calls a C function of the running process. Other C libraries
-have no mallopt: nothing happens.
+This is right for arrays. On Tensors, where the gradient is to be differentiated again, `slope`
+would be a constant of the graph, and the second derivative 0. So backward on Tensors computes the
+softmax once more, as a function of x (step 33 explains the two kinds of backward). singledispatch
+chooses between the two by the type of g.
 
-The trap: the process keeps the memory that it once needed, and other programs do not get it.
+`saves = 0, 1` says that the two saved values are inputs 0 and 1; otherwise apply would find that
+out by comparing (step 32d). `wide` computes halves as float32, as in step 59d.
 
-(PyTorch keeps memory as well: on a GPU always, see step 70e; on the CPU people link jemalloc.)
+PyTorch: nn.functional.nll_loss, cross_entropy.
 
-Changed: a new module, core/memory.py. New: keep_freed_memory; importing the module calls it.
-Try: let keep_freed_memory return False at once. How many faults are there then?
+New: nll_gradient, nll_gradient_of_tensor, NllLoss.
+Try: take `@nll_gradient.register(Tensor)` and its function out. Which check fails?
 """
 
-import ctypes
+import functools
+import importlib
+from typing import Any
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
+from tinytorch.core.dtype import int64
+from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.ops.reduction import sum_rows, wide
+from tinytorch.ops.softmax import Softmax, minus_max
+
+# The other operations are methods of Tensor: importing their modules brings them there.
+for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def keep_freed_memory() -> bool:
-    """Tells glibc to keep the memory of freed arrays. Returns whether that worked.
+@checked
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
 
-    A training step makes the same large arrays again and again. By default glibc maps each of them
-    anew and unmaps it when it is freed, and the kernel has to provide, and zero, every page of
-    4 KiB at its first touch: a page fault. Here arrays below 32 MiB come from the heap, and the
-    heap does not shrink. See `man 3 mallopt`. Other C libraries have no mallopt: nothing happens.
+    Without `num_classes` the largest integer decides how many there are.
+
+    Raises:
+        RuntimeError: the input is not int64, or an integer is outside of 0..num_classes-1.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):
-        return False
-    trim_threshold, mmap_threshold = -1, -3  # their numbers in malloc.h
-    return bool(mallopt(mmap_threshold, 32 << 20) and mallopt(trim_threshold, 512 << 20))
+    if tensor.dtype is not int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    array, xp = tensor.array, tensor.device.xp
+    c = int(array.max()) + 1 if num_classes == -1 and array.size else num_classes
+    if c < 1 or (array.size and (array.min() < 0 or array.max() >= c)):
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, c - 1)
+        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
+    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
 
 
-freed_memory_is_kept = keep_freed_memory()
+@functools.singledispatch
+def nll_gradient(g: Any, ctx: Function) -> Any:
+    """The gradient of `NllLoss` on arrays: forward has computed softmax(x) - one_hot(t) already."""
+    return ctx.slope * g
+
+
+@nll_gradient.register(Tensor)
+def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
+    """The gradient on Tensors: to be differentiated again, it must be a function of x."""
+    x, index = ctx.saved
+    classes = wrap(ctx.device.xp.arange(x.array.shape[1]), ctx.device)
+    right = (index.reshape(-1, 1) == classes) * g
+    return ctx.call(Softmax, x, (1,)) * g - right
+
+
+class NllLoss(Function):
+    """The mean, over the rows x and their classes t, of l = log(sum of exp(x_i)) - x_t.
+
+        dl/dx_i = softmax(x)_i - [i = t]
+
+    Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
+    one exp. The gradient is prediction minus target: softmax(x) - one_hot(t).
+    """
+
+    saves = 0, 1
+
+    def forward(ctx, x: Any, index: Any) -> Any:
+        xp, n, z = ctx.xp, len(x), wide(x)
+        positions = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t in x.reshape(-1)
+        z = minus_max(z, (1,), xp)
+        e = xp.exp(z)
+        sums = sum_rows(e, True)
+        losses = xp.log(sums).reshape(n) - z.take(positions)
+        e /= sums
+        e.reshape(-1)[positions] -= 1
+        ctx.slope = e.astype(x.dtype, copy=False)
+        ctx.save_for_backward(x, index)
+        return (losses.sum() / n).astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return nll_gradient(g / len(ctx.saved[0]), ctx)
 
 
 if __name__ == "__main__":
-    import importlib.util
-    import subprocess
-    import sys
-    import textwrap
-    import types
+    import timeit
 
-    # Four arrays of 4 MiB, five times over. The same lines run in a new process, with the C
-    # library's defaults, and here, where this file has asked it to keep what is freed.
-    count = textwrap.dedent("""
-        import numpy, resource
-        for _ in range(2):  # the first time, the memory has to be fetched in any case
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            for _ in range(5):
-                arrays = [numpy.ones(1 << 20, numpy.float32) for _ in range(4)]
-                del arrays
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    """)
-    if importlib.util.find_spec("resource") is None:
-        print("this system does not count page faults")
-    else:
-        command = [sys.executable, "-c", count + "print(faults)"]
-        as_it_comes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        here = {}
-        exec(count, here)
-        print("page faults by default:  ", as_it_comes.strip())  # -> ...
-        print("page faults, memory kept:", here["faults"])  # -> ...
-    print("the C library was asked, and agreed:", freed_memory_is_kept)  # -> ...
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.ops.creation import arange
+    from tinytorch.ops.random import manual_seed, randint, randn
+    from tinytorch.ops.softmax import log_softmax
 
-    # Other libraries: one without mallopt, and one that notes what it is asked.
-    asked, real = [], ctypes.CDLL
-    ctypes.CDLL = lambda name: types.SimpleNamespace()
-    print("without mallopt:", keep_freed_memory())  # -> without mallopt: False
-    ctypes.CDLL = lambda name: types.SimpleNamespace(mallopt=lambda *args: asked.append(args) or 1)
-    print("with it:", keep_freed_memory(), asked)
-    # -> with it: True [(-3, 33554432), (-1, 536870912)]
-    ctypes.CDLL = real
+    def in_parts(logits, labels):  # step 65l
+        return -log_softmax(logits, dim=1)[arange(len(labels)), labels].mean()
+
+    manual_seed(0)
+    logits, labels = randn(32, 10, requires_grad=True), randint(10, (32,))
+    losses = NllLoss.apply(logits, labels), in_parts(logits, labels)
+    print("the same loss:", abs((losses[0] - losses[1]).item()) < 1e-6)  # -> the same loss: True
+    gradients = [grad(loss, logits)[0] for loss in losses]
+    print("and gradient:", (gradients[0] - gradients[1]).abs().max().item() < 1e-7)
+    # -> and gradient: True
+    target = one_hot(labels, 10)
+    print("one hot:", labels[0].item(), target[0].tolist())
+    # -> one hot: 4 [0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+    difference = 32 * gradients[0] - (logits.detach().softmax(1) - target)
+    print("prediction minus target:", difference.abs().max().item() < 1e-6)
+    # -> prediction minus target: True
+    print("a large logit:", NllLoss.apply(tensor([[1000.0, 0.0]]), tensor([1])).item())
+    # -> a large logit: 1000.0
+
+    x = logits[:3].detach().double().requires_grad_()
+    one_node = lambda x: NllLoss.apply(x, labels[:3])  # noqa: E731
+    print(gradcheck(one_node, x), gradgradcheck(one_node, x))  # -> True True
+
+    def microseconds(loss):
+        both = lambda: grad(loss(logits, labels), logits)  # noqa: E731
+        return min(timeit.repeat(both, number=200, repeat=5)) / 200 * 1e6
+
+    print(f"forward and backward, in parts: {microseconds(in_parts):.0f} us")  # -> ...
+    print(f"in one node: {microseconds(NllLoss.apply):.0f} us")  # -> ...

@@ -1,137 +1,163 @@
-"""Step 65q: Parameters, and a network that reads digits
+"""Step 65q: Cross entropy: row weights, reductions, log-probabilities
 
-The list `parameters` of step 65k is written by hand. A weight that is missing in it is never
-trained, and there is no error. A program could collect the weights if it recognized them, but any
-tensor may require a gradient. So weights get a class of their own: a Parameter is a tensor that is
-to be learned. No code uses the class yet; stage 12 does, when a network collects its own
-parameters.
+NllLoss of step 65p is a mean over all rows. Programs need more. Some rows should not count: the
+padding after a short sentence. Some should count more: those of a rare class. And some programs
+have log-probabilities already, and need no second softmax. All of these change a few lines:
 
-Parameter(data) shares the memory of `data` and is a leaf, whatever the history of `data`. It
-requires a gradient, and prints its class. A copy of it is a Parameter again, without the gradient.
+    counts       a weight for each row: its loss is multiplied; the mean divides by their sum
+    reduction    "mean", "sum", or "none": the losses themselves, in the shape `shape`
+    logs         the rows are logarithms of probabilities: l = -x_t, and dl/dx_t = -1
 
-The demo puts this topic together: the digits, one node for the loss, memory that is kept. 20 epochs
-take about a second, and the network reads some 98 % of digits that it has never seen. Stages 12 and
-13 make such a program shorter.
+The gradient of a row is multiplied by its share of the result: 1 / n in a mean, weight / sum of the
+weights with `counts`, 1 in a sum. The share is saved (its role is None: it is not an input), so
+that both kinds of backward have it.
 
-The trap: `w = w - 0.1 * w.grad` would make a tensor that is not a Parameter, nor a leaf. Weights
-are changed in place, with sub_, and without a record (no_grad).
+The trap: a row that does not count may hold anything, -inf for example. 0 * inf is nan, so the loss
+of such a row is not multiplied by 0 but replaced. If no row counts, the mean is 0 / 0, nan, as in
+PyTorch; the gradient of a row that does not count is 0.
 
-PyTorch: torch.nn.Parameter.
+PyTorch: weight=, ignore_index=, reduction=. Steps 74j to 74l build on this.
 
-Changed: a new module, nn/parameter.py. New: Parameter. The demo trains.
-Try: Parameter(zeros(n_in, n_out)) for all weights. What does the network learn from there?
+Changed: nll_gradient, nll_gradient_of_tensor, NllLoss.
+Try: losses * counts in place of the `where`. Which line of the demo says nan?
 """
 
+import functools
 import importlib
+from typing import Any
 
-from tinytorch.core.printing import format_tensor
+from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
+from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.ops.reduction import sum_rows, wide
+from tinytorch.ops.softmax import Softmax, minus_max
 
 # The other operations are methods of Tensor: importing their modules brings them there.
 for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Parameter(Tensor):
-    """A tensor that a Module registers when it becomes one of its attributes.
+@checked
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """1 at the class that an integer names, 0 elsewhere: [...] becomes [..., num_classes], int64.
 
-    `Parameter(data)` shares the memory of the tensor `data`, as a leaf that requires a gradient.
+    Without `num_classes` the largest integer decides how many there are.
+
     Raises:
-        RuntimeError: for integer data, unless requires_grad=False.
+        RuntimeError: the input is not int64, or an integer is outside of 0..num_classes-1.
+    """
+    if tensor.dtype is not int64:
+        raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    array, xp = tensor.array, tensor.device.xp
+    c = int(array.max()) + 1 if num_classes == -1 and array.size else num_classes
+    if c < 1 or (array.size and (array.min() < 0 or array.max() >= c)):
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, c - 1)
+        raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
+    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
+
+
+@functools.singledispatch
+def nll_gradient(g: Any, ctx: Function) -> Any:
+    """The gradient of `NllLoss` on arrays: forward has computed softmax(x) - one_hot(t) already."""
+    if not ctx.logs:
+        return ctx.slope * g
+    slope = ctx.xp.zeros(ctx.saved[0].shape, g.dtype)
+    slope.reshape(-1)[ctx.positions] = -g.reshape(-1)
+    return slope
+
+
+@nll_gradient.register(Tensor)
+def nll_gradient_of_tensor(g: Tensor, ctx: Function) -> Tensor:
+    """The gradient on Tensors: to be differentiated again, it must be a function of x."""
+    x, index, _ = ctx.saved
+    classes = wrap(ctx.device.xp.arange(x.array.shape[1]), ctx.device)
+    right = (index.reshape(-1, 1) == classes) * g
+    return -right if ctx.logs else ctx.call(Softmax, x, (1,)) * g - right
+
+
+class NllLoss(Function):
+    """The negative log likelihood of class t for each row x: l = log(sum of exp(x_i)) - x_t, times
+    the weight of the row (`counts`); or the sum of all l, or their mean, divided by all weights.
+
+        dl/dx_i = softmax(x)_i - [i = t]
+
+    Softmax, logarithm, choice and mean in one: stable, as the maximum is taken out first, and only
+    one exp. The gradient is prediction minus target: softmax(x) - one_hot(t). With `logs` the rows
+    are logarithms of probabilities already, and l = -x_t. A row of weight 0 is left out.
     """
 
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
-        data = tensor([]) if data is None else data
-        self = wrap(data.array.view(), data.device, cls)
-        self.requires_grad = requires_grad
-        return self
+    saves = 0, 1, None
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
-        pass  # __new__ has done everything: Tensor's own __init__ would make another array
+    def forward(
+        ctx, x: Any, index: Any, counts: Any, reduction: str, shape: tuple, logs: bool
+    ) -> Any:
+        xp, n, z, total, share = ctx.xp, len(x), wide(x), 1, 1.0
+        positions = index + xp.arange(0, x.size, x.shape[1] or 1)  # of x_t in x.reshape(-1)
+        if logs:
+            losses = -z.take(positions)
+        else:
+            z = minus_max(z, (1,), xp)
+            e = xp.exp(z)
+            sums = sum_rows(e, True)
+            losses = xp.log(sums).reshape(n) - z.take(positions)
+            e /= sums
+            e.reshape(-1)[positions] -= 1
+            ctx.slope = e.astype(x.dtype, copy=False)
+        if reduction == "mean":
+            total, share = n if counts is None else wide(counts).sum(), 1 / max(n, 1)
+        if counts is not None:  # weights of 0: no 0 * inf, and no 0 / 0
+            losses = xp.where(counts == 0, xp.zeros_like(losses), losses * counts)
+            share = xp.where(counts == 0, counts, counts / total)
+            share = share.astype(x.dtype, copy=False).reshape(-1, 1)
+        ctx.save_for_backward(x, index, share)
+        ctx.logs, ctx.shape, ctx.positions = logs, shape, positions
+        losses = losses.reshape(shape) if reduction == "none" else losses.sum() / total
+        return losses.astype(x.dtype, copy=False)
 
-    def __repr__(self) -> str:
-        return "Parameter containing:\n" + format_tensor(self, "tensor")
+    def backward(ctx, g: Any) -> Any:
+        return nll_gradient(g.reshape(-1, 1) * ctx.saved[2], ctx)
 
-    def __deepcopy__(self, memo: dict) -> "Parameter":  # without the gradient, as in PyTorch
-        return memo.setdefault(id(self), type(self)(self.data.clone(), self.requires_grad))
+    def name(ctx) -> str:
+        return "NllLoss2DBackward0" if len(ctx.shape) > 1 else "NllLossBackward0"
 
 
 if __name__ == "__main__":
-    import argparse
-    import copy
-    import time
+    import math
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.core import memory  # noqa: F401  (keeps freed memory)
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.ops.creation import zeros
-    from tinytorch.ops.extremes import argmax
-    from tinytorch.ops.nll import NllLoss
-    from tinytorch.ops.random import manual_seed, randn, randperm
+    from tinytorch.autograd.engine import grad
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.ops.softmax import log_softmax
 
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--epochs", type=int, default=20, help="how often to see each digit")
-    epochs = flags.parse_args().epochs
+    x = tensor([[2.0, 1.0, 0.0], [0.0, 3.0, 0.0], [1.0, 1.0, 4.0]], requires_grad=True)
+    labels = tensor([0, 1, 0])
 
-    w = Parameter(tensor([1.0, 2.0]) * 2)
-    print(w)
-    # -> Parameter containing:
-    # -> tensor([2., 4.], requires_grad=True)
-    print(w.is_leaf, isinstance(w, Tensor), isinstance(w * 2, Parameter), Parameter().shape)
-    # -> True True False tinytorch.Size([0])
-    w.sum().backward()
-    twin = copy.deepcopy(w)
-    print(type(twin).__name__, twin.tolist(), twin.grad, copy.deepcopy([w, w])[1].tolist())
-    # -> Parameter [2.0, 4.0] None [2.0, 4.0]
-    try:
-        Parameter(tensor([1, 2]))
-    except RuntimeError as error:
-        print(error)  # -> only Tensors of floating point dtype can require gradients...
+    def loss(x, counts=None, reduction="mean", shape=(), logs=False):
+        return NllLoss.apply(x, labels, counts, reduction, shape, logs)
 
-    # Held out: 360 digits, chosen at random.
-    manual_seed(0)
-    images, labels = load_digits()
-    order = randperm(len(labels))
-    x, t = images.reshape(-1, 64)[order[360:]], labels[order[360:]]
-    x_test, t_test = images.reshape(-1, 64)[order[:360]], labels[order[:360]]
+    each = loss(x, reduction="none", shape=(3,))
+    print("each row:", each.tolist())  # -> each row: [0.407606, 0.094923, 3.094923]
+    print("sum:", loss(x, reduction="sum").item(), "mean:", loss(x).item())
+    # -> sum: 3.597452 mean: 1.199151
+    print("from logarithms:", loss(log_softmax(x, 1), logs=True).item())
+    # -> from logarithms: 1.199151
+    pictures = loss(x, reduction="none", shape=(1, 3))  # one picture of three pixels
+    print(each.grad_fn.name(), pictures.grad_fn.name())  # -> NllLossBackward0 NllLoss2DBackward0
 
-    parameters = []
-    for n_in, n_out in ((64, 128), (128, 64), (64, 10)):
-        parameters.append(Parameter(randn(n_in, n_out) * (2 / n_in) ** 0.5))
-        parameters.append(Parameter(zeros(n_out)))
-    print(sum(p.numel() for p in parameters), "numbers to learn")  # -> 17226 numbers to learn
+    # The second row does not count, the third counts twice.
+    counts = tensor([1.0, 0.0, 2.0])
+    weighted = loss(x, counts)
+    print("weighted:", weighted.item(), "by hand:", (each * counts).sum().item() / 3)
+    # -> weighted: 2.199151 by hand: 2.199151
+    print("gradient:", grad(weighted, x)[0].tolist()[1])  # -> gradient: [0.0, 0.0, 0.0]
+    unknown = tensor([[2.0, 1.0, 0.0], [0.0, -math.inf, 0.0], [1.0, 1.0, 4.0]])
+    print("padding with -inf:", loss(unknown, counts).item())  # -> padding with -inf: 2.199151
 
-    def network(x):  # [batch, 64] -> [batch, 10]
-        w1, b1, w2, b2, w3, b3 = parameters
-        return ((x @ w1 + b1).relu() @ w2 + b2).relu() @ w3 + b3
-
-    def cross_entropy(logits, labels):
-        return NllLoss.apply(logits, labels, None, "mean", (), False)
-
-    def accuracy(x, labels):
-        with no_grad():
-            return (argmax(network(x), dim=1) == labels).sum().item() / len(labels)
-
-    before = accuracy(x_test, t_test)
-    print("no better than guessing:", before < 0.2)  # -> no better than guessing: True
-    start = time.perf_counter()
-    for epoch in range(1, epochs + 1):
-        total = 0.0
-        for batch in randperm(len(t))[: len(t) // 32 * 32].reshape(-1, 32):
-            loss = cross_entropy(network(x[batch]), t[batch])
-            loss.backward()
-            with no_grad():
-                for p in parameters:
-                    p.sub_(p.grad, alpha=0.1)
-                    p.grad = None
-            total += loss.item()
-        if epoch in (1, 2, 5) or epoch % 10 == 0:
-            mean, right = total / (len(t) // 32), accuracy(x_test, t_test)
-            print(f"epoch {epoch:2}   loss {mean:.4f}   held-out digits right: {right:.1%}")
-            # -> ...
-    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
-    reached = accuracy(x_test, t_test)
-    print("at least 95 % of the held-out digits:", reached >= 0.95)
-    # -> at least 95 % of the held-out digits: True
-    assert reached >= 0.95, f"only {reached:.1%} of the held-out digits are right"
+    z = x.detach().double().requires_grad_()
+    weights = counts.double()
+    for options in ((weights, "sum"), (None, "none", (3,), True), (weights, "mean")):
+        call = lambda z, options=options: loss(z, *options)  # noqa: E731
+        print(options[1], gradcheck(call, z), gradgradcheck(call, z))
+        # -> sum True True
+        # -> none True True
+        # -> mean True True

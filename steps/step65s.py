@@ -1,161 +1,137 @@
-"""Step 65s: Binary search, in all rows at once
+"""Step 65s: Parameters, and a network that reads digits
 
-A picture is made from rays: along each ray lie 64 points, and most of them are in empty space. So
-the next points are drawn where there is something, from a distribution that is known as its
-running sum, one for each ray. To draw from it, take a number u between 0 and 1, and find the place
-of u in the running sum. A comparison of every u with every point,
+The list `parameters` of step 65l is written by hand. A weight that is missing in it is never
+trained, and there is no error. A program could collect the weights if it recognized them, but any
+tensor may require a gradient. So weights get a class of their own: a Parameter is a tensor that is
+to be learned. No code uses the class yet; stage 12 does, when a network collects its own
+parameters.
 
-    (sums[:, None, :] < u[:, :, None]).sum(-1)
+Parameter(data) shares the memory of `data` and is a leaf, whatever the history of `data`. It
+requires a gradient, and prints its class. A copy of it is a Parameter again, without the gradient.
 
-makes an array of rays * samples * points booleans, and looks at all of them. The sums are sorted: a
-binary search looks at log2(n) of n. Usually it is a loop over one row,
+The demo puts this topic together: the digits, one node for the loss, memory that is kept. 20 epochs
+take about a second, and the network reads some 98 % of digits that it has never seen. Stages 12 and
+13 make such a program shorter.
 
-    middle = (low + high) // 2;    row[middle] < u:  low = middle + 1,   else high = middle
+The trap: `w = w - 0.1 * w.grad` would make a tensor that is not a Parameter, nor a leaf. Weights
+are changed in place, with sub_, and without a record (no_grad).
 
-Here low and high are arrays, with an entry for each u of each row, and a round of the loop is a
-take_along and a where. All searches end after the same number of rounds.
+PyTorch: torch.nn.Parameter.
 
-The trap is a search that has ended earlier: low is high, and may be n, where there is no element.
-It reads the last one, and `low < high` keeps it where it is.
-
-PyTorch's words: searchsorted, and bucketize where all of the input is looked up in one row: the age
-of a person becomes a class.
-
-New: SearchSorted, searchsorted, bucketize.
-Try: leave `& (low < high)` out, and look at the place of 9.0.
+Changed: a new module, nn/parameter.py. New: Parameter. The demo trains.
+Try: Parameter(zeros(n_in, n_out)) for all weights. What does the network learn from there?
 """
 
 import importlib
-from typing import Any
 
-import numpy as np
+from tinytorch.core.printing import format_tensor
+from tinytorch.core.tensor import Tensor, tensor, wrap
 
-from tinytorch.autograd.node import Function
-from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import bool_, int32, int64, result_type
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.ops.extremes import take_along
-from tinytorch.ops.gather import gather
-from tinytorch.ops.shape import reshape
-
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison indexing reduction".split():
+# The other operations are methods of Tensor: importing their modules brings them there.
+for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class SearchSorted(Function):
-    """How many elements of a sorted row [..., n] come before each x [..., m]; with `right`, those
-    that are equal to x come before it. A nan comes after all."""
+class Parameter(Tensor):
+    """A tensor that a Module registers when it becomes one of its attributes.
 
-    differentiable = False
-
-    def forward(ctx, rows: Any, x: Any, right: bool) -> Any:
-        xp, n = ctx.xp, rows.shape[-1]
-        low, high = xp.zeros(x.shape, np.int64), xp.full(x.shape, n, np.int64)
-        for _ in range(n.bit_length()):
-            middle = (low + high) // 2
-            at = take_along(rows, xp.minimum(middle, n - 1), -1, xp)
-            before = ~(at > x if right else at >= x) & (low < high)
-            low, high = xp.where(before, middle + 1, low), xp.where(before, high, middle)
-        return low
-
-
-@checked
-def searchsorted(
-    sorted_sequence: Tensor,
-    input: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Tensor | None = None,
-) -> Tensor:
-    """Where each element of `input` would be put in, so that the rows of `sorted_sequence` stay
-    sorted: before its equals, or with right=True (side="right") after them.
-
-    One row serves an input of any shape, a number too; of several, each has its row of the input.
-    `sorter` has the indices that sort the rows, where they are not sorted yet.
-
+    `Parameter(data)` shares the memory of the tensor `data`, as a leaf that requires a gradient.
     Raises:
-        RuntimeError: for shapes that do not match, a `side` that contradicts `right`, and a
-            sorter of another shape or not of int64.
-        NotImplementedError: for booleans.
+        RuntimeError: for integer data, unless requires_grad=False.
     """
-    x = input if isinstance(input, Tensor) else tensor(input, device=sorted_sequence.device)
-    rows, sizes = sorted_sequence, (list(sorted_sequence.array.shape), list(x.array.shape))
-    if side not in (None, "left", "right") or (side == "left" and right):
-        raise RuntimeError(f"searchsorted(): side is {side!r}, and right is {right}")
-    if not sizes[0] or (len(sizes[0]) > 1 and sizes[0][:-1] != sizes[1][:-1]):
-        raise RuntimeError(
-            f"searchsorted(): one sorted row, or a row of input for each, expected, but got sorted "
-            f"rows {sizes[0]} and input {sizes[1]}"
-        )
-    if bool_ in (rows.dtype, x.dtype):
-        raise NotImplementedError("searchsorted() is not implemented for bool")
-    if sorter is not None:
-        if list(sorter.array.shape) != sizes[0] or sorter.dtype is not int64:
-            raise RuntimeError(
-                f"searchsorted(): the sorter must have the shape {sizes[0]} and int64, but has "
-                f"{list(sorter.array.shape)} and {sorter.dtype!r}"
-            )
-        rows = gather(rows, -1, sorter)
-    dtype = result_type(rows, x)
-    flat = x.to(dtype) if len(sizes[0]) > 1 else reshape(x.to(dtype), (-1,))
-    found = reshape(SearchSorted.apply(rows.to(dtype), flat, right or side == "right"), sizes[1])
-    return found.to(int32) if out_int32 else found
 
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> "Parameter":
+        data = tensor([]) if data is None else data
+        self = wrap(data.array.view(), data.device, cls)
+        self.requires_grad = requires_grad
+        return self
 
-@checked
-def bucketize(
-    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
-) -> Tensor:
-    """Which interval between the sorted `boundaries` each element of `input` lies in, from 0 on.
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True):
+        pass  # __new__ has done everything: Tensor's own __init__ would make another array
 
-    Raises:
-        RuntimeError: `boundaries` is not a vector.
-    """
-    if boundaries.array.ndim != 1:
-        raise RuntimeError(
-            f"boundaries tensor must be 1 dimension, but got dim({boundaries.array.ndim})"
-        )
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+    def __repr__(self) -> str:
+        return "Parameter containing:\n" + format_tensor(self, "tensor")
+
+    def __deepcopy__(self, memo: dict) -> "Parameter":  # without the gradient, as in PyTorch
+        return memo.setdefault(id(self), type(self)(self.data.clone(), self.requires_grad))
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.cumulative import cumsum
+    import argparse
+    import copy
+    import time
 
-    importlib.import_module("tinytorch.core.printing")
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.modes import no_grad
+    from tinytorch.core import memory  # noqa: F401  (keeps freed memory)
+    from tinytorch.datasets.digits import load_digits
+    from tinytorch.ops.creation import zeros
+    from tinytorch.ops.extremes import argmax
+    from tinytorch.ops.nll import NllLoss
+    from tinytorch.ops.random import manual_seed, randn, randperm
 
-    weights = tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
-    u = tensor([[0.05, 0.5, 0.95], [0.05, 0.5, 0.95]])
-    sums = cumsum(weights, -1)
-    print((sums[:, None, :] < u[:, :, None]).sum(-1).tolist())  # -> [[0, 2, 3], [0, 0, 3]]
-    print(searchsorted(sums, u).tolist())  # -> [[0, 2, 3], [0, 0, 3]]
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--epochs", type=int, default=20, help="how often to see each digit")
+    epochs = flags.parse_args().epochs
 
-    row = tensor([1.0, 3.0, 3.0, 5.0])
-    print(searchsorted(row, tensor([0.0, 3.0, 9.0])).tolist())  # -> [0, 1, 4]
-    print(searchsorted(row, tensor([0.0, 3.0, 9.0]), right=True).tolist())  # -> [0, 3, 4]
-    print(searchsorted(row, 3, side="right").item(), searchsorted(row, 4.0, out_int32=True))
-    # -> 3 tensor(3, dtype=tinytorch.int32)
-    print(searchsorted(tensor([5, 1, 3]), 2, sorter=tensor([1, 2, 0])).item())  # -> 1
+    w = Parameter(tensor([1.0, 2.0]) * 2)
+    print(w)
+    # -> Parameter containing:
+    # -> tensor([2., 4.], requires_grad=True)
+    print(w.is_leaf, isinstance(w, Tensor), isinstance(w * 2, Parameter), Parameter().shape)
+    # -> True True False tinytorch.Size([0])
+    w.sum().backward()
+    twin = copy.deepcopy(w)
+    print(type(twin).__name__, twin.tolist(), twin.grad, copy.deepcopy([w, w])[1].tolist())
+    # -> Parameter [2.0, 4.0] None [2.0, 4.0]
+    try:
+        Parameter(tensor([1, 2]))
+    except RuntimeError as error:
+        print(error)  # -> only Tensors of floating point dtype can require gradients...
 
-    ages = tensor([[3, 17], [18, 70]])
-    print("child, adult, old:", bucketize(ages, tensor([18, 65]), right=True).tolist())
-    # -> child, adult, old: [[0, 0], [1, 2]]
+    # Held out: 360 digits, chosen at random.
+    manual_seed(0)
+    images, labels = load_digits()
+    order = randperm(len(labels))
+    x, t = images.reshape(-1, 64)[order[360:]], labels[order[360:]]
+    x_test, t_test = images.reshape(-1, 64)[order[:360]], labels[order[:360]]
 
-    for wrong in (
-        lambda: searchsorted(row, 3.0, side="left", right=True),
-        lambda: searchsorted(sums, 0.5),
-        lambda: searchsorted(row > 2, row),
-        lambda: searchsorted(row, row, sorter=tensor([0])),
-        lambda: bucketize(1.0, sums),
-    ):
-        try:
-            wrong()
-        except (RuntimeError, NotImplementedError) as error:
-            print(str(error).partition(",")[0])
-    # -> searchsorted(): side is 'left'
-    # -> searchsorted(): one sorted row
-    # -> searchsorted() is not implemented for bool
-    # -> searchsorted(): the sorter must have the shape [4] and int64
-    # -> boundaries tensor must be 1 dimension
+    parameters = []
+    for n_in, n_out in ((64, 128), (128, 64), (64, 10)):
+        parameters.append(Parameter(randn(n_in, n_out) * (2 / n_in) ** 0.5))
+        parameters.append(Parameter(zeros(n_out)))
+    print(sum(p.numel() for p in parameters), "numbers to learn")  # -> 17226 numbers to learn
+
+    def network(x):  # [batch, 64] -> [batch, 10]
+        w1, b1, w2, b2, w3, b3 = parameters
+        return ((x @ w1 + b1).relu() @ w2 + b2).relu() @ w3 + b3
+
+    def cross_entropy(logits, labels):
+        return NllLoss.apply(logits, labels, None, "mean", (), False)
+
+    def accuracy(x, labels):
+        with no_grad():
+            return (argmax(network(x), dim=1) == labels).sum().item() / len(labels)
+
+    before = accuracy(x_test, t_test)
+    print("no better than guessing:", before < 0.2)  # -> no better than guessing: True
+    start = time.perf_counter()
+    for epoch in range(1, epochs + 1):
+        total = 0.0
+        for batch in randperm(len(t))[: len(t) // 32 * 32].reshape(-1, 32):
+            loss = cross_entropy(network(x[batch]), t[batch])
+            loss.backward()
+            with no_grad():
+                for p in parameters:
+                    p.sub_(p.grad, alpha=0.1)
+                    p.grad = None
+            total += loss.item()
+        if epoch in (1, 2, 5) or epoch % 10 == 0:
+            mean, right = total / (len(t) // 32), accuracy(x_test, t_test)
+            print(f"epoch {epoch:2}   loss {mean:.4f}   held-out digits right: {right:.1%}")
+            # -> ...
+    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
+    reached = accuracy(x_test, t_test)
+    print("at least 95 % of the held-out digits:", reached >= 0.95)
+    # -> at least 95 % of the held-out digits: True
+    assert reached >= 0.95, f"only {reached:.1%} of the held-out digits are right"

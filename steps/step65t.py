@@ -1,302 +1,267 @@
-"""Step 65t: Catalogue: more operations made of others
+"""Step 65t: Catalogue: operations made of others
 
-Each of these stood in the way of a well-known program. As in step 65r, existing operations do the
-work and bring the derivatives. Read logaddexp and tensordot, and skim the rest.
+Programs call more operations than a library has to implement. Each of these takes a few lines of
+existing operations, which bring its derivatives. Read cumprod, and skim the rest.
 
-    index_fill         a number in whole slices: the Transformer's label smoothing clears padding
-    masked_scatter     values under a mask, in order: picture features among the words
-    take_along_dim     gather that broadcasts: what argsort found, looked up
-    tensordot          a product over pairs of dimensions: two permutes around one matmul
-    cross              the vector that is perpendicular to two others: the axes of a camera
-    logaddexp          log(exp(a) + exp(b)): sums of probabilities that are kept as logarithms
-    logit              log(p / (1 - p)), the inverse of sigmoid
-    nansum, nanmean    over the elements that are known
-    diff               differences of neighbours
-    baddbmm            beta * input + alpha * (a @ b), for batches
+    cumprod            running products: what is left of a picture after t steps of noise
+    addcmul, addcdiv   input + value * a * b, input + value * a / b: Adam, written by hand
+    cdist              the distances between all rows of two matrices
+    fill_diagonal_     a number on the diagonal: no item is compared with itself
+    index_copy         slices written at given places: a cache that is filled step by step
+    hstack, vstack     cat, side by side or one below the other
+    tril_indices, triu_indices   the places of a triangle
+    cartesian_prod     every element of one vector with every one of the others: a grid of settings
+    var_mean, std_mean a spread and the mean that it is about
+    vector_norm        norm, under the name that torch.linalg has for it
 
-logaddexp by its formula overflows: exp(100) is inf in float32. With m, the larger of the two, taken
-out, log(exp(a) + exp(b)) = m + log(exp(a - m) + exp(b - m)), no exponent is above 0. For the
-derivative m is a constant: it cancels. The trap is a = b = -inf, probability 0 twice, where a - m
-is inf - inf.
+cumprod by hand would be a loop over n elements. Instead y is multiplied by itself, shifted by one
+place: now each y_i holds two factors. Shift by two, and it holds four; log2(n) products are enough.
+(The shortest formula of the derivative, y / x_i, is 0 / 0 at a zero. Here nothing is divided.)
 
-New: the functions of the table, and index_fill_, masked_scatter_, logit_ and baddbmm_.
-Try: leave the line with `math.inf` out, and look at the last logaddexp.
+New: the functions of the table, and the in-place forms cumprod_, addcmul_, addcdiv_, index_copy_.
+Try: let `steps` grow by 1 instead of doubling. Which factors does y_3 get twice?
 """
 
 import importlib
-import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tinytorch.autograd.inplace import in_place
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import bool_, get_default_dtype
+from tinytorch.core.dtype import bool_, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops.arithmetic import add, mul, sub
-from tinytorch.ops.broadcast import broadcast_tensors
-from tinytorch.ops.comparison import isnan
-from tinytorch.ops.creation import zeros
+from tinytorch.ops.creation import meshgrid, ones, zeros
+from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import abs, attach, div, exp, log, maximum, require_tensors
-from tinytorch.ops.gather import gather, index_along_dim, masked_fill
+from tinytorch.ops.elementwise import attach, div, require_tensors
+from tinytorch.ops.gather import index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
-from tinytorch.ops.joining import cat
-from tinytorch.ops.matmul import add_scaled, matmul
-from tinytorch.ops.parts import key_along
-from tinytorch.ops.reduction import reduction, sum
-from tinytorch.ops.shape import permute, reshape
+from tinytorch.ops.joining import cat, stack, tensor_list
+from tinytorch.ops.matmul import check_operands
+from tinytorch.ops.norm import norm
+from tinytorch.ops.parts import tril, triu
+from tinytorch.ops.reduction import mean, reduction, std, var
+from tinytorch.ops.shape import reshape, unsqueeze
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-@tensor_method("index_fill")
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A copy of `input` with `value`, a number or a 0-d tensor, in the slices `index` of `dim`.
+@reduction
+def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running products along `dim`, y_i = x_1 ... x_i; those of integers and booleans are int64.
+
+    Each round doubles the number of factors: 1, 2, 4, ... As nothing is divided, the derivatives
+    are right at zeros too.
+    """
+    dim, steps = normalize_dim(dim, input.array.ndim), 1
+    y = input.to(dtype or input.dtype)
+    y = y if y.is_floating_point() or dtype else y.long()
+    while y.array.ndim and steps < y.array.shape[dim]:
+        y, steps = mul(y, Shift.apply(y, dim, steps, 1.0)), 2 * steps
+    return y.clone() if y is input else y
+
+
+cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
+
+
+@attach("addcmul")
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 * tensor2, as optimizers write it."""
+    require_tensors("addcmul", (input, tensor1, tensor2))
+    return add(input, mul(tensor1, tensor2), alpha=value)
+
+
+@attach("addcdiv")
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2.
 
     Raises:
-        RuntimeError: the value has dimensions, or does not fit the type.
+        RuntimeError: both are of integer types.
     """
-    dims, index = index_along_dim("index_fill", input, dim, index)
-    chosen = zeros(input.array.shape[dims[0]] if dims else (), dtype=bool_, device=input.device)
-    chosen.array[index.array if dims else ()] = index.array.size > 0
-    after = input.array.ndim - dims[0] - 1 if dims else 0
-    return masked_fill(input, reshape(chosen, chosen.array.shape + (1,) * after), value)
+    require_tensors("addcdiv", (input, tensor1, tensor2))
+    if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
+        raise RuntimeError("addcdiv does not divide integers by integers: convert one to a float")
+    return add(input, div(tensor1, tensor2), alpha=value)
 
 
-index_fill_ = tensor_method("index_fill_")(in_place(index_fill))
-
-
-@tensor_method("masked_scatter")
-def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy of `input` whose elements under the mask are those of `source`, one after the other.
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """The distances of order p between the rows of x1 [..., n, d] and x2 [..., m, d]: [..., n, m].
 
     Raises:
-        RuntimeError: the mask is not boolean, `source` is too short or of another type.
+        RuntimeError: for integers, for vectors, where d differs, and for a negative p.
     """
-    if mask.dtype is not bool_:
-        raise RuntimeError(f"masked_scatter: expected a boolean mask, but got {mask.dtype!r}")
-    check_same_dtype("masked_scatter", input, source)
-    input, mask = broadcast_tensors(input, mask)
-    places = nonzero(reshape(mask, (-1,)))[:, 0]
-    count = places.array.size
-    if count > source.array.size:
-        raise RuntimeError(f"masked_scatter: {count} values wanted, and source has fewer")
-    return IndexPut.apply(input, reshape(source, (-1,))[:count], (), places)
-
-
-masked_scatter_ = tensor_method("masked_scatter_")(in_place(masked_scatter))
-
-
-@tensor_method("take_along_dim")
-def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` with broadcast sizes: what argsort and argmax of a dimension give, looked up.
-    Without `dim`, of both as vectors. A negative index counts from the end."""
-    if dim is None:
-        input, indices, dim = reshape(input, (-1,)), reshape(indices, (-1,)), 0
-    n = input.array.ndim
-    if n != indices.array.ndim:
+    check_operands("cdist", x1, x2)
+    a, b = x1.array.shape, x2.array.shape
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-1] or p < 0 or not x1.is_floating_point():
         raise RuntimeError(
-            f"take_along_dim(): input has {n} dimensions, and indices {indices.array.ndim}"
+            f"cdist: expected two batches of rows of floats, of one length, and p >= 0, but got "
+            f"{list(a)} and {list(b)} of {x1.dtype!r}, and p = {p}"
         )
-    dim = normalize_dim(dim, n)
-    pairs = zip(input.array.shape, indices.array.shape, strict=True)
-    sizes = [[max(a, b) if 0 not in (a, b) else 0, b][i == dim] for i, (a, b) in enumerate(pairs)]
-    whole = list(sizes)
-    whole[dim] = input.array.shape[dim]
-    indices = add(indices, mul(indices < 0, whole[dim]))
-    return gather(input.expand(whole), dim, indices.expand(sizes))
+    return norm(sub(unsqueeze(x1, -2), unsqueeze(x2, -3)), p, -1)
 
 
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
-    """The product summed over pairs of dimensions: the last `dims` of a with the first of b, or
-    those that two lists name.
+@tensor_method("index_copy")
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` whose slices `index` of dimension `dim` are those of `source`, in order.
 
     Raises:
-        RuntimeError: the sizes of a pair differ, or `dims` is negative or of another form.
+        RuntimeError: `source` has another type.
+        IndexError: `source` does not have a slice for each index.
     """
-    require_tensors("tensordot", (a, b))
-    if isinstance(dims, Tensor):
-        dims = dims.tolist()
-    if isinstance(dims, int):
-        if not 0 <= dims <= min(a.array.ndim, b.array.ndim):
-            raise RuntimeError(f"tensordot expects 0 <= dims <= the dimensions, but got {dims}")
-        dims = range(-dims, 0), range(dims)
-    left, right = ([dim] if isinstance(dim, int) else list(dim) for dim in dims)
-    for i, j in zip(left, right, strict=True):  # a size of 1 is repeated
-        if a.array.shape[i] == 1:
-            b = sum(b, j, True, dtype=b.dtype)
-        elif b.array.shape[j] == 1:
-            a = sum(a, i, True, dtype=a.dtype)
-    left = [normalize_dim(dim, a.array.ndim) for dim in left]
-    right = [normalize_dim(dim, b.array.ndim) for dim in right]
-    sizes = [[x.array.shape[dim] for dim in d] for x, d in ((a, left), (b, right))]
-    if sizes[0] != sizes[1]:
-        raise RuntimeError(f"contracted dimensions need to match, but are {sizes[0]}, {sizes[1]}")
-    rest = [dim for dim in range(a.array.ndim) if dim not in left]
-    others = [dim for dim in range(b.array.ndim) if dim not in right]
-    n = math.prod(sizes[0])
-    shape = [a.array.shape[dim] for dim in rest], [b.array.shape[dim] for dim in others]
-    rows = reshape(permute(a, rest + left), (math.prod(shape[0]), n))
-    columns = reshape(permute(b, right + others), (n, math.prod(shape[1])))
-    return reshape(matmul(rows, columns), shape[0] + shape[1])
+    dims, index = index_along_dim("index_copy", input, dim, index)
+    check_same_dtype("index_copy", input, source)
+    shape, found = list(input.array.shape), list(source.array.shape)
+    for place in dims:
+        shape[place] = index.array.size
+    if shape != found and source.array.ndim:
+        raise IndexError(f"index_copy(): the shape of source is {found}, and should be {shape}")
+    return IndexPut.apply(input, reshape(source, shape), dims, index)
 
 
-@tensor_method("cross")
-def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The product that is perpendicular to both vectors of length 3, which lie along `dim`; the
-    first dimension of size 3, if None.
+index_copy_ = tensor_method("index_copy_")(in_place(index_copy))
+
+
+@tensor_method("fill_diagonal_")
+@in_place
+def fill_diagonal(self: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """Writes a number to [0, 0], [1, 1], ...; with `wrap`, a tall matrix has further diagonals.
 
     Raises:
-        RuntimeError: `dim` is not of size 3, or there is no such dimension.
+        RuntimeError: a vector, or more than two dimensions of different sizes.
     """
-    input, other = broadcast_tensors(input, other)
-    if dim is None:
-        dim = next((i for i, n in enumerate(input.array.shape) if n == 3), None)
-    dim = dim if dim is None else normalize_dim(dim, input.array.ndim)
-    if dim is None or input.array.shape[dim] != 3:
-        shape = list(input.array.shape)
-        raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {shape}")
-    return sub(
-        mul(input.roll(-1, dim), other.roll(-2, dim)), mul(input.roll(-2, dim), other.roll(-1, dim))
-    )
+    if self.array.ndim < 2 or (self.array.ndim > 2 and len({*self.array.shape}) > 1):
+        raise RuntimeError(f"fill_diagonal_: [n, m] or [n, n, ...] expected, got {self.shape}")
+    mask = zeros(self.array.shape, dtype=bool_, device=self.device)
+    self.device.xp.fill_diagonal(mask.array, True, wrap)
+    return masked_fill(self, mask, fill_value)
 
 
-@attach("logaddexp", written=False)
-def logaddexp(input: Tensor, other: Tensor) -> Tensor:
-    """log(exp(a) + exp(b)), of which the larger one is taken out: nothing overflows."""
-    require_tensors("logaddexp", (input, other))
-    largest = maximum(input, other).detach()
-    largest = masked_fill(largest, abs(largest) == math.inf, 0.0)  # inf - inf would be nan
-    return add(largest, log(add(exp(sub(input, largest)), exp(sub(other, largest)))))
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors side by side: joined along dimension 1, and vectors and numbers along 0."""
+    parts = [x if x.array.ndim else reshape(x, (1,)) for x in tensor_list("hstack", tensors)]
+    return cat(parts, 0 if parts[0].array.ndim == 1 else 1)
 
 
-@attach("logit")
-def logit(input: Tensor, eps: float | None = None) -> Tensor:
-    """log(p / (1 - p)), the inverse of sigmoid; with `eps`, of p clamped to eps .. 1 - eps."""
-    require_tensors("logit", (input,))
-    p = input if input.is_floating_point() else input.to(get_default_dtype())
-    p = p if eps is None else p.clamp(eps, 1 - eps)
-    return log(div(p, 1 - p))
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors one below the other: joined along dimension 0, where a vector is a row."""
+    parts = tensor_list("vstack", tensors)
+    return cat([x if x.array.ndim > 1 else reshape(x, (1, -1)) for x in parts], 0)
 
 
-@reduction
-def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The sum of the elements that are not nan."""
-    whole = not input.is_floating_point()
-    kept = input if whole else masked_fill(input, isnan(input), 0.0)
-    return sum(kept, dim, keepdim, dtype=dtype)
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype=int64, device=None) -> Tensor:
+    """The places [2, n] of the triangle that `tril` keeps in a [row, col] matrix."""
+    kept = tril(ones(row, col, dtype=bool_, device=device), offset)
+    return nonzero(kept).to(dtype).T.contiguous()
 
 
-@reduction
-def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """The mean of the elements that are not nan; of none, nan.
-
-    Raises:
-        RuntimeError: for integers.
-    """
-    if not input.is_floating_point():
-        raise RuntimeError(f"nanmean(): expected input to have floating point, got {input.dtype!r}")
-    count = sum((~isnan(input)).to(input.dtype), dim, keepdim)
-    mean = div(nansum(input, dim, keepdim), count)
-    return mean if dtype is None else mean.to(dtype)
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype=int64, device=None) -> Tensor:
+    """The places [2, n] of the triangle that `triu` keeps in a [row, col] matrix."""
+    kept = triu(ones(row, col, dtype=bool_, device=device), offset)
+    return nonzero(kept).to(dtype).T.contiguous()
 
 
-@tensor_method("diff")
-def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None):
-    """x[i + 1] - x[i] along `dim`, n times. `prepend` and `append` are joined to the input first.
-
-    Raises:
-        RuntimeError: for a 0-d tensor, and a negative n.
-    """
-    dim = normalize_dim(dim, input.array.ndim)
-    if n < 0 or input.array.ndim == 0:
-        raise RuntimeError(f"diff expects a dimension and n >= 0, but got {input.shape}, n = {n}")
-    x = cat([part for part in (prepend, input, append) if part is not None], dim) if n else input
-    for _ in range(min(n, x.array.shape[dim])):
-        after, before = x[key_along(dim, slice(1, None))], x[key_along(dim, slice(-1))]
-        x = after ^ before if x.dtype is bool_ else sub(after, before)
-    return x
-
-
-@tensor_method("baddbmm")
 @checked
-def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All combinations of elements of vectors, one a row: [n * m * ..., k]; of one vector, itself.
+
+    Raises:
+        RuntimeError: a tensor is not a vector.
+    """
+    for x in tensors:
+        if x.array.ndim != 1:
+            raise RuntimeError(f"Expect a 1D vector, but got shape {list(x.array.shape)}")
+    grids = [reshape(grid, (-1,)) for grid in meshgrid(*tensors, indexing="ij")]
+    return grids[0] if len(grids) == 1 else stack(grids, 1)
+
+
+def moments(
+    function: Callable, x: Tensor, dim: Any, unbiased: Any, keepdim: bool, correction: Any
+) -> tuple[Tensor, Tensor]:
+    """(function(x), mean(x)) over the same dimensions; var_mean(x, False) gives `unbiased`."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    spread = function(x, dim, unbiased, keepdim, correction=correction)
+    return spread, mean(x, dim, keepdim)
+
+
+def var_mean(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> tuple[Tensor, Tensor]:
+    """(var, mean) over `dim`: what a layer that standardises its weights asks for."""
+    return moments(var, input, dim, unbiased, keepdim, correction)
+
+
+def std_mean(
+    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+) -> tuple[Tensor, Tensor]:
+    """(std, mean) over `dim`."""
+    return moments(std, input, dim, unbiased, keepdim, correction)
+
+
+def vector_norm(
+    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
-    """beta * input + alpha * (batch1 @ batch2), for batches of matrices; with beta=0, `input` is
-    not read."""
-    product = batch1.bmm(batch2)
-    return add_scaled(input.expand(product.array.shape), product, beta, alpha)
-
-
-baddbmm_ = tensor_method("baddbmm_")(in_place(baddbmm))
+    """torch.linalg.vector_norm: `norm`, with its order second and 2 by default."""
+    return norm(x, ord, dim, keepdim, dtype)
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.engine import grad
+    from tinytorch.ops.creation import linspace
+
     importlib.import_module("tinytorch.core.printing")
 
-    target = tensor([[0.1, 0.9], [0.5, 0.5], [0.2, 0.8]])
-    print(
-        target.index_fill_(0, tensor([1]), 0.0).tolist()
-        == [target[0].tolist(), [0, 0]] + [target[2].tolist()]
-    )
-    # -> True
-    print(index_fill(tensor(3.0), 0, tensor([0]), 7.0).item())  # -> 7.0
-    words, seen = tensor([1, 0, 2, 0]), tensor([False, True, False, True])
-    print(words.masked_scatter(seen, tensor([8, 9, 10])).tolist())  # -> [1, 8, 2, 9]
+    x = tensor([2.0, 0.0, 3.0, 4.0], requires_grad=True)
+    print(cumprod(tensor([1, 2, 3, 4]), 0).tolist(), cumprod(x, 0).tolist())
+    # -> [1, 2, 6, 24] [2.0, 0.0, 0.0, 0.0]
+    print(grad(cumprod(x, 0).sum(), x)[0].tolist())  # -> [1.0, 32.0, 0.0, 0.0]
+    kept = cumprod(1 - linspace(1e-4, 0.02, 1000), 0)
+    print(f"after 1000 steps of noise, {kept[-1].item():.1e} of the picture is left")
+    # -> after 1000 steps of noise, 4.0e-05 of the picture is left
 
-    x = tensor([[3.0, 1.0, 2.0], [4.0, 6.0, 5.0]])
-    order = x.argsort(1)
-    print(take_along_dim(x, order, 1).tolist())  # -> [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-    print(take_along_dim(x, order[:1, -1:], 1).tolist())  # -> [[3.0], [4.0]]
-    print(take_along_dim(x, x.argmax()).tolist())  # -> [6.0]
+    # A step of Adam, as papers' programs write it.
+    p, g = tensor([1.0, 1.0]), tensor([0.5, -4.0])
+    m, v = zeros(2), zeros(2)
+    m.mul_(0.9).add_(g, alpha=0.1)
+    v.mul_(0.999).addcmul_(g, g, value=0.001)
+    p.addcdiv_(m / 0.1, (v / 0.001).sqrt(), value=-0.01)
+    print(p)  # -> tensor([0.9900, 1.0100])
 
-    print(tensordot(x, x, 2).item(), (x * x).sum().item())  # -> 91.0 91.0
-    print(tensordot(x, x, ([1], [1])).tolist())  # -> [[14.0, 28.0], [28.0, 77.0]]
-    print(tensordot(x, x, tensor([[0], [0]])).shape)  # -> tinytorch.Size([3, 3])
-    print(tensordot(x[:, :1], x, (1, 1)).tolist())  # -> [[18.0, 45.0], [24.0, 60.0]]
-    print(tensordot(x, x[:, :1], (1, 1)).tolist())  # -> [[18.0, 24.0], [45.0, 60.0]]
-    right, up = tensor([1.0, 0.0, 0.0]), tensor([0.0, 1.0, 0.0])
-    print(cross(right, up).tolist(), up.cross(right, 0).tolist())
-    # -> [0.0, 0.0, 1.0] [0.0, 0.0, -1.0]
+    points = tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+    print(cdist(points, points[:2]).tolist())  # -> [[0.0, 5.0], [5.0, 0.0], [10.0, 5.0]]
+    print(vector_norm(points, 1, 1).tolist())  # -> [0.0, 7.0, 14.0]
 
-    a = tensor([100.0, 0.0, -math.inf])
-    print(a.exp().log().tolist())  # -> [inf, 0.0, -inf]
-    print(logaddexp(a, a).tolist())  # -> [100.69314575195312, 0.6931471824645996, -inf]
-    print(logit(tensor([0.0, 0.5, 1.0]), eps=0.1).tolist())  # -> [-2.19722, 0.0, 2.19722]
-    print(logit(tensor([True, False])).tolist())  # -> [inf, -inf]
+    cache = zeros(4, 2)
+    cache.index_copy_(0, tensor([2, 0]), tensor([[1.0, 2.0], [3.0, 4.0]]))
+    print(cache.tolist())  # -> [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]
 
-    ages = tensor([[20.0, math.nan, 40.0], [math.nan] * 3])
-    print(nansum(ages).item(), nansum(tensor([1, 2])).item())  # -> 60.0 3
-    print(nanmean(ages, 1).tolist(), nanmean(ages, 1, dtype=ages.dtype).shape)
-    # -> [30.0, nan] tinytorch.Size([2])
-    print(diff(tensor([1, 4, 9, 16])).tolist(), diff(tensor([1, 4, 9, 16]), 2).tolist())
-    # -> [3, 5, 7] [2, 2]
-    print(diff(tensor([4, 9]), prepend=tensor([1])).tolist())  # -> [3, 5]
-    print(diff(tensor([True, False, False])).tolist())  # -> [True, False]
-    batch = x.reshape(2, 1, 3)
-    print(baddbmm(tensor(1.0), batch, batch.mT, alpha=2).tolist())  # -> [[[29.0]], [[155.0]]]
+    print(zeros(3, 2).fill_diagonal_(1).tolist())  # -> [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+
+    row = tensor([1, 2])
+    print(hstack((row, row)).tolist(), vstack((row, row)).tolist(), hstack((cache, cache)).shape)
+    # -> [1, 2, 1, 2] [[1, 2], [1, 2]] tinytorch.Size([4, 4])
+    print(tril_indices(3, 3, -1).tolist(), triu_indices(3, 3, 1).tolist())
+    # -> [[1, 2, 2], [0, 0, 1]] [[0, 0, 1], [1, 2, 2]]
+    print(cartesian_prod(row, row * 10).tolist(), cartesian_prod(row) is row)
+    # -> [[1, 10], [1, 20], [2, 10], [2, 20]] False
+    print(var_mean(points, 0)[0].tolist(), std_mean(points, False)[1].item())  # -> [9.0, 16.0] 3.5
 
     for wrong in (
-        lambda: masked_scatter(words, words, words),
-        lambda: masked_scatter(words, seen, words[:1]),
-        lambda: take_along_dim(x, order[0], 1),
-        lambda: tensordot(x, x, 3),
-        lambda: tensordot(x, x, 1),
-        lambda: cross(x, x, 0),
-        lambda: nanmean(words),
-        lambda: diff(words, -1),
+        lambda: cartesian_prod(cache),
+        lambda: addcdiv(row, row, row),
+        lambda: cdist(row, row),
+        lambda: index_copy(cache, 0, tensor([1]), cache),
+        lambda: row.fill_diagonal_(0),
     ):
         try:
             wrong()
-        except RuntimeError as error:
-            print(error)
-    # -> masked_scatter: expected a boolean mask, but got tinytorch.int64
-    # -> masked_scatter: 2 values wanted, and source has fewer
-    # -> take_along_dim(): input has 2 dimensions, and indices 1
-    # -> tensordot expects 0 <= dims <= the dimensions, but got 3
-    # -> contracted dimensions need to match, but are [3], [2]
-    # -> linalg.cross: inputs dimension 0 must have length 3. Got [2, 3]
-    # -> nanmean(): expected input to have floating point, got tinytorch.int64
-    # -> diff expects a dimension and n >= 0, but got tinytorch.Size([4]), n = -1
+        except (RuntimeError, IndexError) as error:
+            print(str(error).partition(",")[0])
+    # -> Expect a 1D vector
+    # -> addcdiv does not divide integers by integers: convert one to a float
+    # -> cdist: expected two batches of rows of floats
+    # -> index_copy(): the shape of source is [4
+    # -> fill_diagonal_: [n

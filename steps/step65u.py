@@ -1,118 +1,161 @@
-"""Step 65u: The median, and elements by their rank
+"""Step 65u: Binary search, in all rows at once
 
-One row of a table holds a typing error, 4000 in the place of 40. The mean moves by hundreds, and a
-loss that is divided by it learns nothing. The median does not move: it is the middle one of the
-sorted elements.
+A picture is made from rays: along each ray lie 64 points, and most of them are in empty space. So
+the next points are drawn where there is something, from a distribution that is known as its
+running sum, one for each ray. To draw from it, take a number u between 0 and 1, and find the place
+of u in the running sum. A comparison of every u with every point,
 
-    kthvalue    the k-th smallest element: position k - 1 of the sorted row
-    median      the one with as many before it as after it
+    (sums[:, None, :] < u[:, :, None]).sum(-1)
 
-Both are a position in what `sort` returns, and `sort` already says where each element came from.
-So the gradient goes to one element, the chosen one.
+makes an array of rays * samples * points booleans, and looks at all of them. The sums are sorted: a
+binary search looks at log2(n) of n. Usually it is a loop over one row,
 
-The traps: of an even number, PyTorch's median is the lower one of the two in the middle, and not
-their mean (as NumPy's is): it is always an element. And a nan, which cannot be ordered, is sorted
-last, where the median would not notice it: so the last element is asked for it.
+    middle = (low + high) // 2;    row[middle] < u:  low = middle + 1,   else high = middle
 
-New: KthResult, MedianResult, element_at, kthvalue, median.
-Try: return `parts` at the middle without the question for nan.
+Here low and high are arrays, with an entry for each u of each row, and a round of the loop is a
+take_along and a where. All searches end after the same number of rounds.
+
+The trap is a search that has ended earlier: low is high, and may be n, where there is no element.
+It reads the last one, and `low < high` keeps it where it is.
+
+PyTorch's words: searchsorted, and bucketize where all of the input is looked up in one row: the age
+of a person becomes a class.
+
+New: SearchSorted, searchsorted, bucketize.
+Try: leave `& (low < high)` out, and look at the place of 9.0.
 """
 
 import importlib
-import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.broadcast import as_integer
-from tinytorch.ops.comparison import isnan, where
-from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import named_result
-from tinytorch.ops.parts import key_along
-from tinytorch.ops.reduction import reduction
+from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
+from tinytorch.core.dtype import bool_, int32, int64, result_type
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.extremes import take_along
+from tinytorch.ops.gather import gather
 from tinytorch.ops.shape import reshape
-from tinytorch.ops.sorting import sort
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison creation indexing joining sorting".split():
+for name in "comparison indexing reduction".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
-KthResult = named_result("kthvalue", "values", "indices")
-MedianResult = named_result("median", "values", "indices")
+
+class SearchSorted(Function):
+    """How many elements of a sorted row [..., n] come before each x [..., m]; with `right`, those
+    that are equal to x come before it. A nan comes after all."""
+
+    differentiable = False
+
+    def forward(ctx, rows: Any, x: Any, right: bool) -> Any:
+        xp, n = ctx.xp, rows.shape[-1]
+        low, high = xp.zeros(x.shape, np.int64), xp.full(x.shape, n, np.int64)
+        for _ in range(n.bit_length()):
+            middle = (low + high) // 2
+            at = take_along(rows, xp.minimum(middle, n - 1), -1, xp)
+            before = ~(at > x if right else at >= x) & (low < high)
+            low, high = xp.where(before, middle + 1, low), xp.where(before, high, middle)
+        return low
 
 
-def element_at(rank: int, parts: tuple, dim: int, keepdim: bool) -> list:
-    """The elements of this rank, counted from 0, of values and indices sorted along `dim`."""
-    return [part[key_along(dim, slice(rank, rank + 1) if keepdim else rank)] for part in parts]
+@checked
+def searchsorted(
+    sorted_sequence: Tensor,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """Where each element of `input` would be put in, so that the rows of `sorted_sequence` stay
+    sorted: before its equals, or with right=True (side="right") after them.
 
-
-@reduction
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> KthResult:
-    """(values, indices) of the k-th smallest element along `dim`; the smallest one has k = 1.
+    One row serves an input of any shape, a number too; of several, each has its row of the input.
+    `sorter` has the indices that sort the rows, where they are not sorted yet.
 
     Raises:
-        RuntimeError: there are fewer than k elements.
+        RuntimeError: for shapes that do not match, a `side` that contradicts `right`, and a
+            sorter of another shape or not of int64.
+        NotImplementedError: for booleans.
     """
-    dim, k = normalize_dim(dim, input.array.ndim), as_integer(k)
-    x = input if input.array.ndim else reshape(input, (1,))
-    if not 1 <= k <= x.array.shape[dim]:
-        raise RuntimeError(f"kthvalue(): k = {k} is out of range for {x.array.shape[dim]} elements")
-    return KthResult(*element_at(k - 1, sort(x, dim), dim, keepdim and input.array.ndim > 0))
+    x = input if isinstance(input, Tensor) else tensor(input, device=sorted_sequence.device)
+    rows, sizes = sorted_sequence, (list(sorted_sequence.array.shape), list(x.array.shape))
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise RuntimeError(f"searchsorted(): side is {side!r}, and right is {right}")
+    if not sizes[0] or (len(sizes[0]) > 1 and sizes[0][:-1] != sizes[1][:-1]):
+        raise RuntimeError(
+            f"searchsorted(): one sorted row, or a row of input for each, expected, but got sorted "
+            f"rows {sizes[0]} and input {sizes[1]}"
+        )
+    if bool_ in (rows.dtype, x.dtype):
+        raise NotImplementedError("searchsorted() is not implemented for bool")
+    if sorter is not None:
+        if list(sorter.array.shape) != sizes[0] or sorter.dtype is not int64:
+            raise RuntimeError(
+                f"searchsorted(): the sorter must have the shape {sizes[0]} and int64, but has "
+                f"{list(sorter.array.shape)} and {sorter.dtype!r}"
+            )
+        rows = gather(rows, -1, sorter)
+    dtype = result_type(rows, x)
+    flat = x.to(dtype) if len(sizes[0]) > 1 else reshape(x.to(dtype), (-1,))
+    found = reshape(SearchSorted.apply(rows.to(dtype), flat, right or side == "right"), sizes[1])
+    return found.to(int32) if out_int32 else found
 
 
-@reduction
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The middle one of the sorted elements, and of an even number the lower one of the two in the
-    middle: always an element, to which the gradient goes. With `dim`, (values, indices).
-
-    A nan is the median of its row. That of no elements is nan.
+@checked
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """Which interval between the sorted `boundaries` each element of `input` lies in, from 0 on.
 
     Raises:
-        IndexError: the dimension has no elements.
+        RuntimeError: `boundaries` is not a vector.
     """
-    if dim is None and input.array.size == 0:
-        return input.new_full((), float("nan"))
-    if dim is None:
-        return median(reshape(input, (-1,)), 0).values
-    dim = normalize_dim(dim, input.array.ndim)
-    keepdim, x = keepdim and input.array.ndim > 0, input if input.array.ndim else input[None]
-    n = x.array.shape[dim]
-    if n == 0:
-        raise IndexError(f"median(): Expected reduction dim {dim} to have non-zero size.")
-    parts = sort(x, dim)
-    values, indices = element_at((n - 1) // 2, parts, dim, keepdim)
-    last, place = element_at(n - 1, parts, dim, keepdim)  # a nan is sorted last
-    unknown = isnan(last)
-    return MedianResult(where(unknown, last, values), where(unknown, place, indices))
+    if boundaries.array.ndim != 1:
+        raise RuntimeError(
+            f"boundaries tensor must be 1 dimension, but got dim({boundaries.array.ndim})"
+        )
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.cumulative import cumsum
 
     importlib.import_module("tinytorch.core.printing")
-    importlib.import_module("tinytorch.autograd.engine")
 
-    ages = tensor([38.0, 41.0, 4000.0, 40.0, 39.0], requires_grad=True)
-    print("mean:", ages.mean().item(), " median:", median(ages).item())
-    # -> mean: 831.6  median: 40.0
-    median(ages).backward()
-    print(ages.grad.tolist())  # -> [0.0, 0.0, 0.0, 1.0, 0.0]
-    print(median(tensor([4, 1, 3, 2])).item(), np.median([4, 1, 3, 2]))  # -> 2 2.5
+    weights = tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
+    u = tensor([[0.05, 0.5, 0.95], [0.05, 0.5, 0.95]])
+    sums = cumsum(weights, -1)
+    print((sums[:, None, :] < u[:, :, None]).sum(-1).tolist())  # -> [[0, 2, 3], [0, 0, 3]]
+    print(searchsorted(sums, u).tolist())  # -> [[0, 2, 3], [0, 0, 3]]
 
-    rows = tensor([[3.0, 1.0, 2.0], [5.0, math.nan, 4.0]])
-    print(rows.median(1).values.tolist(), rows.median(1).indices.tolist())  # -> [2.0, nan] [2, 1]
-    print(median(rows, 0, keepdim=True).values.shape)  # -> tinytorch.Size([1, 3])
-    print(median(tensor(7.0), 0).values.item(), median(tensor([])).item())  # -> 7.0 nan
-    print(kthvalue(rows[0], 1))
-    # -> tinytorch.return_types.kthvalue(
-    # -> values=tensor(1.),
-    # -> indices=tensor(1))
+    row = tensor([1.0, 3.0, 3.0, 5.0])
+    print(searchsorted(row, tensor([0.0, 3.0, 9.0])).tolist())  # -> [0, 1, 4]
+    print(searchsorted(row, tensor([0.0, 3.0, 9.0]), right=True).tolist())  # -> [0, 3, 4]
+    print(searchsorted(row, 3, side="right").item(), searchsorted(row, 4.0, out_int32=True))
+    # -> 3 tensor(3, dtype=tinytorch.int32)
+    print(searchsorted(tensor([5, 1, 3]), 2, sorter=tensor([1, 2, 0])).item())  # -> 1
 
-    for wrong in (lambda: rows[0].kthvalue(4), lambda: median(rows[:, :0], 1)):
+    ages = tensor([[3, 17], [18, 70]])
+    print("child, adult, old:", bucketize(ages, tensor([18, 65]), right=True).tolist())
+    # -> child, adult, old: [[0, 0], [1, 2]]
+
+    for wrong in (
+        lambda: searchsorted(row, 3.0, side="left", right=True),
+        lambda: searchsorted(sums, 0.5),
+        lambda: searchsorted(row > 2, row),
+        lambda: searchsorted(row, row, sorter=tensor([0])),
+        lambda: bucketize(1.0, sums),
+    ):
         try:
             wrong()
-        except (RuntimeError, IndexError) as error:
-            print(error)
-    # -> kthvalue(): k = 4 is out of range for 3 elements
-    # -> median(): Expected reduction dim 1 to have non-zero size.
+        except (RuntimeError, NotImplementedError) as error:
+            print(str(error).partition(",")[0])
+    # -> searchsorted(): side is 'left'
+    # -> searchsorted(): one sorted row
+    # -> searchsorted() is not implemented for bool
+    # -> searchsorted(): the sorter must have the shape [4] and int64
+    # -> boundaries tensor must be 1 dimension

@@ -8,7 +8,7 @@ of these messages names the wrong argument.
 So they are checked, in PyTorch's words, before anything is computed: the size from 0 to the length
 of the dimension, the step from 1.
 
-A tensor without dimensions counts as one with a single element, as in gather (step 64p): it becomes
+A tensor without dimensions counts as one with a single element, as in gather (step 64q): it becomes
 [1], and the result loses the extra dimension.
 
 Size 0 is allowed, as in PyTorch: n + 1 windows without elements.

@@ -13,7 +13,7 @@ form is exact in the type, and so is its product with a power of two:
 The largest is 1 - 2^-bits, and it is a number of the type. The other trap is the lower end: u can
 be 0, so use log(1 - u), never log(u).
 
-Normal numbers come from pairs of uniform ones by box_muller, as in step 65c. Two are drawn at a
+Normal numbers come from pairs of uniform ones by box_muller, as in step 65d. Two are drawn at a
 time, and for an odd n one is left out. float16 is drawn in float32 and rounded at the end: with 11
 bits there would be no normal number beyond 3.9. An integer type has no numbers between 0 and 1, and
 is refused.

@@ -3,7 +3,7 @@
 The source draws on the GPU, and nothing uses it there yet. Up to now, rand(1000, device="cuda")
 asks NumPy, and sends the numbers over the bus; the demo prints the class of the source.
 
-A backend can name a source of its own, `random_source` (step 65b left room for it). Then each
+A backend can name a source of its own, `random_source` (step 65c left room for it). Then each
 Generator for such a device makes one, and every function that draws uses it, later ones included.
 So `register` is one assignment.
 

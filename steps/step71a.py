@@ -1,6 +1,6 @@
 """Step 71a: Module: registering parameters
 
-The network of step 65q kept its weights in a list, by hand. Leave one out, and there is no error:
+The network of step 65s kept its weights in a list, by hand. Leave one out, and there is no error:
 the weight is used, gets a gradient, and never learns. The demo begins with that. A network of a
 hundred layers has hundreds of weights. So each layer should keep a record of its own parameters.
 
@@ -11,7 +11,7 @@ all parameters:
 
     parameters of a module  =  its own, and those of each of its parts
 
-A Parameter (step 65q) is a tensor whose class marks it as learned. This is the trap: a plain tensor
+A Parameter (step 65s) is a tensor whose class marks it as learned. This is the trap: a plain tensor
 that requires a gradient gets one, but the walk does not find it. The walk does not look into plain
 Python lists either.
 

@@ -1,6 +1,6 @@
 """Step 72a: Linear: weights, bias and their random start
 
-The network of step 65q wrote x @ W + b three times, with six tensors in a list. The most common
+The network of step 65s wrote x @ W + b three times, with six tensors in a list. The most common
 layer of all is that formula with its own W and b:
 
     y = x W^T + b            y_i = sum over j of W_ij x_j + b_i

@@ -9,7 +9,7 @@ Put p = sigmoid(x) into the formula, and simplify:
     l = log(1 + exp(x)) - t x            dl/dx = sigmoid(x) - t
 
 The first term is softplus, which is exact for any x (step 73d). The slope is the prediction minus
-the target, as in step 65q: 1 for the network above, the largest possible value.
+the target, as in step 65s: 1 for the network above, the largest possible value.
 
 If one item in a hundred is a yes, a network that always says no is nearly right. pos_weight
 multiplies the loss of each yes. For that the loss is written with softplus(-x) = -log(p).

@@ -10,7 +10,7 @@ normalize divides a vector by its length, and the cosine is the sum of products 
 1 - cos is a loss, too: its gradient is at a right angle to the vector, so it turns the vector.
 
 The trap is the vector of zeros, which has no direction. Divided by its length it is nan.
-clamp(min=eps) divides by eps instead: the result is 0, and the gradient finite (step 59o explains
+clamp(min=eps) divides by eps instead: the result is 0, and the gradient finite (step 59p explains
 why the slope of the norm is 0 there).
 
 (PyTorch: F.normalize, F.cosine_similarity, with these eps. Contrastive training, of CLIP for

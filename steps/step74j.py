@@ -6,7 +6,7 @@ such probabilities of the logits, and the loss is -log of the probability of the
 
     l = -log softmax(x)_t = log(sum of exp(x_i)) - x_t        dl/dx = softmax(x) - one_hot(t)
 
-The slope is again the prediction minus the target. The Function exists since step 65n: NllLoss,
+The slope is again the prediction minus the target. The Function exists since step 65p: NllLoss,
 which subtracts the largest logit first. By the formula alone the loss of logits like 1000 is nan,
 as the demo shows. cross_entropy is the function for users.
 
@@ -16,7 +16,7 @@ And the gradients are small. (PyTorch: F.cross_entropy and nn.CrossEntropyLoss, 
 
 New: cross_entropy, CrossEntropyLoss. Moved: the losses of steps 74a to 74i, to
 tinytorch/nn/loss.py.
-Try: in step 65q give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
+Try: in step 65s give NllLoss the logits.softmax(1), and compare the digits after 20 epochs.
 """
 
 import importlib

@@ -20,7 +20,7 @@ The trap: a random transform belongs to the training set alone. The test set mus
 time, or two networks are compared on two tests. (To make more data in this way is called
 augmentation.)
 
-Which digits are held out decides what is measured, too. Step 65q held out 360 at random, so the
+Which digits are held out decides what is measured, too. Step 65s held out 360 at random, so the
 network had seen digits by the same people. Here it is the last 360 of the file. The digits of its
 13 writers seem to follow one another, so these are by people whom the network has hardly seen: more
 of them are read wrong, and this is closer to a digit that you will write.

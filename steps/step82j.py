@@ -11,7 +11,7 @@ changes:
     net         the weights                                       step 71s
     optimizer   Adam's running means, and its count of steps      step 76l
     scheduler   the place in the schedule                         step 78e
-    random      the state of the numbers that shuffle and crop    step 65e
+    random      the state of the numbers that shuffle and crop    step 65f
 
 What does not change is not saved: the program makes it anew. The file is written by `save`, and
 replaces the old one only when it is complete (step 81v).

@@ -8,7 +8,7 @@ The table of all second derivatives is the Hessian, and it is the Jacobian of th
 The gradient is a backward pass, here with create_graph: `slope_of` makes a function of it, and
 jacobian does the rest, n passes for n numbers.
 
-The trap is the size. The Hessian of the network of step 65q, with 17,226 numbers, has 297 million
+The trap is the size. The Hessian of the network of step 65s, with 17,226 numbers, has 297 million
 entries: a gigabyte, and 17,226 passes. But methods that use curvature ask only for H v, the
 curvature in one direction, and that is the vjp of the gradient: two passes, and the table is never
 there. vhp gives v^T H; as d2f/dx_i dx_j does not depend on the order, H is symmetric, and this is H

@@ -9,7 +9,7 @@ A window is a few views (step 85b), so the largest of each window is a few calls
 
 Only the element that was chosen has an influence on y, and it gets the whole gradient. Where two
 are equal, PyTorch chooses the first. This is common after a relu: many windows hold only zeros.
-(amax of step 59i divides the gradient among them, so amax over the reshaped image is different.)
+(amax of step 59j divides the gradient among them, so amax over the reshaped image is different.)
 
 The place that was chosen is noted on the way: where x_t is larger than all before it, the choice is
 t. As t grows, the choice is a running maximum too, of t times the comparison. Numbers below 256 fit

@@ -226,7 +226,7 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65p)
+    importlib.import_module("tinytorch.core.memory")  # keeps freed memory (step 65r)
 
     def milliseconds(function, *args):
         best = 1e9

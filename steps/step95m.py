@@ -5,7 +5,7 @@ one, and backward mixes the two. No error is raised; the gradient is simply wron
 it: for y = dropout(x), dy/dx has to be 0 where y is 0.
 
 So the second run must draw the same numbers. A generator's state is its position in the stream
-(step 65e). Save it before the first run, set it for the second, and afterwards restore the state of
+(step 65f). Save it before the first run, set it for the second, and afterwards restore the state of
 the program:
 
     first run     states = [generator.get_state() ...]

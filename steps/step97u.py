@@ -6,7 +6,7 @@ each run, from eager's stream, so that a seed gives the same training with and w
 
     random(generator, "uniform", shape, dtype)
 
-The traced device gets a random source of its own (Backend.random_source, step 65b), which draws for
+The traced device gets a random source of its own (Backend.random_source, step 65c), which draws for
 the trace and records the node:
 
     program             traced device                real generator

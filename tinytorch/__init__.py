@@ -9,13 +9,14 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
-    kernels, multiprocessing, nn, optim, profiler, random, utils,
+    jit, kernels, multiprocessing, nn, optim, profiler, random, utils,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
     set_grad_enabled,
 )
+from tinytorch.autograd.transforms import vmap
 from tinytorch.backends.cuda import set_float32_matmul_precision
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (

@@ -372,6 +372,7 @@ def write_directly(
             return False
     if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
         return False
+    alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
     operation(a, b if alpha == 1 else b * alpha)
     bump_version(a)
     return True
@@ -942,7 +943,7 @@ if __name__ == "__main__":
     x -= 1.0
     x.neg_()
     x /= 2.0
-    x.sub_(tensor([1.0, 1.0]), alpha=10)
+    x.sub_(tensor([1.0, 1.0]), alpha=tensor(10.0))
     print(x, x.array is memory)  # -> tensor([-11.5, -12.5]) True
 
     a, b, c = tensor([1.0, 2.0]), tensor([3.0, 5.0]), tensor([0.0, 0.0])

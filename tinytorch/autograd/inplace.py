@@ -177,6 +177,7 @@ def write_directly(
             return False
     if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
         return False
+    alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
     operation(a, b if alpha == 1 else b * alpha)
     bump_version(a)
     return True

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version
 from tinytorch.distributed.collectives import check_tensor, ready, store
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError, ReduceOp
@@ -47,7 +48,7 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
@@ -60,14 +61,13 @@ class MPIBackend:
 
     def movable(self, array: np.ndarray) -> np.ndarray:
         """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
+        if array.itemsize != 2 or array.dtype in self.native:
             return self.movable(array)
         return np.asarray(array, np.float32, order="C")
 
@@ -149,7 +149,7 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend):
         self.name, self.ranks, self.host = name, ranks, host
         self.backend = host
-        self.errors = (host.error, self.backend.error)
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
         self.running: list[Work] = []  # what has begun, and may not be complete
 
     def rank(self) -> int:
@@ -168,11 +168,14 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
                 if request.Test():
                     if finish is not None:
@@ -340,6 +343,7 @@ def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
         for tensor, size in zip(tensors, sizes, strict=True):
             end += size
             store(tensor, wire[end - size : end])
+            bump_version(tensor.array)
 
     return finish
 

@@ -10,10 +10,11 @@ be sent. With these two, each of the calls is all_gather of step 103r in another
 
 all_to_all_single does the last one with the parts of one tensor. The parts have equal sizes, or
 the sizes that are given. And MPIBackend gets its last two calls, which begin messages from one
-process to another; step 104m uses them.
+process to another; step 104m uses them. Test() fills the Status of step 103g, which tells who has
+sent a message: so `start` and Work hand it on.
 
-Changed: MPIBackend. New: join, gather, scatter, reduce_scatter, all_to_all, split,
-all_to_all_single.
+Changed: MPIBackend, Work, ProcessGroup.start. New: join, gather, scatter, reduce_scatter,
+all_to_all, split, all_to_all_single.
 Try: call all_to_all twice, the second time with its own result. What comes back?
 """
 
@@ -26,10 +27,12 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version
 from tinytorch.distributed.collectives import (
     SUM,
     arrival,
     check_tensor,
+    member,
     ready,
     start_reduce_scatter,
     store,
@@ -50,11 +53,11 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        self.error, self.in_place, self.status = mpi.Exception, mpi.IN_PLACE, mpi.Status
         # In the order of ReduceOp. An average is a sum that is divided afterwards.
         self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
 
@@ -63,14 +66,13 @@ class MPIBackend:
 
     def movable(self, array: np.ndarray) -> np.ndarray:
         """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
+        if array.itemsize != 2 or array.dtype in self.native:
             return self.movable(array)
         return np.asarray(array, np.float32, order="C")
 
@@ -129,6 +131,8 @@ give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another proce
 class Work:
     """A collective that has begun. Its tensors are to be left alone until it is complete."""
 
+    status: Any = None  # where MPI writes who has sent a message, and how long it is
+
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
         self.done = False
@@ -138,7 +142,7 @@ class Work:
         if not self.done:
             self.done = True  # also after an error
             try:
-                self.done = self.request.Test()
+                self.done = self.request.Test(self.status)
             except self.group.errors as error:
                 raise self.group.failure(self.name, error) from None
             if self.done and self.finish is not None:
@@ -169,7 +173,7 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend):
         self.name, self.ranks, self.host = name, ranks, host
         self.backend = host
-        self.errors = (host.error, self.backend.error)
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
         self.running: list[Work] = []  # what has begun, and may not be complete
 
     def rank(self) -> int:
@@ -188,19 +192,24 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
+        status: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
+                if request.Test(status):
                     if finish is not None:
                         finish()
                     return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
+        work.status = status
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
@@ -366,6 +375,7 @@ def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
         for tensor, size in zip(tensors, sizes, strict=True):
             end += size
             store(tensor, wire[end - size : end])
+            bump_version(tensor.array)
 
     return finish
 
@@ -415,7 +425,8 @@ def scatter(
         check_list(scatter_list, group, tensor)
         whole = join(scatter_list, group.backend.movable, group)
     wire = group.backend.movable(tensor.array)
-    return group.start("scatter", (wire, whole, root), arrival(tensor, wire), async_op)
+    args, finish = (wire, whole, root), arrival(tensor, wire)
+    return group.start("scatter", args, finish, async_op, tensor.array)
 
 
 def reduce_scatter(
@@ -440,7 +451,7 @@ def all_to_all(
     async_op: bool = False,
 ) -> Work | None:
     """Send the r-th tensor to process r; output_tensor_list[r] comes from process r."""
-    if (group := ready("all_to_all", group)) is None:
+    if (group := member("all_to_all", group)) is None:
         return None
     counts = []
     for tensors in output_tensor_list, input_tensor_list:
@@ -476,11 +487,12 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> Work | None:
     """all_to_all of the parts of one tensor along dimension 0: equal ones, or of given sizes."""
-    if (group := ready("all_to_all_single", group, output, input)) is None:
+    if (group := ready("all_to_all_single", group, output)) is None:
         return None
+    check_tensor(input, group)
     check_dtypes(output, input)
     args = *split(output, output_split_sizes, group), *split(input, input_split_sizes, group)
-    return group.start("all_to_all", args, arrival(output, args[0]), async_op)
+    return group.start("all_to_all", args, arrival(output, args[0]), async_op, output.array)
 
 
 if __name__ == "__main__":
@@ -510,8 +522,9 @@ if __name__ == "__main__":
         listed = [[tensor.item() for tensor in tensors] for tensors in lists]
         host, letter = group.WORLD.host, np.array([rank])
         host.send(letter, (rank + 1) % size, 0)
-        host.recv(letter := np.array([-1]), None, 0).Wait()
-        assert letter == (rank - 1) % size
+        letter, status = np.array([-1]), host.status()
+        group.WORLD.start("recv", (letter, None, 0), status=status)
+        assert letter == status.source == (rank - 1) % size
         return *listed, part.item(), total.item(), columns.tolist()
 
     names = "gather to 1", "all_to_all", "scatter from 2", "reduce_scatter", "all_to_all_single"

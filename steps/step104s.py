@@ -41,7 +41,7 @@ class Queued:
     def __init__(self, backend: "NCCLBackend"):
         self.backend = backend
 
-    def Test(self) -> bool:
+    def Test(self, status: Any = None) -> bool:
         return not self.backend.collecting
 
 
@@ -61,7 +61,7 @@ class NCCLBackend:
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
         self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
-        self.rank, self.size = host.rank, host.size
+        self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
         self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
         number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
@@ -118,6 +118,9 @@ class NCCLBackend:
 
     def reduce_scatter(self, out: Any, array: Any, op: ReduceOp) -> Queued:
         return self.call("reduceScatter", [array, out], out, self.op(op))
+
+    def status(self) -> None:
+        """NCCL tells neither the sender nor the length of a message."""
 
     def send(self, array: Any, rank: int, tag: int) -> Queued:
         return self.call("send", [array], array, rank)
@@ -197,6 +200,9 @@ if __name__ == "__main__":
             whole = source[: count * self.comm.size]
             self.comm.Ireduce_scatter_block(whole, target[:count], op).Wait()
 
+        def destroy(self):
+            print("destroyed")
+
         def send(self, source, count, kind, peer, stream):
             self.comm.Isend(source[:count], peer)
 
@@ -234,6 +240,8 @@ if __name__ == "__main__":
         collected, given = backend.empty(2, np.float32), array(0)
         backend.gather(collected if rank == 0 else None, array(rank + 3), 0)
         backend.scatter(given, array(8, 9) if rank == 0 else None, 0)
+        if rank == 0:
+            backend.close()  # -> destroyed
         at_root = largest, collected
         results = [each.tolist() if rank == 0 else None for each in at_root]
         return results + [each.tolist() for each in (sent, whole, part, given)]

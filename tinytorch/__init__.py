@@ -16,7 +16,7 @@ from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
     set_grad_enabled,
 )
-from tinytorch.autograd.transforms import vmap
+from tinytorch.func.transforms import vmap
 from tinytorch.backends.cuda import set_float32_matmul_precision
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (

@@ -6,8 +6,8 @@ turned a little, sheared, resized or moved. `warp` does it anew each time that a
 so the network never sees the same image twice. This is called data augmentation.
 
 It pays in a long training. `python examples/train_cnn.py` passes 30 times over the images and reads
-99.2 % of the test digits; with strength 0, which changes nothing, 97.8 %. After five of its passes it
-is the other way round, 86 % and 92 %: images that always change are harder to learn.
+99.2 % of the test digits; with strength 0, which changes nothing, 97.8 %. After five of its passes
+it is the other way round, 86 % and 92 %: images that always change are harder to learn.
 
 For each new pixel, ask where in the old image it comes from:
 

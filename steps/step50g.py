@@ -602,7 +602,7 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     record = state.grad_enabled and (target.requires_grad or values._requires_grad)
     if record and values.dtype is not target.dtype:
         values = values.to(target.dtype)
-    if record and target._view is not None:
+    if record and (target._view is not None or not values._requires_grad):
         return overwrite(target, values)
     target.array[...] = values.array
     bump_version(target.array)

@@ -291,7 +291,7 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     record = state.grad_enabled and (target.requires_grad or values._requires_grad)
     if record and values.dtype is not target.dtype:
         values = values.to(target.dtype)
-    if record and target._view is not None:
+    if record and (target._view is not None or not values._requires_grad):
         return overwrite(target, values)
     target.array[...] = values.array
     bump_version(target.array)
@@ -372,6 +372,7 @@ def write_directly(
             return False
     if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
         return False
+    alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
     operation(a, b if alpha == 1 else b * alpha)
     bump_version(a)
     return True
@@ -942,7 +943,7 @@ if __name__ == "__main__":
     x -= 1.0
     x.neg_()
     x /= 2.0
-    x.sub_(tensor([1.0, 1.0]), alpha=10)
+    x.sub_(tensor([1.0, 1.0]), alpha=tensor(10.0))
     print(x, x.array is memory)  # -> tensor([-11.5, -12.5]) True
 
     a, b, c = tensor([1.0, 2.0]), tensor([3.0, 5.0]), tensor([0.0, 0.0])

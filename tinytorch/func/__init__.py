@@ -1,6 +1,7 @@
 """Functions of functions, and a module as a function of its parameters, as torch.func has them."""
 
-from tinytorch.autograd.transforms import (
+from tinytorch.func.calls import functional_call
+from tinytorch.func.transforms import (
     grad,
     grad_and_value,
     hessian,
@@ -11,4 +12,3 @@ from tinytorch.autograd.transforms import (
     vjp,
     vmap,
 )
-from tinytorch.func.calls import functional_call

@@ -6,8 +6,8 @@ positions.
     gw[o, c, r, s] = sum over n, i, j of g[n, o, i, j] x[n, c, i * stride + r, j * stride + s]
 
 This one is a convolution with very large kernels, as large as the output, and a very small result.
-The blocks of step 100z do not fit: 3 positions side by side, and sums over 576 positions of each
-image. So it gets loops of its own. They begin with the formula, as those of step 100w did.
+The blocks of step 100x do not fit: 3 positions side by side, and sums over 576 positions of each
+image. So it gets loops of its own. They begin with the formula, as those of step 100u did.
 
 (PyTorch: oneDNN's backward by weights.)
 

@@ -1,6 +1,6 @@
 """Step 101c: The gradient of a convolution's weight: vectors
 
-The loops of step 101b are as slow as those of step 100w, for the same reason: no vectors. Again the
+The loops of step 101b are as slow as those of step 100u, for the same reason: no vectors. Again the
 output channels are independent, and all of them are multiplied by the same number of x:
 
     sum[0..15] += x[n, c, i + r, j + s] * g[n, o..o+15, i, j]

@@ -1,7 +1,7 @@
 """Step 101d: The gradient of a convolution's weight: a block in registers
 
 One vector of sums waits for itself, and reads a vector of g for each product (step 101c). As in
-step 100z, a block of sums helps. Here it is one of weights: at a position (i, j), one to three
+step 100x, a block of sums helps. Here it is one of weights: at a position (i, j), one to three
 vectors of g meet all columns s of the kernel, some rows r, and some input channels c:
 
     grad[0], grad[1]                        two vectors, read once

@@ -1,6 +1,6 @@
 """Step 104g: A group for one GPU: device_id
 
-The library that adds on GPUs (NCCL, step 104q) makes its connections on one GPU, the current one.
+The library that adds on GPUs (NCCL, step 104r) makes its connections on one GPU, the current one.
 In a program that forgets to choose, all eight processes of a machine take GPU 0. So the process
 says which GPU is its own when it makes the group:
 

@@ -12,8 +12,8 @@ this for a list of messages, in any order:
     for work in batch_isend_irecv([to, at]):
         work.wait()
 
-For MPI this is a loop. NCCL (step 104q) has to know which messages belong together: it works on one
-call after the other, and a send to a process that is sending too would never end. So step 104r
+For MPI this is a loop. NCCL (step 104r) has to know which messages belong together: it works on one
+call after the other, and a send to a process that is sending too would never end. So step 104s
 gives its backend the method `together`.
 
 The trap: two messages between the same two ranks arrive in the order in which they were sent, so

@@ -21,7 +21,7 @@ with out0 = in0 + 1 may compute anything. So the outputs always get memory of th
 
 (PyTorch's compiler writes such loops in C++; TORCH_LOGS=output_code prints them.)
 
-Here all arrays are contiguous, and a kernel has one loop. Step 100c lifts these limits.
+Here all arrays are contiguous, and a kernel has one loop. Step 100b lifts these limits.
 
 New: HEAD, c_source, comment_of, CFunction.
 Try: name the variables by the operation alone, and compile x + 1 + 2.

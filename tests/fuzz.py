@@ -217,6 +217,7 @@ ARGUMENTS = {
     "scatter_add scatter_add_": ("X", 0, "J", "S"),
     "select": ("X", 0, 1),
     "solve": ("S", "V"),
+    "sparse_coo_tensor": ("J", "V"),
     "split": ("X", 1, 0),
     "take_along_dim": ("X", "J"),
     "unflatten": ("X", 0, (1, 2)),

@@ -9,7 +9,7 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
-    jit, kernels, multiprocessing, nn, optim, profiler, random, utils,
+    jit, kernels, multiprocessing, nn, optim, profiler, random, sparse, utils,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.modes import (
@@ -81,13 +81,13 @@ from tinytorch.ops.legacy import (
     LongTensor, set_default_tensor_type, ShortTensor,
 )
 from tinytorch.ops.lookup import bucketize, searchsorted
-from tinytorch.ops.matmul import addmm, dot, outer as ger, matmul, mv, outer, dot as vdot
+from tinytorch.ops.matmul import addmm, dot, outer as ger, mv, outer, dot as vdot
 from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
 from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.norm import count_nonzero, norm
 from tinytorch.ops.out import (
     abs, abs as absolute, bmm, cat, cat as concat, cat as concatenate, clamp, clamp as clip, div,
-    div as divide, div as true_divide, exp, eye, log, maximum, mean, minimum, mm, pow, rsqrt, sqrt,
+    div as divide, div as true_divide, exp, eye, log, maximum, mean, minimum, pow, rsqrt, sqrt,
     stack, sum,
 )
 from tinytorch.ops.parts import diag, diag_embed, diagonal, flip, roll, select, tile, tril, triu
@@ -108,5 +108,6 @@ from tinytorch.ops.sorting import argsort, bincount, sort, topk, unique
 from tinytorch.ops.storage import as_strided, narrow
 from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
+from tinytorch.sparse import matmul, mm, mm as spmm, sparse_coo_tensor
 from tinytorch.threads import get_num_threads, set_num_threads
 from tinytorch.version import __version__

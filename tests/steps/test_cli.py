@@ -248,7 +248,7 @@ def test_a_narrow_terminal_has_no_bar(command, monkeypatch):
         ("torch.nn.functional.relu", "relu"),
         ("Tensor.__ifloordiv__", "floor_divide"),
         ("torch.long", "int64"),
-        ("randn_like", "rand_like, randn_like, randint_like"),
+        ("randn_like", "rand_like, randn_like"),
     ],
 )
 def test_a_name_as_a_program_writes_it(asked, name, capsys):

@@ -12,6 +12,7 @@ from tinytorch import (
     jit, kernels, multiprocessing, nn, optim, profiler, random, sparse, utils,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
+from tinytorch.autograd.anomaly_mode import is_anomaly_enabled
 from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
     set_grad_enabled,

@@ -2,7 +2,7 @@
 
 A gradient of inf has the length inf. 1 / inf is 0, and inf * 0 is nan: after the clipping of step
 76g this weight becomes nan in the next step, and the loss with it, many lines away from the cause.
-All other gradients are 0.
+All other gradients become 0.
 
 With error_if_nonfinite=True the clipping itself raises an error, before any gradient has been
 changed. Then the program can leave this batch out, or save what it has.

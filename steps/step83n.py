@@ -7,10 +7,10 @@ dict. A function that differentiates with respect to any of them would need a ca
 
 A tree is taken apart into the list of its leaves and its form, and is put together again from other
 leaves: from the gradients, say. Between the two there is only a list, as simple functions take it.
-What is no list, tuple or dict is a leaf, a None too.
+What is not a list, tuple or dict is a leaf, also a None.
 
-The trap is the number of leaves: a form that takes one leaf less would silently give the last
-tensor to nobody. It is an error.
+The trap is the number of leaves: with one leaf too many, the last tensor would be dropped without
+notice. So another number is an error.
 
 PyTorch's words: torch.utils._pytree, tree_flatten, tree_unflatten, tree_map. (The underscore says
 that the place may change; many libraries use it nevertheless.)
@@ -48,7 +48,7 @@ class TreeSpec:
 
 
 def tree_flatten(tree: Any, is_leaf: Callable | None = None) -> tuple[list, TreeSpec]:
-    """(leaves, form): what is no list, tuple or dict, or what `is_leaf` says, is a leaf."""
+    """(leaves, form): a leaf is what is not a list, tuple or dict, or what `is_leaf` says."""
     kind, keys = type(tree), None
     named = isinstance(tree, tuple) and hasattr(kind, "_fields")
     if (is_leaf is not None and is_leaf(tree)) or not (

@@ -1,19 +1,19 @@
 """Step 83o: func.grad: a gradient as a function
 
-loss.backward() writes into .grad, of whatever took part. A formula reads otherwise: f' is a
-function as f is, and f'' is the derivative of f'.
+loss.backward() writes into the .grad of all tensors that took part. Mathematics puts it in another
+way: f' is a function, as f is, and f'' is the derivative of f'.
 
     slope = grad(f)          slope(x)          grad(grad(f))(x)
 
 `grad` returns a function that makes a new tensor of its argument, calls f, and goes back to this
-tensor alone: no .grad is touched, and what is given need not require a gradient. The argument may
-be a dict of parameters (step 83i), so it is taken apart as a tree.
+tensor alone: no .grad is changed, and the argument need not require a gradient. It may be a dict of
+parameters (step 83i), so it is taken apart as a tree (step 83n).
 
-The backward pass is recorded (create_graph), since somebody may differentiate the result again. And
-if the argument is itself a tensor of an outer grad, the new tensor is a view of it: so the outer
-one finds its way through the inner one.
+The backward pass is recorded (create_graph), so that the result can be differentiated again. If the
+argument is itself a tensor of an outer grad, the new tensor is a view of it, and the graph of the
+outer one goes through the inner one.
 
-The trap: the value must be one number without a dimension. For a vector there would be a gradient
+The trap: the value must be one number, without dimensions. For a vector there would be a gradient
 for each element, which is a Jacobian (step 83r).
 
 New: on_leaves, backward_to, grad_and_value, grad.

@@ -1,16 +1,16 @@
 """Step 83p: func.grad: results without a graph, and other arguments
 
-grad(f)(x) of step 83o requires a gradient: the backward pass was recorded, in case that somebody
-differentiates it again. Nobody else can: the graph leads to the tensor that grad made for itself.
-It keeps all memory of the pass alive, and `.numpy()` of the result is refused.
+The result of grad(f)(x) in step 83o requires a gradient, since the backward pass was recorded. But
+its graph ends at the tensor that grad made for itself, which the caller does not have. So it is of
+no use; it keeps all memory of the pass alive, and `.numpy()` of the result is refused.
 
-But it cannot simply be detached. In grad(grad(f)) the inner result must lead to the tensor of the
-outer one, and f may use a weight that requires a gradient:
+It cannot always be detached, either. In grad(grad(f)) the graph of the inner result must lead to
+the tensor of the outer one, and f may use a weight that requires a gradient:
 
     grad(lambda x: w * x)(x)       may be differentiated with respect to w
 
-So `settled` walks the graph of each result. If it ends at nothing but the tensors of this call, the
-result is detached. That is PyTorch's rule, seen from outside.
+So `settled` walks through the graph of each result. If it ends only at tensors of this call, the
+result is detached. PyTorch's results behave in the same way.
 
 argnums names the arguments to differentiate, as a number or a tuple, and has_aux lets f return
 something beside its value: the logits, say. The trap: with has_aux the second part has a graph as

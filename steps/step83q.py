@@ -1,14 +1,14 @@
 """Step 83q: vjp and jvp of trees
 
-Step 83a has v^T J, for tensors and tuples. Here are both products in the form of func: of any tree,
-and differentiable again.
+Step 83a has v^T J, for tensors and tuples. The functions of torch.func take any tree, and their
+results can be differentiated again.
 
     output, back = vjp(f, x)          back(v) is v^T J, for as many v as wanted
     output, ahead = jvp(f, (x,), (v,))     J v
 
-`vjp` returns a function, since a reader of the output may decide about v: the graph stays until
-`back` is gone. `jvp` goes back twice, as in step 83d. (PyTorch computes it on the way forward, and
-gets the same numbers.)
+`vjp` returns a function, since v may depend on the output: the graph stays until `back` is gone.
+`jvp` goes back twice, as in step 83d. (PyTorch computes it on the way forward, and gets the same
+numbers.)
 
 The trap: with one argument, `back` returns the gradient and not a tuple of one.
 

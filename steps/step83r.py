@@ -4,9 +4,9 @@ The Jacobian as a function of the point, as grad is: jacrev(f)(x) has the shape 
 *x.shape]. It goes back once for each element of the output. hessian(f) is jacrev(jacrev(f)): the
 inner one gives the gradient, and the outer one its derivatives.
 
-jacfwd is the name of a method that goes forward, once for each element of the input. It has fewer
-passes where the input is smaller than the output. Here is no forward mode: jacfwd computes the same
-matrix in the same way as jacrev, and programs that choose it get the right numbers.
+PyTorch's jacfwd goes forward, once for each element of the input, which takes fewer passes where
+the input is smaller than the output. There is no forward mode here: jacfwd computes the same matrix
+as jacrev, in the same way.
 
 The trap is the form: for a dict of parameters there is a matrix for each of them, and for several
 outputs a dict for each output.

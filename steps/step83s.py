@@ -1,17 +1,18 @@
 """Step 83s: vmap: a function of one item, called for a batch
 
-Whose fault was the loss? The gradient of a batch is the mean over its items, and tells nothing of
-one of them. A function of one item is easily written, grad makes its gradient, and vmap calls it
-for each item of a batch:
+Which item of a batch made the loss large? The gradient of the batch is the mean over its items, and
+says nothing about a single one. A function of one item is easily written, grad makes its gradient,
+and vmap calls it for each item of a batch:
 
     vmap(grad(loss), in_dims=(None, 0, 0))(params, inputs, targets)
 
-in_dims says where the batch is in each argument, and None is for what all items share. The results
-are stacked, at out_dims. Each argument may be a tree, and one number counts for all of its leaves.
+in_dims is the dimension of the batch in each argument, or None for what all items share. The
+results are stacked along out_dims. Each argument may be a tree, and one number counts for all of
+its leaves.
 
 PyTorch calls the function once, with tensors that carry a hidden dimension, and has a rule for each
-operation. Here it is called for each item, and this is also what vmap means: the same numbers, and
-the time of a loop.
+operation. Here it is called for each item. The numbers are the same, and it takes the time of a
+loop.
 
 The trap: in_dims=(None, 0) is a tuple for two arguments, but in_dims=0 is for all of them.
 

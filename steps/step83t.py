@@ -1,7 +1,7 @@
 """Step 83t: An ensemble as one function: stack_module_state
 
-Five networks of one kind vote. In a loop each is called by itself. With their parameters stacked,
-{"weight": [5, out, in], ...}, they are one function of a dict, which vmap calls for each:
+An ensemble is several networks of one kind, whose answers are averaged. With their parameters
+stacked, {"weight": [5, out, in], ...}, they are one function of a dict, which vmap calls for each:
 
     params, buffers = stack_module_state(models)
     vmap(lambda p, b, x: functional_call(models[0], (p, b), (x,)), (0, 0, None))(params, buffers, x)

@@ -6,14 +6,14 @@ function, and runs it without Python:
     @torch.jit.script
     def gelu(x): ...                        if torch.jit.is_scripting(): ...
 
-Many programs still have these lines. What TorchScript computes is what Python computes; that is its
-promise. So a function that Python runs gives the same numbers, and `script` returns it as it is.
-`ignore` and `unused` mark what the compiler should leave to Python, which here is everything.
+Many programs still have these lines. TorchScript computes what Python computes, only faster. So
+`script` returns the function as it is, and the numbers are the same. `ignore` and `unused` mark
+what the compiler should leave to Python, which here is everything.
 
-The trap is that an answer can be right for one question only: is_scripting() must be False, since
-programs have a branch for it that avoids what TorchScript cannot do.
+The trap: is_scripting() must be False. Programs have a branch for True, which avoids what
+TorchScript cannot do.
 
-What would need the compiler itself is not here: `trace`, `save`, `load`, the graph of a function.
+What would need the compiler itself is absent: `trace`, `save`, `load`, the graph of a function.
 
 New: script, ignore, unused and the other decorators, annotate, is_scripting, is_tracing,
 ScriptModule.

@@ -29,7 +29,7 @@ class TreeSpec:
 
 
 def tree_flatten(tree: Any, is_leaf: Callable | None = None) -> tuple[list, TreeSpec]:
-    """(leaves, form): what is no list, tuple or dict, or what `is_leaf` says, is a leaf."""
+    """(leaves, form): a leaf is what is not a list, tuple or dict, or what `is_leaf` says."""
     kind, keys = type(tree), None
     named = isinstance(tree, tuple) and hasattr(kind, "_fields")
     if (is_leaf is not None and is_leaf(tree)) or not (

@@ -12,7 +12,7 @@ MPI answers both questions with a Status, which is filled when the message has c
     status.count     how many bytes have come
     status.source    from which rank, in the communicator of the group
 
-So each Test() of the request gets the status to fill (step 103s), and `received` looks at it when
+So each Test() of the request gets the status to fill (step 103t), and `received` looks at it when
 the message is there: recv calls it itself, the handle of irecv calls it as its `finish`.
 
 The trap: the rank in a Status is the one in the group. recv returns the global one.

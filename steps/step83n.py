@@ -1,111 +1,120 @@
-"""Step 83n: func.grad: a gradient as a function
+"""Step 83n: Trees of lists, tuples and dicts
 
-loss.backward() writes into .grad, of whatever took part. A formula reads otherwise: f' is a
-function as f is, and f'' is the derivative of f'.
+The parameters of a network come as a dict of tensors, a batch as a tuple, a state as a list in a
+dict. A function that differentiates with respect to any of them would need a case for each form.
 
-    slope = grad(f)          slope(x)          grad(grad(f))(x)
+    {"w": a, "b": [c, (d,)]}     leaves  a, c, d      form  {"w": *, "b": [*, (*,)]}
 
-`grad` returns a function that makes a new tensor of its argument, calls f, and goes back to this
-tensor alone: no .grad is touched, and what is given need not require a gradient. The argument may
-be a dict of parameters (step 83h), so it is taken apart as a tree.
+A tree is taken apart into the list of its leaves and its form, and is put together again from other
+leaves: from the gradients, say. Between the two there is only a list, as simple functions take it.
+What is no list, tuple or dict is a leaf, a None too.
 
-The backward pass is recorded (create_graph), since somebody may differentiate the result again. And
-if the argument is itself a tensor of an outer grad, the new tensor is a view of it: so the outer
-one finds its way through the inner one.
+The trap is the number of leaves: a form that takes one leaf less would silently give the last
+tensor to nobody. It is an error.
 
-The trap: the value must be one number without a dimension. For a vector there would be a gradient
-for each element, which is a Jacobian (step 83q).
+PyTorch's words: torch.utils._pytree, tree_flatten, tree_unflatten, tree_map. (The underscore says
+that the place may change; many libraries use it nevertheless.)
 
-New: on_leaves, backward_to, grad_and_value, grad.
-Try: detach `x` in `on_leaves` in any case. What is the second derivative then?
+New: TreeSpec, tree_flatten, tree_unflatten, tree_map, tree_map_only, tree_leaves.
+Try: flatten a dict with its keys in another order, and unflatten the leaves with the first form.
 """
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import ones_like, zeros_like
-from tinytorch.ops.shape import view_as
-from tinytorch.utils._pytree import tree_flatten, tree_unflatten
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
-importlib.import_module("tinytorch.core.printing")
+@dataclass
+class TreeSpec:
+    """The form of a tree without its leaves. A leaf has no `type`.
 
-
-def on_leaves(tree: Any) -> tuple[Any, list[Tensor]]:
-    """(the tree with tensors of this call in the place of its tensors, a list of them). What is
-    differentiated outside stays connected."""
-
-    def own(x: Any) -> Any:
-        return view_as(x, x) if x.requires_grad else x.detach().requires_grad_()
-
-    leaves, spec = tree_flatten(tree)
-    leaves = [own(x) if isinstance(x, Tensor) and x.is_floating_point() else x for x in leaves]
-    inputs = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
-    return tree_unflatten(leaves, spec), inputs
-
-
-def backward_to(inputs: list, outputs: list, vectors: list) -> list:
-    """The gradients of the outputs, at which `vectors` arrive, to the inputs; 0 where there is
-    none. They can be differentiated again."""
-    pairs = [(y, v) for y, v in zip(outputs, vectors, strict=True) if y.requires_grad]
-    found: Sequence = [None] * len(inputs)
-    if pairs:
-        ys, arriving = zip(*pairs, strict=True)
-        found = gradients(ys, inputs, arriving, True, True, allow_unused=True)
-    return [zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
-
-
-def grad_and_value(func: Callable) -> Callable:
-    """A function that returns (gradient, value) of func, which returns one number. The gradient has
-    the form of the argument, which may be a dict of tensors.
-
-    Raises:
-        RuntimeError: func does not return a tensor with one element and no dimension.
+    Attributes:
+        type: list, tuple, dict, OrderedDict, or a named tuple.
+        context: the keys of a dict.
+        children: the forms of its items.
     """
 
-    @enable_grad()
-    def call(given: Any, *args: Any, **kwargs: Any) -> tuple:
-        tree, own = on_leaves(given)
-        value = func(tree, *args, **kwargs)
-        if not isinstance(value, Tensor) or value.array.ndim:
-            raise RuntimeError(f"grad: expected func to return a 0-d tensor, but got {value}")
-        found = backward_to(own, [value], [ones_like(value)])
-        return tree_unflatten(found, tree_flatten(given)[1]), value
+    type: Any = None
+    context: Any = None
+    children: tuple = ()
 
-    return call
+    @property
+    def num_leaves(self) -> int:
+        return sum(child.num_leaves for child in self.children) if self.type else 1
+
+    def unflatten(self, leaves: list) -> Any:
+        return tree_unflatten(leaves, self)
 
 
-def grad(func: Callable) -> Callable:
-    """A function that returns the gradient of func."""
-    both = grad_and_value(func)
+def tree_flatten(tree: Any, is_leaf: Callable | None = None) -> tuple[list, TreeSpec]:
+    """(leaves, form): what is no list, tuple or dict, or what `is_leaf` says, is a leaf."""
+    kind, keys = type(tree), None
+    named = isinstance(tree, tuple) and hasattr(kind, "_fields")
+    if (is_leaf is not None and is_leaf(tree)) or not (
+        named or kind in (list, tuple, dict, OrderedDict)
+    ):
+        return [tree], TreeSpec()
+    if kind in (dict, OrderedDict):
+        keys, tree = list(tree), tree.values()
+    parts = [tree_flatten(item, is_leaf) for item in tree]
+    return [leaf for part, _ in parts for leaf in part], TreeSpec(
+        kind, keys, tuple(spec for _, spec in parts)
+    )
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return both(*args, **kwargs)[0]
 
-    return call
+def tree_unflatten(leaves: list, treespec: TreeSpec) -> Any:
+    """The tree of this form with these leaves.
+
+    Raises:
+        ValueError: their number is another one.
+    """
+    leaves = list(leaves)
+    if len(leaves) != treespec.num_leaves:
+        raise ValueError(f"{treespec.num_leaves} leaves expected, and not {len(leaves)}")
+    if treespec.type is None:
+        return leaves[0]
+    items = []
+    for child in treespec.children:
+        count = child.num_leaves
+        items.append(tree_unflatten(leaves[:count], child))
+        leaves = leaves[count:]
+    if treespec.context is not None:
+        return treespec.type(zip(treespec.context, items, strict=True))
+    return treespec.type(*items) if hasattr(treespec.type, "_fields") else treespec.type(items)
+
+
+def tree_map(func: Callable, tree: Any, *rests: Any, is_leaf: Callable | None = None) -> Any:
+    """The tree with func(leaf) for each leaf; of several trees of one form, func(leaf, leaf)."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    others = [tree_flatten(rest, is_leaf)[0] for rest in rests]
+    return tree_unflatten([func(*each) for each in zip(leaves, *others, strict=True)], spec)
+
+
+def tree_map_only(kind: Any, func: Callable, tree: Any) -> Any:
+    """The tree with func(leaf) for each leaf of this type; the others stay."""
+    return tree_map(lambda leaf: func(leaf) if isinstance(leaf, kind) else leaf, tree)
+
+
+def tree_leaves(tree: Any, is_leaf: Callable | None = None) -> list:
+    """The leaves, in order."""
+    return tree_flatten(tree, is_leaf)[0]
 
 
 if __name__ == "__main__":
-    square = grad(lambda x: x**3)
-    x = Tensor([2.0])[0]
-    print(square(x).item(), grad(square)(x).item(), x.grad)  # -> 12.0 12.0 None
-    print(grad(grad(grad(lambda x: x.exp())))(x).item() == x.exp().item())  # -> True
+    from collections import namedtuple
 
-    def loss(params: dict) -> Tensor:
-        return (params["w"] * x + params["b"]) ** 2
-
-    params = {"w": Tensor([3.0])[0], "b": Tensor([1.0])[0], "unused": x}
-    found, value = grad_and_value(loss)(params)
-    print({name: g.item() for name, g in found.items()}, value.item())
-    # -> {'w': 28.0, 'b': 14.0, 'unused': 0.0} 49.0
-    print(grad(lambda x: Tensor([1.0])[0])(x).item())  # -> 0.0
+    Point = namedtuple("Point", "x y")
+    tree = {"w": 1, "b": [2, (3, None)], "p": Point(4, 5)}
+    leaves, form = tree_flatten(tree)
+    print(leaves, form.num_leaves)  # -> [1, 2, 3, None, 4, 5] 6
+    print(tree_unflatten("abcdef", form))
+    # -> {'w': 'a', 'b': ['b', ('c', 'd')], 'p': Point(x='e', y='f')}
+    print(form.unflatten(leaves) == tree)  # -> True
+    print(tree_map(lambda x, y: x + y, {"a": [1, 2]}, {"a": [10, 20]}))  # -> {'a': [11, 22]}
+    print(tree_map_only(int, lambda x: -x, tree["b"]))  # -> [-2, (-3, None)]
+    print(tree_leaves([(1, 2), 3], is_leaf=lambda x: isinstance(x, tuple)))  # -> [(1, 2), 3]
     try:
-        grad(lambda x: x.view(1))(x)
-    except RuntimeError as error:
-        print(str(error).split(",")[0])  # -> grad: expected func to return a 0-d tensor
+        tree_unflatten([1, 2], form)
+    except ValueError as error:
+        print(error)  # -> 6 leaves expected, and not 2

@@ -1,23 +1,23 @@
-"""Step 83o: func.grad: results without a graph, and other arguments
+"""Step 83o: func.grad: a gradient as a function
 
-grad(f)(x) of step 83n requires a gradient: the backward pass was recorded, in case that somebody
-differentiates it again. Nobody else can: the graph leads to the tensor that grad made for itself.
-It keeps all memory of the pass alive, and `.numpy()` of the result is refused.
+loss.backward() writes into .grad, of whatever took part. A formula reads otherwise: f' is a
+function as f is, and f'' is the derivative of f'.
 
-But it cannot simply be detached. In grad(grad(f)) the inner result must lead to the tensor of the
-outer one, and f may use a weight that requires a gradient:
+    slope = grad(f)          slope(x)          grad(grad(f))(x)
 
-    grad(lambda x: w * x)(x)       may be differentiated with respect to w
+`grad` returns a function that makes a new tensor of its argument, calls f, and goes back to this
+tensor alone: no .grad is touched, and what is given need not require a gradient. The argument may
+be a dict of parameters (step 83i), so it is taken apart as a tree.
 
-So `settled` walks the graph of each result. If it ends at nothing but the tensors of this call, the
-result is detached. That is PyTorch's rule, seen from outside.
+The backward pass is recorded (create_graph), since somebody may differentiate the result again. And
+if the argument is itself a tensor of an outer grad, the new tensor is a view of it: so the outer
+one finds its way through the inner one.
 
-argnums names the arguments to differentiate, as a number or a tuple, and has_aux lets f return
-something beside its value: the logits, say. The trap: with has_aux the second part has a graph as
-well, and is settled too.
+The trap: the value must be one number without a dimension. For a vector there would be a gradient
+for each element, which is a Jacobian (step 83r).
 
-New: settled, chosen, replaced. Changed: grad_and_value, grad.
-Try: return `x.detach()` from `settle` in any case, and read the second derivative.
+New: on_leaves, backward_to, grad_and_value, grad.
+Try: detach `x` in `on_leaves` in any case. What is the second derivative then?
 """
 
 import importlib
@@ -29,7 +29,7 @@ from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import ones_like, zeros_like
 from tinytorch.ops.shape import view_as
-from tinytorch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from tinytorch.utils._pytree import tree_flatten, tree_unflatten
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -50,30 +50,6 @@ def on_leaves(tree: Any) -> tuple[Any, list[Tensor]]:
     return tree_unflatten(leaves, spec), inputs
 
 
-def settled(results: Any, own: list[Tensor]) -> Any:
-    """The results of a derivative. A graph that leads to nothing but the tensors of this call has
-    no use outside: such a result is detached."""
-
-    def leads_outside(x: Tensor) -> bool:
-        nodes, seen = [x._edge[0]], set()
-        while nodes:
-            node = nodes.pop()
-            if isinstance(node, Tensor):
-                if not any(node is leaf for leaf in own):
-                    return True
-            elif node not in seen:
-                seen.add(node)
-                nodes += [edge[0] for edge in node.edges if edge is not None]
-        return False
-
-    def settle(x: Any) -> Any:
-        if not isinstance(x, Tensor) or x._edge is None:
-            return x.detach() if any(x is leaf for leaf in own) else x
-        return x if leads_outside(x) else x.detach()
-
-    return tree_map(settle, results)
-
-
 def backward_to(inputs: list, outputs: list, vectors: list) -> list:
     """The gradients of the outputs, at which `vectors` arrive, to the inputs; 0 where there is
     none. They can be differentiated again."""
@@ -85,67 +61,51 @@ def backward_to(inputs: list, outputs: list, vectors: list) -> list:
     return [zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
 
 
-def chosen(args: tuple, argnums: Any) -> Any:
-    """The argument, or the tuple of arguments, that `argnums` names."""
-    if isinstance(argnums, int):
-        return args[argnums]
-    return tuple(args[number] for number in argnums)
-
-
-def replaced(args: tuple, argnums: Any, new: Any) -> list:
-    """The arguments with those that `argnums` names replaced."""
-    args, numbers = list(args), [argnums] if isinstance(argnums, int) else argnums
-    for number, value in zip(numbers, [new] if isinstance(argnums, int) else new, strict=True):
-        args[number] = value
-    return args
-
-
-def grad_and_value(func: Callable, argnums: Any = 0, has_aux: bool = False) -> Callable:
+def grad_and_value(func: Callable) -> Callable:
     """A function that returns (gradient, value) of func, which returns one number. The gradient has
-    the form of the argument, which may be a dict of tensors; of several argnums, a tuple.
+    the form of the argument, which may be a dict of tensors.
 
-    With has_aux, func returns (number, more), and the value is this pair.
     Raises:
         RuntimeError: func does not return a tensor with one element and no dimension.
     """
 
     @enable_grad()
-    def call(*args: Any, **kwargs: Any) -> tuple:
-        given = chosen(args, argnums)
+    def call(given: Any, *args: Any, **kwargs: Any) -> tuple:
         tree, own = on_leaves(given)
-        output = func(*replaced(args, argnums, tree), **kwargs)
-        value = output[0] if has_aux else output
+        value = func(tree, *args, **kwargs)
         if not isinstance(value, Tensor) or value.array.ndim:
             raise RuntimeError(f"grad: expected func to return a 0-d tensor, but got {value}")
         found = backward_to(own, [value], [ones_like(value)])
-        found, output = settled((found, output), own)
-        return tree_unflatten(found, tree_flatten(given)[1]), output
+        return tree_unflatten(found, tree_flatten(given)[1]), value
 
     return call
 
 
-def grad(func: Callable, argnums: Any = 0, has_aux: bool = False) -> Callable:
-    """A function that returns the gradient of func; with has_aux, (gradient, more)."""
-    both = grad_and_value(func, argnums, has_aux)
+def grad(func: Callable) -> Callable:
+    """A function that returns the gradient of func."""
+    both = grad_and_value(func)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        found, output = both(*args, **kwargs)
-        return (found, output[1]) if has_aux else found
+        return both(*args, **kwargs)[0]
 
     return call
 
 
 if __name__ == "__main__":
-    x, y = Tensor([2.0])[0], Tensor([5.0])[0]
-    slope = grad(lambda x: x**3)
-    print(slope(x).requires_grad, grad(slope)(x).item())  # -> False 12.0
-    w = Tensor([3.0]).requires_grad_()
-    found = grad(lambda x: (w * x).sum())(x)
-    print(found.item(), found.requires_grad)  # -> 3.0 True
+    square = grad(lambda x: x**3)
+    x = Tensor([2.0])[0]
+    print(square(x).item(), grad(square)(x).item(), x.grad)  # -> 12.0 12.0 None
+    print(grad(grad(grad(lambda x: x.exp())))(x).item() == x.exp().item())  # -> True
 
-    print([g.item() for g in grad(lambda x, y: x * y, argnums=(0, 1))(x, y)])  # -> [5.0, 2.0]
-    print(grad(lambda x, y: x * y, argnums=1)(x, y).item())  # -> 2.0
-    found, logits = grad(lambda x: (x * x, x + 1), has_aux=True)(x)
-    print(found.item(), logits.item(), logits.requires_grad)  # -> 4.0 3.0 False
-    print(grad_and_value(lambda x: x)(x)[1].requires_grad, grad(lambda x: y * y)(x).item())
-    # -> False 0.0
+    def loss(params: dict) -> Tensor:
+        return (params["w"] * x + params["b"]) ** 2
+
+    params = {"w": Tensor([3.0])[0], "b": Tensor([1.0])[0], "unused": x}
+    found, value = grad_and_value(loss)(params)
+    print({name: g.item() for name, g in found.items()}, value.item())
+    # -> {'w': 28.0, 'b': 14.0, 'unused': 0.0} 49.0
+    print(grad(lambda x: Tensor([1.0])[0])(x).item())  # -> 0.0
+    try:
+        grad(lambda x: x.view(1))(x)
+    except RuntimeError as error:
+        print(str(error).split(",")[0])  # -> grad: expected func to return a 0-d tensor

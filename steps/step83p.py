@@ -1,19 +1,23 @@
-"""Step 83p: vjp and jvp of trees
+"""Step 83p: func.grad: results without a graph, and other arguments
 
-Step 83a has v^T J, for tensors and tuples. Here are both products in the form of func: of any tree,
-and differentiable again.
+grad(f)(x) of step 83o requires a gradient: the backward pass was recorded, in case that somebody
+differentiates it again. Nobody else can: the graph leads to the tensor that grad made for itself.
+It keeps all memory of the pass alive, and `.numpy()` of the result is refused.
 
-    output, back = vjp(f, x)          back(v) is v^T J, for as many v as wanted
-    output, ahead = jvp(f, (x,), (v,))     J v
+But it cannot simply be detached. In grad(grad(f)) the inner result must lead to the tensor of the
+outer one, and f may use a weight that requires a gradient:
 
-`vjp` returns a function, since a reader of the output may decide about v: the graph stays until
-`back` is gone. `jvp` goes back twice, as in step 83c. (PyTorch computes it on the way forward, and
-gets the same numbers.)
+    grad(lambda x: w * x)(x)       may be differentiated with respect to w
 
-The trap: with one argument, `back` returns the gradient and not a tuple of one.
+So `settled` walks the graph of each result. If it ends at nothing but the tensors of this call, the
+result is detached. That is PyTorch's rule, seen from outside.
 
-New: vjp, jvp.
-Try: call `back` twice, with v and 2 v. Why does the graph still exist?
+argnums names the arguments to differentiate, as a number or a tuple, and has_aux lets f return
+something beside its value: the logits, say. The trap: with has_aux the second part has a graph as
+well, and is settled too.
+
+New: settled, chosen, replaced. Changed: grad_and_value, grad.
+Try: return `x.detach()` from `settle` in any case, and read the second derivative.
 """
 
 import importlib
@@ -131,48 +135,17 @@ def grad(func: Callable, argnums: Any = 0, has_aux: bool = False) -> Callable:
     return call
 
 
-def vjp(func: Callable, *primals: Any, has_aux: bool = False) -> tuple:
-    """(output, function): function(v) is v^T J, for v in the form of the output; of one argument,
-    and of several a tuple. With has_aux, func returns (output, more), and more comes third."""
-    with enable_grad():
-        tree, own = on_leaves(primals)
-        output = func(*tree)
-    output, *more = output if has_aux else (output,)
-    leaves = tree_flatten(output)[0]
-
-    @enable_grad()
-    def back(cotangents: Any) -> Any:
-        vectors = tree_flatten(cotangents)[0]
-        found = settled(backward_to(own, leaves, vectors), own)
-        found = tree_unflatten(found, tree_flatten(primals)[1])
-        return found if len(primals) > 1 else found[0]
-
-    return settled(output, own), back, *settled(more, own)
-
-
-@enable_grad()
-def jvp(func: Callable, primals: tuple, tangents: tuple, *, has_aux: bool = False) -> tuple:
-    """(output, J v): how the output changes in the direction of `tangents`. Two backward passes:
-    u^T J is linear in u, and its derivative in the direction v is J v."""
-    tree, own = on_leaves(primals)
-    output = func(*tree)
-    output, *more = output if has_aux else (output,)
-    leaves, spec = tree_flatten(output)
-    us = [zeros_like(y).requires_grad_() for y in leaves]
-    found = backward_to(us, backward_to(own, leaves, us), tree_flatten(tangents)[0])
-    result = tree_unflatten(found, spec)
-    return settled((output, result, *more), own + us)
-
-
 if __name__ == "__main__":
-    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
-    output, back = vjp(lambda x: x * x, x)
-    print(output.tolist(), back(Tensor([1.0, 10.0])).tolist())  # -> [1.0, 4.0] [2.0, 40.0]
-    print(output.requires_grad, back(Tensor([0.0, 1.0])).tolist())  # -> False [0.0, 4.0]
-    output, back, more = vjp(lambda d, y: ({"p": d["x"] * y}, y + 1), {"x": x}, y, has_aux=True)
-    print(more.tolist(), back({"p": Tensor([1.0, 1.0])}))
-    # -> [4.0, 5.0] ({'x': tensor([3., 4.])}, tensor([1., 2.]))
-    print(jvp(lambda x, y: x * y, (x, y), (Tensor([1.0, 0.0]), Tensor([0.0, 1.0]))))
-    # -> (tensor([3., 8.]), tensor([3., 2.]))
-    print(jvp(lambda x: (x.sin(), 7), (x,), (Tensor([0.0, 0.0]),), has_aux=True)[1:])
-    # -> (tensor([0., 0.]), 7)
+    x, y = Tensor([2.0])[0], Tensor([5.0])[0]
+    slope = grad(lambda x: x**3)
+    print(slope(x).requires_grad, grad(slope)(x).item())  # -> False 12.0
+    w = Tensor([3.0]).requires_grad_()
+    found = grad(lambda x: (w * x).sum())(x)
+    print(found.item(), found.requires_grad)  # -> 3.0 True
+
+    print([g.item() for g in grad(lambda x, y: x * y, argnums=(0, 1))(x, y)])  # -> [5.0, 2.0]
+    print(grad(lambda x, y: x * y, argnums=1)(x, y).item())  # -> 2.0
+    found, logits = grad(lambda x: (x * x, x + 1), has_aux=True)(x)
+    print(found.item(), logits.item(), logits.requires_grad)  # -> 4.0 3.0 False
+    print(grad_and_value(lambda x: x)(x)[1].requires_grad, grad(lambda x: y * y)(x).item())
+    # -> False 0.0

@@ -1,18 +1,19 @@
-"""Step 83q: jacrev, jacfwd and hessian
+"""Step 83q: vjp and jvp of trees
 
-The Jacobian as a function of the point, as grad is: jacrev(f)(x) has the shape [*y.shape,
-*x.shape]. It goes back once for each element of the output. hessian(f) is jacrev(jacrev(f)): the
-inner one gives the gradient, and the outer one its derivatives.
+Step 83a has v^T J, for tensors and tuples. Here are both products in the form of func: of any tree,
+and differentiable again.
 
-jacfwd is the name of a method that goes forward, once for each element of the input. It has fewer
-passes where the input is smaller than the output. Here is no forward mode: jacfwd computes the same
-matrix in the same way as jacrev, and programs that choose it get the right numbers.
+    output, back = vjp(f, x)          back(v) is v^T J, for as many v as wanted
+    output, ahead = jvp(f, (x,), (v,))     J v
 
-The trap is the form: for a dict of parameters there is a matrix for each of them, and for several
-outputs a dict for each output.
+`vjp` returns a function, since a reader of the output may decide about v: the graph stays until
+`back` is gone. `jvp` goes back twice, as in step 83d. (PyTorch computes it on the way forward, and
+gets the same numbers.)
 
-New: jacrev, jacfwd, hessian.
-Try: hessian of a function with three outputs. What is the shape, and why?
+The trap: with one argument, `back` returns the gradient and not a tuple of one.
+
+New: vjp, jvp.
+Try: call `back` twice, with v and 2 v. Why does the graph still exist?
 """
 
 import importlib
@@ -22,8 +23,7 @@ from typing import Any
 from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import eye, ones_like, zeros_like
-from tinytorch.ops.joining import stack
+from tinytorch.ops.creation import ones_like, zeros_like
 from tinytorch.ops.shape import view_as
 from tinytorch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -164,50 +164,15 @@ def jvp(func: Callable, primals: tuple, tangents: tuple, *, has_aux: bool = Fals
     return settled((output, result, *more), own + us)
 
 
-def jacrev(func: Callable, argnums: Any = 0, has_aux: bool = False, **options: Any) -> Callable:
-    """A function that returns the Jacobian, [*y.shape, *x.shape] for each output y and argument x,
-    in the form of the output, with that of the argument inside. One backward pass for each element
-    of the outputs. With has_aux, (Jacobian, more)."""
-
-    @enable_grad()
-    def call(*args: Any) -> Any:
-        given = chosen(args, argnums)
-        tree, own = on_leaves(given)
-        output = func(*replaced(args, argnums, tree))
-        output, *more = output if has_aux else (output,)
-
-        def rows(y: Tensor) -> Any:
-            n = y.numel()
-            units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape).unbind(0)
-            parts = zip(*[backward_to(own, [y], [unit]) for unit in units], strict=True)
-            found = [
-                stack(part).reshape(*y.shape, *x.shape) for part, x in zip(parts, own, strict=True)
-            ]
-            return tree_unflatten(found, tree_flatten(given)[1])
-
-        found = settled(tree_map(rows, output), own)
-        return (found, settled(more[0], own)) if has_aux else found
-
-    return call
-
-
-def jacfwd(func: Callable, argnums: Any = 0, has_aux: bool = False, **options: Any) -> Callable:
-    """The same Jacobian as `jacrev`'s, computed in the same way: there is no forward mode here."""
-    return jacrev(func, argnums, has_aux)
-
-
-def hessian(func: Callable, argnums: Any = 0) -> Callable:
-    """A function that returns the second derivatives of func: the Jacobian of its gradient."""
-    return jacrev(jacrev(func, argnums), argnums)
-
-
 if __name__ == "__main__":
-    x, w = Tensor([1.0, 2.0]), Tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
-    print(jacrev(lambda x: w @ x)(x).equal(w), jacfwd(lambda x: x**2)(x).tolist())
-    # -> True [[2.0, 0.0], [0.0, 4.0]]
-    print(hessian(lambda x: x[0] * x[1] ** 2)(x).tolist())  # -> [[0.0, 4.0], [4.0, 2.0]]
-    found = jacrev(lambda p, x: p["w"] @ x, argnums=(0, 1))({"w": w}, x)
-    print(found[0]["w"].shape, found[1].shape)
-    # -> tinytorch.Size([3, 3, 2]) tinytorch.Size([3, 2])
-    both, more = jacrev(lambda x: ((x.sum(), x * 2), "more"), has_aux=True)(x)
-    print(both[0].tolist(), both[1].tolist(), more)  # -> [1.0, 1.0] [[2.0, 0.0], [0.0, 2.0]] more
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    output, back = vjp(lambda x: x * x, x)
+    print(output.tolist(), back(Tensor([1.0, 10.0])).tolist())  # -> [1.0, 4.0] [2.0, 40.0]
+    print(output.requires_grad, back(Tensor([0.0, 1.0])).tolist())  # -> False [0.0, 4.0]
+    output, back, more = vjp(lambda d, y: ({"p": d["x"] * y}, y + 1), {"x": x}, y, has_aux=True)
+    print(more.tolist(), back({"p": Tensor([1.0, 1.0])}))
+    # -> [4.0, 5.0] ({'x': tensor([3., 4.])}, tensor([1., 2.]))
+    print(jvp(lambda x, y: x * y, (x, y), (Tensor([1.0, 0.0]), Tensor([0.0, 1.0]))))
+    # -> (tensor([3., 8.]), tensor([3., 2.]))
+    print(jvp(lambda x: (x.sin(), 7), (x,), (Tensor([0.0, 0.0]),), has_aux=True)[1:])
+    # -> (tensor([0., 0.]), 7)

@@ -1,22 +1,18 @@
-"""Step 83r: vmap: a function of one item, called for a batch
+"""Step 83r: jacrev, jacfwd and hessian
 
-Whose fault was the loss? The gradient of a batch is the mean over its items, and tells nothing of
-one of them. A function of one item is easily written, grad makes its gradient, and vmap calls it
-for each item of a batch:
+The Jacobian as a function of the point, as grad is: jacrev(f)(x) has the shape [*y.shape,
+*x.shape]. It goes back once for each element of the output. hessian(f) is jacrev(jacrev(f)): the
+inner one gives the gradient, and the outer one its derivatives.
 
-    vmap(grad(loss), in_dims=(None, 0, 0))(params, inputs, targets)
+jacfwd is the name of a method that goes forward, once for each element of the input. It has fewer
+passes where the input is smaller than the output. Here is no forward mode: jacfwd computes the same
+matrix in the same way as jacrev, and programs that choose it get the right numbers.
 
-in_dims says where the batch is in each argument, and None is for what all items share. The results
-are stacked, at out_dims. Each argument may be a tree, and one number counts for all of its leaves.
+The trap is the form: for a dict of parameters there is a matrix for each of them, and for several
+outputs a dict for each output.
 
-PyTorch calls the function once, with tensors that carry a hidden dimension, and has a rule for each
-operation. Here it is called for each item, and this is also what vmap means: the same numbers, and
-the time of a loop.
-
-The trap: in_dims=(None, 0) is a tuple for two arguments, but in_dims=0 is for all of them.
-
-New: vmap.
-Try: vmap over the parameters and not over the inputs, for an ensemble of two.
+New: jacrev, jacfwd, hessian.
+Try: hessian of a function with three outputs. What is the shape, and why?
 """
 
 import importlib
@@ -205,80 +201,13 @@ def hessian(func: Callable, argnums: Any = 0) -> Callable:
     return jacrev(jacrev(func, argnums), argnums)
 
 
-def vmap(
-    func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", **options: Any
-) -> Callable:
-    """A function that calls func for each item of a batch, and stacks the results.
-
-    Args:
-        in_dims: where the batch is in the arguments, None for those that all items share; one for
-            all arguments, or a tuple with one for each, or for each part of one.
-        out_dims: where it is in the results; one for all, or one for each.
-
-    PyTorch calls func once, with operations that know of the batch. Here it is called for each
-    item: the same numbers, in more time. Random numbers differ from item to item.
-    Raises:
-        ValueError: no argument has a batch, or their sizes differ.
-    """
-
-    def batched(x: Any, dim: Any) -> list:
-        """[(leaf, its dimension), ...]: a dimension counts for all leaves below it."""
-        if isinstance(dim, (tuple, list)) and isinstance(x, (tuple, list)):
-            return [pair for part, d in zip(x, dim, strict=True) for pair in batched(part, d)]
-        if isinstance(dim, dict):
-            return [pair for key in x for pair in batched(x[key], dim[key])]
-        return [(leaf, dim) for leaf in tree_flatten(x)[0]]
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        dims = in_dims if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
-        if len(dims) != len(args):
-            raise ValueError(f"vmap: in_dims has {len(dims)} entries for {len(args)} arguments")
-        pairs = batched(args, dims)
-        pairs += [
-            (leaf, 0 if isinstance(leaf, Tensor) else None) for leaf in tree_flatten(kwargs)[0]
-        ]
-        sizes = {x.shape[dim] for x, dim in pairs if dim is not None}
-        if len(sizes) != 1:
-            raise ValueError(f"vmap: expected one size of the batch, but got {sorted(sizes)}")
-        spec, results = tree_flatten((args, kwargs))[1], []
-        for number in range(sizes.pop()):
-            item = [x if dim is None else x.select(dim, number) for x, dim in pairs]
-            given, named = tree_unflatten(item, spec)
-            results.append(tree_flatten(func(*given, **named)))
-        spec = results[0][1]
-        columns = list(zip(*[leaves for leaves, _ in results], strict=True))
-        places = tree_flatten(out_dims)[0]
-        places = places * len(columns) if len(places) == 1 else places
-        return tree_unflatten(
-            [stack(column, place) for column, place in zip(columns, places, strict=True)], spec
-        )
-
-    return call
-
-
 if __name__ == "__main__":
-    params = {"w": Tensor([2.0, 1.0])}
-    inputs, targets = Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), Tensor([2.0, 5.0, 0.0])
-
-    def loss(params: dict, x: Tensor, t: Tensor) -> Tensor:
-        return ((params["w"] * x).sum() - t) ** 2
-
-    each = vmap(grad(loss), in_dims=(None, 0, 0))(params, inputs, targets)
-    print(each["w"].tolist())  # -> [[0.0, 0.0], [0.0, -8.0], [6.0, 6.0]]
-    print(vmap(lambda a, b: (a + b, a * b), (0, 1), (0, 1))(inputs, inputs.T)[1].shape)
-    # -> tinytorch.Size([2, 3])
-    print(vmap(vmap(lambda x: x * 2))(inputs).equal(inputs * 2))  # -> True
-    print(vmap(lambda d, scale: d["x"] * scale, ({"x": 1}, None))({"x": inputs}, 2.0).shape)
-    # -> tinytorch.Size([2, 3])
-    print(vmap(lambda p: p[0] + p[1], ((0, None),))((targets, 1.0)).tolist())  # -> [3.0, 6.0, 1.0]
-    print(vmap(lambda x, bias: x.sum() + bias)(inputs, bias=targets).tolist())  # -> [3.0, 6.0, 2.0]
-    for wrong in (
-        lambda: vmap(lambda a, b: a, (0, 0, 0))(inputs, inputs),
-        lambda: vmap(lambda a, b: a)(inputs, inputs.T),
-    ):
-        try:
-            wrong()
-        except ValueError as error:
-            print(error)
-    # -> vmap: in_dims has 3 entries for 2 arguments
-    # -> vmap: expected one size of the batch, but got [2, 3]
+    x, w = Tensor([1.0, 2.0]), Tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+    print(jacrev(lambda x: w @ x)(x).equal(w), jacfwd(lambda x: x**2)(x).tolist())
+    # -> True [[2.0, 0.0], [0.0, 4.0]]
+    print(hessian(lambda x: x[0] * x[1] ** 2)(x).tolist())  # -> [[0.0, 4.0], [4.0, 2.0]]
+    found = jacrev(lambda p, x: p["w"] @ x, argnums=(0, 1))({"w": w}, x)
+    print(found[0]["w"].shape, found[1].shape)
+    # -> tinytorch.Size([3, 3, 2]) tinytorch.Size([3, 2])
+    both, more = jacrev(lambda x: ((x.sum(), x * 2), "more"), has_aux=True)(x)
+    print(both[0].tolist(), both[1].tolist(), more)  # -> [1.0, 1.0] [[2.0, 0.0], [0.0, 2.0]] more

@@ -1,16 +1,22 @@
-"""Step 83s: An ensemble as one function: stack_module_state
+"""Step 83s: vmap: a function of one item, called for a batch
 
-Five networks of one kind vote. In a loop each is called by itself. With their parameters stacked,
-{"weight": [5, out, in], ...}, they are one function of a dict, which vmap calls for each:
+Whose fault was the loss? The gradient of a batch is the mean over its items, and tells nothing of
+one of them. A function of one item is easily written, grad makes its gradient, and vmap calls it
+for each item of a batch:
 
-    params, buffers = stack_module_state(models)
-    vmap(lambda p, b, x: functional_call(models[0], (p, b), (x,)), (0, 0, None))(params, buffers, x)
+    vmap(grad(loss), in_dims=(None, 0, 0))(params, inputs, targets)
 
-The stacked tensors are new leaves, which an optimizer can train; the models keep theirs. The trap:
-models of two classes, or of two sizes, cannot be stacked.
+in_dims says where the batch is in each argument, and None is for what all items share. The results
+are stacked, at out_dims. Each argument may be a tree, and one number counts for all of its leaves.
 
-New: stack_module_state.
-Try: give every model a batch of its own, with in_dims=0.
+PyTorch calls the function once, with tensors that carry a hidden dimension, and has a rule for each
+operation. Here it is called for each item, and this is also what vmap means: the same numbers, and
+the time of a loop.
+
+The trap: in_dims=(None, 0) is a tuple for two arguments, but in_dims=0 is for all of them.
+
+New: vmap.
+Try: vmap over the parameters and not over the inputs, for an ensemble of two.
 """
 
 import importlib
@@ -20,7 +26,6 @@ from typing import Any
 from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
 from tinytorch.ops.creation import eye, ones_like, zeros_like
 from tinytorch.ops.joining import stack
 from tinytorch.ops.shape import view_as
@@ -251,41 +256,29 @@ def vmap(
     return call
 
 
-def stack_module_state(models: Sequence[Module]) -> tuple[dict, dict]:
-    """(parameters, buffers) of modules of one kind, stacked: what `vmap` of a functional_call
-    takes for an ensemble. The parameters are new leaves.
-
-    Raises:
-        RuntimeError: there are no models, or they are of different classes.
-    """
-    if len({type(model) for model in models}) != 1:
-        raise RuntimeError("stack_module_state: Expected models of one class, at least one")
-
-    def stacked(members: list[dict]) -> dict:
-        return {name: stack([each[name].detach() for each in members]) for name in members[0]}
-
-    params = stacked([dict(model.named_parameters()) for model in models])
-    for name, param in models[0].named_parameters():
-        params[name].requires_grad_(param.requires_grad)
-    return params, stacked([dict(model.named_buffers()) for model in models])
-
-
 if __name__ == "__main__":
-    from tinytorch.func.calls import functional_call
-    from tinytorch.nn.linear import Linear
+    params = {"w": Tensor([2.0, 1.0])}
+    inputs, targets = Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), Tensor([2.0, 5.0, 0.0])
 
-    models = [Linear(3, 2) for _ in range(5)]
-    params, buffers = stack_module_state(models)
-    print(params["weight"].shape, params["bias"].requires_grad, params["bias"].is_leaf, buffers)
-    # -> tinytorch.Size([5, 2, 3]) True True {}
+    def loss(params: dict, x: Tensor, t: Tensor) -> Tensor:
+        return ((params["w"] * x).sum() - t) ** 2
 
-    def call(params: dict, buffers: dict, x: Tensor) -> Tensor:
-        return functional_call(models[0], (params, buffers), (x,))
-
-    x = ones_like(models[0].weight)
-    votes = vmap(call, (0, 0, None))(params, buffers, x)
-    print(votes.shape, votes[3].equal(models[3](x)))  # -> tinytorch.Size([5, 2, 2]) True
-    try:
-        stack_module_state([])
-    except RuntimeError as error:
-        print(error)  # -> stack_module_state: Expected models of one class, at least one
+    each = vmap(grad(loss), in_dims=(None, 0, 0))(params, inputs, targets)
+    print(each["w"].tolist())  # -> [[0.0, 0.0], [0.0, -8.0], [6.0, 6.0]]
+    print(vmap(lambda a, b: (a + b, a * b), (0, 1), (0, 1))(inputs, inputs.T)[1].shape)
+    # -> tinytorch.Size([2, 3])
+    print(vmap(vmap(lambda x: x * 2))(inputs).equal(inputs * 2))  # -> True
+    print(vmap(lambda d, scale: d["x"] * scale, ({"x": 1}, None))({"x": inputs}, 2.0).shape)
+    # -> tinytorch.Size([2, 3])
+    print(vmap(lambda p: p[0] + p[1], ((0, None),))((targets, 1.0)).tolist())  # -> [3.0, 6.0, 1.0]
+    print(vmap(lambda x, bias: x.sum() + bias)(inputs, bias=targets).tolist())  # -> [3.0, 6.0, 2.0]
+    for wrong in (
+        lambda: vmap(lambda a, b: a, (0, 0, 0))(inputs, inputs),
+        lambda: vmap(lambda a, b: a)(inputs, inputs.T),
+    ):
+        try:
+            wrong()
+        except ValueError as error:
+            print(error)
+    # -> vmap: in_dims has 3 entries for 2 arguments
+    # -> vmap: expected one size of the batch, but got [2, 3]

@@ -29,6 +29,7 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
@@ -234,6 +235,8 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
 
     Raises:
         RuntimeError: the view would reach beyond the storage, or a number is negative.
+        NotImplementedError: `input` is a view that requires a gradient, and the result would reach
+            beyond it: where its base is written later, the two would no longer agree.
     """
     size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
     first = here if storage_offset is None else as_integer(storage_offset)
@@ -251,6 +254,14 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             raise RuntimeError(
                 f"as_strided: size {list(size)} and stride {list(stride)} need {need} bytes from a "
                 f"storage of size {available}"
+            )
+    if state.grad_enabled and input.requires_grad and input._view is not None:
+        xp, steps = input.device.xp, [step // input.array.itemsize for step in input.array.strides]
+        mine = strided_places(xp, input.array.shape, tuple(steps))
+        if not xp.isin(strided_places(xp, size, stride) + (first - here), mine).all():
+            raise NotImplementedError(
+                "as_strided() of a view that reaches beyond the view has no gradient: apply it to "
+                "the base, or detach() it"
             )
     return AsStrided.apply(input, size, stride, first - here)
 
@@ -332,3 +343,10 @@ if __name__ == "__main__":
     one = tensor([5.0], requires_grad=True)
     one.expand(3).as_strided((2,), (0,)).sum().backward()
     print(one.grad.tolist())  # -> [2.0]
+    for size in (4, 9):
+        try:
+            x[1:3].as_strided((size,), (1,), 0)
+        except RuntimeError as error:
+            print(str(error)[:50])
+    # -> as_strided() of a view that reaches beyond the vie
+    # -> as_strided: size [9] and stride [1] need 36 bytes

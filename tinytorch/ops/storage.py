@@ -8,6 +8,7 @@ import numpy as np
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
+from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
 from tinytorch.ops.arithmetic import Mul
@@ -212,6 +213,8 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
 
     Raises:
         RuntimeError: the view would reach beyond the storage, or a number is negative.
+        NotImplementedError: `input` is a view that requires a gradient, and the result would reach
+            beyond it: where its base is written later, the two would no longer agree.
     """
     size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
     first = here if storage_offset is None else as_integer(storage_offset)
@@ -229,6 +232,14 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             raise RuntimeError(
                 f"as_strided: size {list(size)} and stride {list(stride)} need {need} bytes from a "
                 f"storage of size {available}"
+            )
+    if state.grad_enabled and input.requires_grad and input._view is not None:
+        xp, steps = input.device.xp, [step // input.array.itemsize for step in input.array.strides]
+        mine = strided_places(xp, input.array.shape, tuple(steps))
+        if not xp.isin(strided_places(xp, size, stride) + (first - here), mine).all():
+            raise NotImplementedError(
+                "as_strided() of a view that reaches beyond the view has no gradient: apply it to "
+                "the base, or detach() it"
             )
     return AsStrided.apply(input, size, stride, first - here)
 

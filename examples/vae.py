@@ -44,9 +44,10 @@ class VAE(nn.Module):
 
 @tinytorch.no_grad()
 def drawn(model, n):
-    """Digits [n, n, 8, 8], from codes between -2 and 2 in both directions."""
+    """Digits [n, n, 8, 8]: the first code grows from -2 to 2 to the right, the second upwards."""
     line = tinytorch.linspace(-2, 2, n)
-    codes = tinytorch.stack([line.reshape(n, 1).expand(n, n), line.expand(n, n)], -1)
+    right, up = line.expand(n, n), line.flip(0).reshape(n, 1).expand(n, n)
+    codes = tinytorch.stack([right, up], -1)
     return model.decoder(codes).sigmoid().reshape(n, n, 8, 8)
 
 
@@ -61,7 +62,7 @@ def as_text(grid):
 
 def main():
     parser = argparse.ArgumentParser(description="A variational autoencoder draws digits.")
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=60, help="passes over the digits (60)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", metavar="FILE", help="draw the digits and the plane")
     options = parser.parse_args()
@@ -91,11 +92,12 @@ def main():
         import matplotlib.pyplot as plt
 
         _, (left, right) = plt.subplots(1, 2, figsize=(11, 5))
-        grid = drawn(model, 16).permute(0, 2, 1, 3).reshape(128, 128)
-        left.imshow(grid.numpy(), cmap="gray_r")
+        grid = F.pad(drawn(model, 16), (2, 2, 2, 2)).permute(0, 2, 1, 3).reshape(192, 192)
+        left.imshow(grid.numpy(), cmap="gray_r", extent=(-2.13, 2.13, -2.13, 2.13))
         with tinytorch.no_grad():
             codes = model.encode(test.data.flatten(1)).mean
-        right.scatter(*codes.numpy().T, c=test.targets.numpy(), cmap="tab10", s=8)
+        points = right.scatter(*codes.numpy().T, c=test.targets.numpy(), cmap="tab10", s=8)
+        plt.colorbar(points, ticks=range(10))
         plt.savefig(options.plot)
 
 

@@ -100,9 +100,10 @@ if __name__ == "__main__":
 
     print("product  ", dy_db * db_da * da_dx)  # -> product   3.297442541400256
     print("numerical", numerical_diff(lambda x: C(B(A(x))), x))  # -> numerical 3.29744263
-    print("y = x has", numerical_diff(lambda x: x, x))  # -> y = x has 1.00000000
+    print("derivative of y = x:", numerical_diff(lambda x: x, x))
+    # -> derivative of y = x: 1.00000000
     wrong = 2 * x.data * np.exp(x.data) * 2 * x.data
-    print("all at x ", wrong)  # -> all at x  1.6487212707001282
+    print("wrong, all three at x:", wrong)  # -> wrong, all three at x: 1.6487212707001282
 
     # From the end to the beginning: the derivative of y with respect to each variable.
     dy_dy = 1.0

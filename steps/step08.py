@@ -177,6 +177,7 @@ if __name__ == "__main__":
     print(f"time of the loop: {ratio:.2f} of the time of recursion")  # -> ...
 
     # Output and creator hold each other: neither is freed before the garbage collector runs.
+    # A weak reference does not keep its object in memory: watch() is y, or None once y is freed.
     gc.disable()
     y = Square()(Variable(np.array(3.0)))
     watch = weakref.ref(y)

@@ -1,131 +1,206 @@
-"""Step 100a: Compiling C and calling it from Python
+"""Step 100a: A kernel is a C function
 
-Topic 99 ends with kernels: loops, with an expression in C for each operation. This topic writes
-them as text in C, and later in CUDA. But what does a program of Python do with a text in C? A C
-compiler turns it into a library of machine code, and ctypes, a module of Python, loads the library
-and calls its functions:
+Steps 99a to 99t give the C expression of each operation, and a Kernel with its nodes and the arrays
+that it reads and writes. No compiler accepts that yet. What is missing is the function around the
+expressions:
 
-    text  --cc -shared-->  a library on the disk  --ctypes.CDLL-->  library.square(3.0)
+    void k0(const float *restrict in0, float *restrict out0) {      parameters: inputs, outputs
+        for (long i0 = 0; i0 < 1000; i0++) {                        the loop
+            const float add_0 = in0[i0] + 1.0f;                     a statement for each node
+            out0[i0] = add_0;                                       a store for each output
+        }
+    }
 
-Most machines have a compiler: `cc`, or the command in the environment variable CC. For the others,
-`pip install ziglang` provides one.
+Each node becomes a constant with a name of its own, "operation_number". This costs nothing: the
+compiler keeps most of them in registers. The names help the reader, and so does the comment above
+the function, which lists the lines of the program that the loop comes from.
 
-When the compiler fails, it describes the error on its standard error. The first lines of that text
-become the message of a CompilerError. The caller can catch it and go on without C.
+The trap: `restrict` promises that no two arrays overlap. Without it, C must assume that a write to
+out0 changes in0, and may not read several numbers ahead. But C does not check the promise: a call
+with out0 = in0 + 1 may compute anything. So the outputs always get memory of their own.
 
-The trap: ctypes does not know the types of a C function. It takes the result for an int, and
-refuses a Python float as an argument. So set argtypes and restype before the first call.
+(PyTorch's compiler writes such loops in C++; TORCH_LOGS=output_code prints them.)
 
-(PyTorch's Inductor calls g++ for a CPU, and loads the library with ctypes too.)
+Here all arrays are contiguous, and a kernel has one loop. Step 100b lifts these limits.
 
-New: CompilerError, find_compiler, run_compiler, ENDING, build.
-Try: leave the line with argtypes and restype out of the demo, and call library.square(3).
+New: HEAD, c_source, comment_of, CFunction.
+Try: name the variables by the operation alone, and compile x + 1 + 2.
 """
 
-import ctypes
-import importlib.util
-import os
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
+
+from tinytorch.compiler.expressions import C_TYPES, expression
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
+
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+"""
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs)` for each kernel."""
+    functions = [f"{comment_of(k)}void {k.name}({CFunction(k).text()}" for k in kernels]
+    return "\n".join([HEAD, *functions])
 
 
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
-    """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
+class CFunction:
+    """Writes the C function of one kernel."""
 
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
 
+    def parameters(self) -> list[str]:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return given
 
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+    def text(self) -> str:
+        self.write_rows()
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
 
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
 
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text.
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
 
-    Raises:
-        CompilerError: there is no compiler, or it fails.
-    """
-    compiler = find_compiler()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        text, path = Path(folder, "kernels.c"), Path(folder, f"kernels{ENDING}")
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        # The libraries that are linked (-lm) have to stand behind the source.
-        run_compiler([*compiler, "-shared", *position, "-o", str(path), str(text), *flags])
-        return ctypes.CDLL(str(path))
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1
+        self.write("}")
+
+    def write_rows(self) -> None:
+        """The loop, and in it what is computed for an element."""
+        self.open(f"for (long i0 = 0; i0 < {self.kernel.sizes[0]}; i0++)")
+        for node in self.kernel.nodes:
+            self.statement(node)
+            self.store(node)
+        self.close()
+
+    # Statements.
+
+    def statement(self, node: Node) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            self.write(f"{self.arrays[node]}[i0] = {self.names[node]};")
+
+    def value(self, x: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            return f"{self.arrays[x.base]}[i0]"
+        return self.names[x] if isinstance(x, Node) else None
 
 
 if __name__ == "__main__":
-    import types
+    import ctypes
 
-    def messages(function):
-        try:
-            function()
-        except CompilerError as error:
-            print(str(error)[:64])
+    import numpy as np
 
-    # Which compiler: the one of CC, the system's, the one of ziglang, none.
-    os.environ.pop("CC", None)
-    paths, os.environ["PATH"] = os.environ["PATH"], ""
-    sys.modules["ziglang"] = None
-    messages(find_compiler)
-    # -> there is no C compiler: neither $CC, nor 'cc', nor the Python pa
-    sys.modules["ziglang"] = types.ModuleType("ziglang")
-    sys.modules["ziglang"].__spec__ = importlib.util.spec_from_loader("ziglang", None)
-    print(find_compiler()[1:])  # -> ['-m', 'ziglang', 'cc']
-    del sys.modules["ziglang"]
-    os.environ["PATH"], os.environ["CC"] = paths, "/nowhere/cc -pipe"
-    print(find_compiler())  # -> ['/nowhere/cc', '-pipe']
-    messages(lambda: build("int one;"))
-    # -> the C compiler '/nowhere/cc' does not run: [Errno 2] No such fil
-    del os.environ["CC"]
-    if shutil.which("cc"):
-        print(find_compiler())  # -> ...
-        library = build("float square(float x) { return x * x; }\n", ["-O3", "-lm"])
-        library.square.argtypes, library.square.restype = [ctypes.c_float], ctypes.c_float
-        print(library.square(3))  # -> 9.0
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
+
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
+
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
+        source = c_source(kernels)
+        functions = source[source.index("void k") :].rstrip()
         try:
-            build("float square(float x) { return y * y; }\n")
-        except CompilerError as error:
-            print("error" in str(error))  # -> True
+            library = build(source, "-O3 -ffp-contract=off -lm".split())
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
+
+    # relu(x * 2 + y). The operations know what the program called, and in which line.
+    def f(xp, x, y):
+        return xp.maximum(x * 2 + y, 0)
+
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 1000)).astype(np.float32)
+    graph = graph_of(f, a, b)
+    for node, text in zip(graph.nodes[1:], ("add model.py:7", "relu model.py:8"), strict=True):
+        node.made_by, node.line = text.split()
+    print(c_source(fuse(graph)))
+    # -> #include <math.h>
+    # -> #include <stdbool.h>
+    # -> #include <stdint.h>
+    # -> // add, model.py:7
+    # -> // relu, model.py:8
+    # -> void k0(const float *restrict in0, const float *restrict in1, float *restrict out0) {
+    # ->     for (long i0 = 0; i0 < 1000; i0++) {
+    # ->         const float multiply_0 = in0[i0] * 2.0f;
+    # ->         const float add_1 = multiply_0 + in1[i0];
+    # ->         const float maximum_2 = (add_1 > 0.0f) | (add_1 != add_1) ? add_1 : 0.0f;
+    # ->         out0[i0] = maximum_2;
+    # ->     }
+    # -> }
+
+    # Compiled, it gives what NumPy gives, to the last bit.
+    _, got = run(f, a, b)
+    print((got == np.maximum(a * 2 + b, 0)).all())  # -> True
+
+    # Values that something else needs, too, are written by the same loop.
+    def both(xp, x):
+        square = xp.square(x)
+        return square, xp.sqrt(square + 1)
+
+    functions, one, two = run(both, a)
+    print(functions)
+    # -> void k0(const float *restrict in0, float *restrict out0, float *restrict out1) {
+    # ->     for (long i0 = 0; i0 < 1000; i0++) {
+    # ->         const float square_0 = in0[i0] * in0[i0];
+    # ->         out0[i0] = square_0;
+    # ->         const float add_1 = square_0 + 1.0f;
+    # ->         const float sqrt_2 = sqrtf(add_1);
+    # ->         out1[i0] = sqrt_2;
+    # ->     }
+    # -> }
+    print((one == a * a).all() and (two == np.sqrt(a * a + 1)).all())  # -> True
+
+    # A long chain: the comment ends after twelve lines.
+    graph = graph_of(lambda xp, x: sum((x for _ in range(20)), x), a)
+    for number, node in enumerate(graph.nodes):
+        node.made_by, node.line = "add", f"model.py:{number}"
+    (kernel,) = fuse(graph)
+    print(comment_of(kernel).splitlines()[-2:])  # -> ['// add, model.py:11', '// and 8 more']

@@ -1,187 +1,221 @@
-"""Step 100c: A safe cache for compiled libraries
+"""Step 100c: One file for all kernels: shared functions and helpers
 
-The cache of step 100b works as long as nothing goes wrong. These things do go wrong:
+In step 100b, the C of x % 3 does not compile: it calls remainder_int64_t, which C does not have.
+And a network of twelve equal layers has twelve equal functions, each of which is compiled.
 
-    two processes compile the same text at once      one loads a file that is half written
-    the process is killed while it writes            half a library stays under the right name
-    the disk is damaged, or a file is truncated      the library is broken or empty
-    the compiler is updated                          the old library is still used
-    the home folder is shared by several machines    a processor loads code that it cannot run
+The compiler gets one file. `c_source` joins in it the functions of all kernels, and what they need:
 
-Loading half a library is not an error that Python can catch: the process crashes.
+    HEAD        #include lines
+    helpers     functions that C does not have, such as Python's // and % (step 99g)
+    k0, k1 ...  the kernels; k1 is left out where its text equals that of k0
 
-So `compile_to` writes the library in a temporary folder on the same disk, and moves it with
-os.replace. The move is atomic: other processes see no file or a complete one. A checksum is stored
-beside the library. If library and checksum do not match, the library is compiled again. And the
-name now also depends on the version of the compiler and on the features of the processor.
+A network has many equal layers. The function's name is added last, so equal kernels have equal
+texts. They share one function, and there is less to compile.
 
-The trap: library and checksum are two files, and the process may be killed between the two moves.
-Then they do not match, and the next process compiles again: slow once, never wrong.
+FLAGS are the compiler's options. -O3 -march=native allow it the fastest code for this processor.
+The others keep the results of NumPy, or allow what they do not change. `helpers` is a search for
+the names in the text of the kernels, so a file has only the helpers that it calls.
 
-New: version_of, cached, compile_to. Changed: build.
-Try: truncate the library to half its size, and load it without asking `cached`. Python crashes.
+The trap: kernels must have equal texts, not only equal operations. Sizes and strides are numbers in
+the text, so the last, shorter batch of a data set needs other functions.
+
+(PyTorch's compiler also finds equal kernels by their text.)
+
+New: FLAGS, LIBRARIES, c_file, helpers. Changed: c_source.
+Try: in `layers`, let the second layer add bias * 2. How many functions does the file have then?
 """
 
-import ctypes
-import functools
-import hashlib
-import importlib.util
-import os
-import platform
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, expression
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel, Load
+
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
+
+HEAD = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+"""
 
 
-class CompilerError(RuntimeError):
-    """There is no compiler, or it fails, or its output cannot be written. The text says
-    which; the program can run without."""
+def c_source(kernels: Sequence[Kernel]) -> str:
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
 
-
-def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the system's `cc`, or the one of the package ziglang.
-
-    Raises:
-        CompilerError: there is none.
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
     """
-    chosen = shlex.split(os.environ.get("CC", ""))
-    if chosen:
-        return chosen
-    if shutil.which("cc"):
-        return ["cc"]
-    if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise CompilerError(
-        "there is no C compiler: neither $CC, nor 'cc', nor the Python package ziglang, "
-        "which has one (pip install ziglang)"
-    )
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
 
 
-def run_compiler(command: Sequence[str]) -> str:
-    """What a command of the compiler writes.
-
-    Raises:
-        CompilerError: it cannot be started, fails, or takes longer than five minutes.
-    """
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=300
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompilerError(f"the C compiler '{command[0]}' does not run: {error}") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()[:8]
-        message = "\n".join([f"the C compiler '{command[0]}' failed:", *lines])
-        raise CompilerError(message)
-    return done.stdout
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
 
 
-@functools.cache
-def version_of(compiler: tuple[str, ...]) -> str:
-    """The compiler's version, and the processor: with -march=native, a library is for this one."""
-    about = Path("/proc/cpuinfo")  # of Linux
-    lines = about.read_text().splitlines() if about.exists() else []
-    features = (line for line in lines if line.startswith(("flags", "Features")))
-    processor = next(features, platform.processor())
-    return f"{run_compiler((*compiler, '--version'))} {platform.platform()} {processor}"
+def comment_of(kernel: Kernel) -> str:
+    lines = [f"// {text}\n" for text in kernel.made_by[:12]]
+    more = len(kernel.made_by) - len(lines)
+    return "".join([*lines, f"// and {more} more\n" * (more > 0)])
 
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $TINYTORCH_CACHE, or `tinytorch` among the user's caches."""
-    chosen = os.environ.get("TINYTORCH_CACHE")
-    if chosen:
-        return Path(chosen)
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return Path(caches or os.path.expanduser("~/.cache"), "tinytorch")
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
 
 
-def digest_of(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
 
 
-def cached(path: Path) -> bool:
-    """Whether the library at `path` is there, whole. Loading half a file would end the process."""
-    try:
-        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
-    except (OSError, UnicodeDecodeError):
-        return False
+class CFunction:
+    """Writes the C function of one kernel."""
 
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.lines, self.depth = kernel, [], 1
+        self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
+        self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
+        self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names
 
-ENDING = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+    def parameters(self) -> list[str]:
+        given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
+        given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
+        return given
 
+    def text(self) -> str:
+        self.write_rows()
+        return "\n".join([", ".join(self.parameters()) + ") {", *self.lines, "}\n"])
 
-def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source: str) -> None:
-    """Compiles `source` to a library at `path`; source and checksum are put beside it.
+    def c_type(self, node: Node) -> str:
+        return C_TYPES[node.dtype.name]
 
-    All is written in a folder of its own and then moved. Another process, which may be doing the
-    same, sees no file or a whole one, also when this process is killed between.
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
 
-    Raises:
-        OSError: the folder cannot be written into.
-        CompilerError: the compiler fails.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
-        text, library = Path(folder, "kernels.c"), Path(folder, path.name)
-        text.write_text(source)
-        position = [] if os.name == "nt" else ["-fPIC"]
-        command = [*compiler, "-shared", *position, "-o", str(library), str(text)]
-        # The libraries that are linked (-lm) have to stand behind the source.
-        run_compiler([*command, *flags])
-        checksum = Path(folder, "checksum")
-        checksum.write_text(digest_of(library.read_bytes()))
-        os.replace(text, path.with_suffix(".c"))
-        os.replace(library, path)
-        os.replace(checksum, path.with_suffix(".sha256"))
+    def open(self, line: str) -> None:
+        self.write(line + " {")
+        self.depth += 1
 
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
 
-def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The library of C source text. What was compiled once is taken from the cache.
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
 
-    Raises:
-        CompilerError: there is no compiler, or it fails.
-    """
-    compiler = find_compiler()
-    version = version_of(tuple(compiler))
-    name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
-    path = cache_folder() / (name + ENDING)
-    if not cached(path):
-        compile_to(path, compiler, flags, source)
-    return ctypes.CDLL(str(path))
+    def write_rows(self) -> None:
+        """The loops, and in them what is computed for an element."""
+        for i in range(len(self.kernel.sizes)):
+            self.loop(i)
+        for node in self.kernel.nodes:
+            self.statement(node)
+            self.store(node)
+        self.close(self.depth - 1)
+
+    # Statements.
+
+    def statement(self, node: Node) -> None:
+        """Computes the value of a node."""
+        operands = self.kernel.operands[node]
+        texts = [self.value(x) for x in operands]
+        typed = [x.base if isinstance(x, Load) else x for x in operands]
+        self.define(node, expression(node, typed, texts))
+
+    def define(self, node: Node, text: str) -> None:
+        self.write(f"const {self.c_type(node)} {self.names[node]} = {text};")
+
+    def store(self, node: Node) -> None:
+        if node in self.arrays:
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
+
+    def value(self, x: Any) -> str | None:
+        """The variable with an operand's value; None for a number."""
+        if isinstance(x, Load):
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
+        return self.names[x] if isinstance(x, Node) else None
 
 
 if __name__ == "__main__":
-    folder = tempfile.TemporaryDirectory()
-    os.environ["TINYTORCH_CACHE"] = folder.name
-    source = "int answer(void) { return 42; }\n"
-    print(len(version_of(tuple(find_compiler()))) > 20)  # -> True
-    print(build(source).answer())  # -> 42
-    (library,) = Path(folder.name).glob(f"*{ENDING}")
-    print(cached(library), len(list(Path(folder.name).iterdir())))  # -> True 3
+    import ctypes
 
-    # Half a library, and no library. (In new processes, since this one has loaded the library.)
-    def in_a_new_process():
-        script = f"from steps.step100c import build; print(build({source!r}).answer())"
-        root = Path(__file__).parent.parent
-        command = [sys.executable, "-c", script]
-        return subprocess.run(command, capture_output=True, text=True, cwd=root).stdout.strip()
+    import numpy as np
 
-    data = library.read_bytes()
-    library.unlink()
-    library.write_bytes(data[: len(data) // 2])
-    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
-    library.unlink()
-    print(cached(library), in_a_new_process(), cached(library))  # -> False 42 True
+    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.capture import Trace
+    from tinytorch.compiler.fuse import fuse
+    from tinytorch.compiler.graph import Graph
+    from tinytorch.compiler.tracer import Tracer, tracing_device
+    from tinytorch.core.device import cpu
 
-    # Three processes at once.
-    shutil.rmtree(folder.name)
-    command = [sys.executable, "-c", f"from steps.step100c import build; build({source!r})"]
-    root = Path(__file__).parent.parent
-    running = [subprocess.Popen(command, cwd=root) for _ in range(3)]
-    print([process.wait() for process in running], cached(library))  # -> [0, 0, 0] True
-    print(len(list(Path(folder.name).iterdir())))  # -> 3
-    folder.cleanup()
+    def graph_of(function, *arrays):
+        """The graph of a function of arrays, whose functions are those of xp (step 97e)."""
+        inputs = [Node("input", (), {}, array.shape, array.dtype) for array in arrays]
+        with Trace(cpu) as trace:
+            found = function(tracing_device.xp, *map(Tracer, arrays, inputs))
+        results = found if isinstance(found, tuple) else (found,)
+        return Graph(inputs, trace.nodes, [result.node for result in results])
+
+    def run(function, *arrays):
+        """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
+        graph = graph_of(function, *arrays)
+        kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
+        source = c_source(kernels)
+        functions = source[source.index("void k") :].rstrip()
+        try:
+            library = build(source, [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return functions, *graph.run(np, arrays)
+        for kernel in kernels:
+            values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
+            order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+        return functions, *[values[node] for node in graph.outputs]
+
+    # Python's % (step 100b: an unknown function). C has another sign than Python: -1 % 3 is -1.
+    a = np.arange(-3, 3)
+    functions, got = run(lambda xp, x: x % 3, a)
+    print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
+    # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
+    source = c_source(fuse(graph_of(lambda xp, x: x % 3, a)))
+    print("static inline int64_t remainder_int64_t(" in source)  # -> True
+
+    # Two layers: both kernels are the same function, so its text is there once.
+    def layers(xp, x, bias, weight):
+        return xp.maximum(xp.matmul(xp.maximum(x + bias, 0), weight) + bias, 0)
+
+    schedule = fuse(graph_of(layers, *(np.ones(size, "f4") for size in ((4, 5), 5, (5, 5)))))
+    source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
+    print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
+    # -> ['k0', 'matmul', 'k0'] 1

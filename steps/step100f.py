@@ -1,52 +1,100 @@
-"""Step 100f: Index expressions: the position of an element
+"""Step 100f: The other reductions, and a maximum with nan
 
-(x + bias) * y.t() is one kernel, but step 100e writes a wrong loop for it: 3 iterations for 15
-elements. The kernel has the information (step 99o): for each array, how many elements further each
-loop moves. C needs no more:
+Step 100d has the sum. Most other reductions differ in two places: the line that combines, and the
+number that the accumulator starts from. So COMBINE and START get a row for each:
 
-    x       5, 1    in0[i0 * 5 + i1]
-    bias    0, 1    in1[i1]                 the same for each row
-    y.t()   1, 3    in2[i0 + i1 * 3]        transposed, without a copy
+    prod     acc *= x        from 1             mean    a sum, divided by the count at the end
+    any      acc |= x        from 0             all     acc &= x, from 1; numbers != 0 first
+    max      acc = x > acc ? x : acc            from the smallest number of the type
 
-These are strides (step 66a), written into a program. `index` writes the text between the brackets,
-and `loop` writes a loop for each size of the kernel.
+Only max and min need care. NumPy's max of a row with a nan is nan. But every comparison with nan is
+false: with `x > acc`, a nan is never taken. And with `!(x <= acc)`, it is taken, and the next
+number replaces it.
 
-The trap: in a loop, in0[...] may stand in several lines. Each element is read once, into x0, x1,
-...: CFunction.loads is a dictionary with Loads as keys, and equal Loads share a variable. Otherwise
-C would have to find out that nothing has written to the array in between.
+So a second accumulator records whether there was a nan, and the result is chosen at the end:
 
-(PyTorch's compiler keeps index expressions as formulas of sympy, and simplifies them.)
+    float max_0_acc = -INFINITY;              max_0_acc = x > max_0_acc ? x : max_0_acc;
+    int max_0_nan = 0;                        max_0_nan |= x != x;       nan alone is not itself
+    const float max_0 = max_0_nan ? NAN : max_0_acc;
 
-New: index, CFunction.loop. Changed: CFunction.
-Try: in `index`, remove the condition `if s`, so that strides of 0 are written, too. Are the results
-the same?
+The trap: -INFINITY is smaller than all floats, but an int64 has no infinity. `start` takes the
+smallest number of the type.
+
+(PyTorch's max has a mask for nan in its vectors, at::vec.)
+
+New: CFunction.start. Changed: COMBINE, START, CFunction.reduced, .type_of_accumulator, .write_pass,
+.write_start.
+Try: remove the line with `|=` and `!=` from write_pass. Which value of the demo's check is wrong?
 """
 
 import itertools
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tinytorch.compiler.expressions import C_TYPES, expression
+import numpy as np
+
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
 
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 """
+COMBINE = {
+    "sum": "{acc} += {x};",
+    "mean": "{acc} += {x};",
+    "prod": "{acc} *= {x};",
+    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
+    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
+    "any": "{acc} |= {x};",
+    "all": "{acc} &= {x};",
+}
+START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel."""
-    functions = [f"{comment_of(k)}void {k.name}({CFunction(k).text()}" for k in kernels]
-    return "\n".join([HEAD, *functions])
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
+
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
+    """
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
+
+
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
     lines = [f"// {text}\n" for text in kernel.made_by[:12]]
     more = len(kernel.made_by) - len(lines)
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+
+
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
 
 
 def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
@@ -61,12 +109,16 @@ class CFunction:
 
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
+        self.kept = kernel.kept
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
-        self.fresh = itertools.count()  # numbers for names
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
+        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.last = max(kernel.passes.values(), default=0)
+        self.count = math.prod(kernel.sizes[kernel.outer :])
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -96,14 +148,142 @@ class CFunction:
         counter, size = self.counters[i], self.kernel.sizes[i]
         self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
 
+    # Rows.
+
     def write_rows(self) -> None:
-        """The loops, and in them what is computed for an element."""
-        for i in range(len(self.kernel.sizes)):
+        """The outer loops, and in them the passes over a row."""
+        kernel = self.kernel
+        depth = self.depth
+        for i in range(kernel.outer):
             self.loop(i)
-        for node in self.kernel.nodes:
-            self.statement(node)
+        for node in kernel.nodes:
+            if node in self.kept:
+                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
+        self.write_outer(0)
+        for number in range(self.last + 1):
+            self.write_pass(number)
+        self.close(self.depth - depth)
+
+    def write_outer(self, number: int) -> None:
+        """What is computed once for a row before pass `number`."""
+        kernel = self.kernel
+        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
+        self.loads = {}
+        for node in nodes:
+            if node in self.reductions:
+                self.define(node, self.reduced(node))
+            else:
+                self.statement(node)
             self.store(node)
-        self.close(self.depth - 1)
+
+    def reduced(self, node: Node) -> str:
+        """The result of a reduction from its accumulator."""
+        acc = self.accumulator(node)
+        value = f"{acc} / {self.count}" if node.op == "mean" else acc
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            nan = acc.replace("_acc", "_nan")
+            return f"{nan} ? NAN : {value}"
+        if self.type_of_accumulator(node) == self.c_type(node):
+            return value
+        return f"({self.c_type(node)})({value})"
+
+    def accumulator(self, node: Node) -> str:
+        return f"{self.names[node]}_acc"
+
+    def type_of_accumulator(self, node: Node) -> str:
+        if node.op in ("any", "all"):
+            return "int"
+        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
+        return "double" if sums else self.c_type(node)
+
+    # A pass.
+
+    def write_pass(self, number: int) -> None:
+        """One round over the elements of a row."""
+        kernel = self.kernel
+        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
+        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
+        made = [n for n in kernel.full if kernel.passes[n] == number]
+        roots |= {n for n in made if n in self.arrays or n in self.kept}
+        needed = self.needed(roots, number)
+        if not roots and not closing:
+            return self.write_outer(number + 1)
+        for node in closing:
+            self.write_start(node)
+        depth = self.depth
+        self.open_row()
+        self.loads = {}
+        for node in kernel.nodes:
+            if node in needed:
+                self.element(node, number)
+        for node in closing:
+            (x,) = kernel.operands[node]
+            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            value = cast(self.value(x), self.dtype_of(x), kind)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
+            if node.op in ("max", "min") and node.dtype.kind == "f":
+                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
+        self.close(self.depth - depth)
+        self.write_outer(number + 1)
+
+    def open_row(self) -> None:
+        """The loops over the elements of a row."""
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
+
+    def needed(self, roots: set[Node], number: int) -> set[Node]:
+        """The values that a pass computes or reads back."""
+        kernel, needed = self.kernel, set(roots)
+        for node in reversed(kernel.nodes):
+            if node in needed and not self.is_there(node, number):
+                needed.update(x for x in kernel.operands[node] if x in kernel.full)
+        return needed
+
+    def is_there(self, node: Node, number: int) -> bool:
+        """Whether an earlier pass has written a value."""
+        written = node in self.arrays or node in self.kept
+        return written and self.kernel.passes[node] < number
+
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
+        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
+        variables = [(kind, name, self.start(node))]
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            variables.append(("int", name.replace("_acc", "_nan"), "0"))
+        for kind, name, start in variables:
+            self.write(f"{kind} {name} = {start};")
+
+    def start(self, node: Node) -> str:
+        if node.op in START:
+            return str(START[node.op])
+        lowest = -math.inf if node.op == "max" else math.inf
+        if node.dtype.kind in "iu":
+            limits = np.iinfo(node.dtype)
+            lowest = limits.min if node.op == "max" else limits.max
+        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
+
+    def element(self, node: Node, number: int) -> None:
+        """Computes the value of a node for one element, or reads it back, or writes it."""
+        if self.is_there(node, number):
+            self.define(node, self.place(node))
+            return
+        self.statement(node)
+        if self.kernel.passes[node] == number:
+            self.store(node)
+            if node in self.kept:
+                self.write(f"{self.row_place(node)} = {self.names[node]};")
+
+    def place(self, node: Node) -> str:
+        """Where the value of a node is kept."""
+        if node in self.kept:
+            return self.row_place(node)
+        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
+
+    def row_place(self, node: Node) -> str:
+        sizes, outer = self.kernel.sizes, self.kernel.outer
+        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
+        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
 
     # Statements.
 
@@ -133,6 +313,9 @@ class CFunction:
             return self.loads[x]
         return self.names[x] if isinstance(x, Node) else None
 
+    def dtype_of(self, x: Any) -> np.dtype:
+        return x.base.dtype if isinstance(x, Load) else x.dtype
+
 
 if __name__ == "__main__":
     import ctypes
@@ -161,7 +344,7 @@ if __name__ == "__main__":
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
         try:
-            library = build(source, "-O3 -ffp-contract=off -lm".split())
+            library = build(source, [*FLAGS, *LIBRARIES])
         except CompilerError:
             return functions, *graph.run(np, arrays)
         for kernel in kernels:
@@ -170,53 +353,40 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
-    def lines(functions):
-        """Without the long first line, which names the parameters."""
-        return functions.partition("\n")[2]
-
-    # A bias is repeated for each row, and y is transposed: none of them is copied.
+    # All reductions, of floats with a nan, of integers, of a mask: values and types are NumPy's.
     rng = np.random.default_rng(0)
-    a, b, c = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), 5, (5, 3)))
-    functions, got = run(lambda xp, x, bias, y: (x + bias) * y.T, a, b, c)
-    print(lines(functions))
+    a = rng.normal(size=(3, 100)).astype(np.float32)
+    a[1, 7] = np.nan
+    whole, mask = rng.integers(-9, 9, (3, 100)), rng.normal(size=(3, 100)) > 2.5
+
+    def reductions(xp, x, y, z):
+        names = [*COMBINE]
+        of_bools = ("max", "min", "any", "all", "sum")
+        pairs = [(x, name) for name in names] + [(y, name) for name in names]
+        pairs += [(z, name) for name in of_bools]
+        return tuple(getattr(array, name)(1) for array, name in pairs)
+
+    with np.errstate(all="ignore"):
+        _, *got = run(reductions, a, whole, mask)
+        want = reductions(np, a, whole, mask)
+    for one, two in zip(got, want, strict=True):
+        assert one.dtype == two.dtype and np.allclose(one, two, equal_nan=True), (one, two)
+    print(len(got), "reductions as in NumPy; the largest of each row:", got[3])
+    # -> 19 reductions as in NumPy; the largest of each row: [2.0023925       nan 3.0660367]
+
+    # The maximum has two accumulators: one for the number, one says whether there was a nan.
+    functions, _ = run(lambda xp, x: x.max(1), a)
+    print(functions)
+    # -> void k0(const float *restrict in0, float *restrict out0) {
     # ->     for (long i0 = 0; i0 < 3; i0++) {
-    # ->         for (long i1 = 0; i1 < 5; i1++) {
-    # ->             const float x0 = in0[i0 * 5 + i1];
-    # ->             const float x1 = in1[i1];
-    # ->             const float add_0 = x0 + x1;
-    # ->             const float x2 = in2[i0 + i1 * 3];
-    # ->             const float multiply_1 = add_0 * x2;
-    # ->             out0[i0 * 5 + i1] = multiply_1;
+    # ->         float max_0_acc = (-INFINITY);
+    # ->         int max_0_nan = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
+    # ->             max_0_nan |= x0 != x0;
     # ->         }
+    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
+    # ->         out0[i0] = max_0;
     # ->     }
     # -> }
-    print((got == (a + b) * c.T).all())  # -> True
-
-    # The second half of each row begins at 3. The first two loops run on in all arrays: one loop.
-    a = rng.normal(size=(4, 3, 6)).astype(np.float32)
-    functions, got = run(lambda xp, x: x[..., 3:] * 2, a)
-    print(lines(functions))
-    # ->     for (long i0 = 0; i0 < 12; i0++) {
-    # ->         for (long i1 = 0; i1 < 3; i1++) {
-    # ->             const float x0 = in0[i0 * 6 + i1 + 3];
-    # ->             const float multiply_0 = x0 * 2.0f;
-    # ->             out0[i0 * 3 + i1] = multiply_0;
-    # ->         }
-    # ->     }
-    # -> }
-    print((got == a[..., 3:] * 2).all())  # -> True
-
-    # An element that is used twice is read once. An array without dimensions has one: number 0.
-    a, b = np.arange(6, dtype=np.float32), np.array(2, np.float32)
-    functions, got = run(lambda xp, x, scale: xp.square(x) * (x + scale), a, b)
-    print(lines(functions))
-    # ->     for (long i0 = 0; i0 < 6; i0++) {
-    # ->         const float x0 = in0[i0];
-    # ->         const float square_0 = x0 * x0;
-    # ->         const float x1 = in1[0];
-    # ->         const float add_1 = x0 + x1;
-    # ->         const float multiply_2 = square_0 * add_1;
-    # ->         out0[i0] = multiply_2;
-    # ->     }
-    # -> }
-    print(got)  # -> [  0.   3.  16.  45.  96. 175.]

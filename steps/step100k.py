@@ -1,33 +1,30 @@
-"""Step 100k: erf of our own: a polynomial
+"""Step 100k: Columns in blocks
 
-GELU calls erf for each element, and its file does not compile: the table of step 99g writes
-erf_float, a function that nothing defines. It could be the library's erff. A polynomial takes less
-than half of its time, and the compiler can compute it for several numbers at once (step 100o):
+The accumulators of step 100i are an array on the stack. For 300 columns it has 2,400 bytes. For two
+million columns it has 16 MB, and a stack often has 8: the program crashes. Far fewer columns leave
+no room in the cache for what the loop reads. So the columns are divided into blocks of 256:
 
-    erf(x) = x * p(x * x) for |x| < 3.7, and 1 or -1 beyond
+    for (long first = 0; first < 300; first += 256) {
+        const long width = 300 - first < 256 ? 300 - first : 256;
+        double sum_0_acc[256];
+        for (long i0 = 0; i0 < 64; i0++)                    rows
+            for (long j = 0; j < width; j++)                the columns of the block
+                sum_0_acc[j] += in0[i0 * 300 + (first + j)];
+        ...
+    }
 
-erf is an odd function, so p needs only even powers. u is x * x, moved to the range -1 ... 1, where
-the coefficients of a polynomial are small and rounding does little harm. Skip the coefficients:
-they are the result of a fit. `plus_times` is c + a * b, rounded once where the processor can do
-that (FMA).
+The accumulators stay in the nearest cache, and a row of a block is still read in one piece.
 
-ERF is a text in front of the kernels that use it, as // and % are (step 100g). OWN says which text
-belongs to which function.
+The trap: with 300 columns, the last block has 44. The loop must end at `width`, not at 256.
 
-The trap: the usual way to evaluate a polynomial, (c u + b) u + a, is a chain in which each product
-waits for the one before. Pairs of terms do not depend on each other, so the processor can compute
-them side by side.
-
-(PyTorch: at::vec::Vectorized, which calls the library Sleef.)
-
-New: PLUS_TIMES, ERF, OWN. Changed: helpers.
-Try: print the C of the GELU in the demo. How many lines has its loop?
+New: BLOCK. Changed: CFunction.__init__, .write_rows, .over_columns.
+Try: set BLOCK to 100, and look at the source of the first demo. Is the sum still right?
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,11 +38,13 @@ from tinytorch.compiler.kernel import Kernel, Load
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
 FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
 LIBRARIES = ["-lm"]
+BLOCK = 256  # columns that are reduced side by side
 
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 """
 PLUS_TIMES = """\
 static inline float plus_times(float c, float a, float b) {
@@ -75,7 +74,31 @@ static inline float erf_float(float x) {
 }
 static inline double erf_double(double x) { return erf(x); }
 """
-OWN = {"erf": ERF}
+# exp of float32: 2 to the power of a whole number, times a polynomial in the rest. It is right to
+# 1e-7. The library's expf takes ten times as long where the result is 0, as it is behind a mask.
+EXP = """\
+static inline float power_of_two(int32_t n) {
+    const int32_t bits = (n + 127) << 23;
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+static inline float exp_float(float x) {
+    const float inside = x > 89.0f ? 89.0f : x < -104.0f ? 0.0f : x;
+    const float n = plus_times(12582912.0f, inside, 1.442695f) - 12582912.0f;  // rounded
+    const float r = plus_times(plus_times(inside, n, -0.693359375f), n, 2.1219444e-4f);
+    float p = plus_times(0.008363187f, r, 0.0013933661f);
+    p = plus_times(0.041666463f, r, p);
+    p = plus_times(0.16666576f, r, p);
+    p = plus_times(0.5f, r, p);
+    p = plus_times(1.0f, r, p);
+    p = plus_times(1.0f, r, p);
+    const int32_t k = (int32_t)n, half = k >> 1;
+    return x < -104.0f ? 0.0f : p * power_of_two(half) * power_of_two(k - half);
+}
+static inline double exp_double(double x) { return exp(x); }
+"""
+OWN = {"erf": ERF, "exp": EXP}
 COMBINE = {
     "sum": "{acc} += {x};",
     "mean": "{acc} += {x};",
@@ -138,15 +161,20 @@ class CFunction:
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
         self.kept = kernel.kept
+        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
+        self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
-        self.count = math.prod(kernel.sizes[kernel.outer :])
+        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
+        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
+        self.count = math.prod(inner)
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -181,9 +209,17 @@ class CFunction:
     def write_rows(self) -> None:
         """The outer loops, and in them the passes over a row."""
         kernel = self.kernel
+        blocks = kernel.columns and kernel.sizes[-1] > self.width
         depth = self.depth
         for i in range(kernel.outer):
             self.loop(i)
+        if blocks:
+            size, width = kernel.sizes[-1], self.width
+            self.open(f"for (long first = 0; first < {size}; first += {width})")
+            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
+            self.counters[-1] = "(first + j)"
+        elif kernel.columns:
+            self.counters[-1] = "j"
         for node in kernel.nodes:
             if node in self.kept:
                 self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
@@ -192,17 +228,45 @@ class CFunction:
             self.write_pass(number)
         self.close(self.depth - depth)
 
+    def over_columns(self) -> None:
+        """With columns, opens the loop over those of a block."""
+        if self.in_blocks:
+            width = "width" if self.counters[-1] != "j" else str(self.width)
+            self.open(f"for (long j = 0; j < {width}; j++)")
+
     def write_outer(self, number: int) -> None:
         """What is computed once for a row before pass `number`."""
         kernel = self.kernel
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
-        self.loads = {}
+        if not nodes:
+            return
+        if self.in_blocks:
+            for node in nodes:
+                if node in self.later:
+                    self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
+        self.over_columns()
+        self.loads, self.here = {}, nodes
         for node in nodes:
             if node in self.reductions:
                 self.define(node, self.reduced(node))
             else:
                 self.statement(node)
+            if self.in_blocks and node in self.later:
+                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
+        if self.in_blocks:
+            self.close()
+
+    def needed_later(self) -> set[Node]:
+        """The values of a row that are used outside of the loop that computes them."""
+        kernel, found = self.kernel, set()
+        for node in kernel.nodes:
+            for x in kernel.operands[node]:
+                if x in kernel.full or not isinstance(x, Node):
+                    continue
+                if node in kernel.full or kernel.passes[x] < kernel.passes[node]:
+                    found.add(x)
+        return found
 
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
@@ -216,7 +280,7 @@ class CFunction:
         return f"({self.c_type(node)})({value})"
 
     def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc"
+        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
 
     def type_of_accumulator(self, node: Node) -> str:
         if node.op in ("any", "all"):
@@ -240,7 +304,7 @@ class CFunction:
             self.write_start(node)
         depth = self.depth
         self.open_row()
-        self.loads = {}
+        self.loads, self.here = {}, needed
         for node in kernel.nodes:
             if node in needed:
                 self.element(node, number)
@@ -257,8 +321,12 @@ class CFunction:
 
     def open_row(self) -> None:
         """The loops over the elements of a row."""
-        for i in range(self.kernel.outer, len(self.kernel.sizes)):
-            self.loop(i)
+        kernel = self.kernel
+        for i in range(kernel.outer, len(kernel.sizes)):
+            if kernel.columns and i == len(kernel.sizes) - 1:
+                self.over_columns()
+            else:
+                self.loop(i)
 
     def needed(self, roots: set[Node], number: int) -> set[Node]:
         """The values that a pass computes or reads back."""
@@ -280,7 +348,11 @@ class CFunction:
         if node.op in ("max", "min") and node.dtype.kind == "f":
             variables.append(("int", name.replace("_acc", "_nan"), "0"))
         for kind, name, start in variables:
-            self.write(f"{kind} {name} = {start};")
+            if self.in_blocks:
+                self.write(f"{kind} {name}[{self.width}];")
+                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
+            else:
+                self.write(f"{kind} {name} = {start};")
 
     def start(self, node: Node) -> str:
         if node.op in START:
@@ -339,7 +411,11 @@ class CFunction:
                 kind = self.c_type(x.base)
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
-        return self.names[x] if isinstance(x, Node) else None
+        if not isinstance(x, Node):
+            return None
+        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
+            return f"{self.names[x]}_of[j]"
+        return self.names[x]
 
     def dtype_of(self, x: Any) -> np.dtype:
         return x.base.dtype if isinstance(x, Load) else x.dtype
@@ -354,7 +430,7 @@ if __name__ == "__main__":
     from tinytorch.compiler.capture import Trace
     from tinytorch.compiler.fuse import fuse
     from tinytorch.compiler.graph import Graph
-    from tinytorch.compiler.tracer import Tracer, traced, tracing_device
+    from tinytorch.compiler.tracer import Tracer, tracing_device
     from tinytorch.core.device import cpu
 
     def graph_of(function, *arrays):
@@ -381,24 +457,36 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
-    erf = math.erf
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
 
-    # How far it is from the result in float64; and the special values.
-    numbers = np.linspace(-4, 4, 20_001, dtype=np.float32)
-    _, got = run(lambda xp, x: traced("erf", (x,)), numbers)
-    print((abs(got - [erf(x) for x in numbers]) < 4e-7).all())  # -> True
-    numbers[:4] = np.nan, -np.inf, np.inf, -1000
-    _, got = run(lambda xp, x: traced("erf", (x,)), numbers)
-    print(got[:4])  # -> [nan -1.  1. -1.]
+    # The gradient of a bias: 300 columns are a block of 256 and one of 44.
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(64, 300)).astype(np.float32)
+    functions, got = run(lambda xp, x: x.sum(0), a)
+    print(lines(functions))
+    # ->     for (long first = 0; first < 300; first += 256) {
+    # ->         const long width = 300 - first < 256 ? 300 - first : 256;
+    # ->         double sum_0_acc[256];
+    # ->         for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
+    # ->         for (long i0 = 0; i0 < 64; i0++) {
+    # ->             for (long j = 0; j < width; j++) {
+    # ->                 const float x0 = in0[i0 * 300 + (first + j)];
+    # ->                 sum_0_acc[j] += x0;
+    # ->             }
+    # ->         }
+    # ->         for (long j = 0; j < width; j++) {
+    # ->             const float sum_0 = (float)(sum_0_acc[j]);
+    # ->             out0[(first + j)] = sum_0;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, a.sum(0), atol=1e-5))  # -> True
 
-    # A GELU: the file gets the text of erf in front of the loop.
-    functions, got = run(
-        lambda xp, x: (traced("erf", (x * 0.70710678,)) + 1) * x * 0.5, numbers[4:]
-    )
-    want = [0.5 * x * (1 + erf(x / math.sqrt(2))) for x in numbers[4:].tolist()]
-    print(np.allclose(got, want, atol=1e-5), "erf_float(" in functions)  # -> True True
-    for body in ("erf_double(x)", "remainder_int64_t(x, y)", "x + y"):
-        print(body, "needs", len([*helpers(body)]), "texts")
-        # -> erf_double(x) needs 2 texts
-        # -> remainder_int64_t(x, y) needs 1 texts
-        # -> x + y needs 0 texts
+    functions, _ = run(lambda xp, x: x.sum(0), a[:, :40].copy())
+    print("one block:", "first" not in functions)  # -> one block: True
+
+    # 16 MB of accumulators, if all had their own.
+    _, got = run(lambda xp, x: x.sum(0), np.ones((2, 2_000_000), np.float32))
+    print((got == 2).all())  # -> True

@@ -1,31 +1,36 @@
-"""Step 100l: exp of our own: powers of two from bits
+"""Step 100l: Threads: a loop for several processor cores
 
-Softmax calls exp for each element. The library's expf takes ten times as long where the result is
-0, as it is behind a mask. So exp is written out, too:
+So far the loops run on one processor core. OpenMP divides a loop among threads with one line in
+front of it, a "pragma" for the compiler:
 
-    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree 6 is enough
+    #pragma omp parallel for num_threads(threads) if(threads > 1)
+    for (long i0 = 0; i0 < 200; i0++) {       thread 0: rows 0 to 99, thread 1: rows 100 to 199
+        double sum_0_acc = 0;                 each row has an accumulator of its own
+        ...
 
-2 ** n needs no function: the exponent field of a float is n + 127, so its bits are (n + 127) << 23.
-`memcpy` makes a float of these bits; the compiler turns it into one instruction.
+Starting threads takes microseconds, so the outermost loop is the one to divide. If it has fewer
+than 16 iterations, collapse(2) joins it with the next one. If there is no outer loop, the loop of
+each pass is divided, or the blocks of columns.
 
-To round a number, 12582912 is added to it and subtracted again. That is 1.5 * 2 ** 23. A float of
-this size has no fraction bits, so the sum is rounded to an integer.
+Below WORTH_THREADS elements (times their cost) one thread does all. The caller passes the number of
+threads: it is a parameter of each function now.
 
-The trap: 2 ** 128 is too large for a float, but exp(88.7) = 2 ** 128 * 0.98 is not. So 2 ** n is
-split into two factors.
+The trap is a sum of everything: without an outer loop, all threads would add to one accumulator and
+lose what another one adds at the same time. `reduction(+ : sum_0_acc)` gives each thread an
+accumulator of its own, and adds them at the end. So COMBINE has OpenMP's sign for each reduction.
+Without it, the result is sometimes right even so.
 
-With exp and max, the demo writes a softmax: three passes over a row.
+(PyTorch's compiler writes OpenMP, too; cpp.min_chunk_size says how much work is worth a thread.)
 
-(PyTorch: Vectorized::exp_u20 is made in this way; other functions are from the library Sleef.)
-
-New: EXP. Changed: HEAD, OWN.
-Try: write p * power_of_two(k) in place of the two factors. What is exp(88.7) then?
+New: WORTH_THREADS. Changed: FLAGS, COMBINE, CFunction.__init__, .parameters, .write_rows,
+.write_pass, .open_row, .write_start.
+Try: let write_start return []. Which line of the demo is wrong then, and is it so each time?
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,8 +42,13 @@ from tinytorch.compiler.kernel import Kernel, Load
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
-FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+FLAGS = (
+    "-O3 -march=native -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv"
+).split()
 LIBRARIES = ["-lm"]
+# Loops over fewer elements than these (times their cost) are not worth a second thread.
+WORTH_THREADS = 32768
+BLOCK = 256  # columns that are reduced side by side
 
 HEAD = """\
 #include <math.h>
@@ -100,19 +110,19 @@ static inline double exp_double(double x) { return exp(x); }
 """
 OWN = {"erf": ERF, "exp": EXP}
 COMBINE = {
-    "sum": "{acc} += {x};",
-    "mean": "{acc} += {x};",
-    "prod": "{acc} *= {x};",
-    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
-    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
-    "any": "{acc} |= {x};",
-    "all": "{acc} &= {x};",
+    "sum": ("+", "{acc} += {x};"),
+    "mean": ("+", "{acc} += {x};"),
+    "prod": ("*", "{acc} *= {x};"),
+    "max": ("max", "{acc} = {x} > {acc} ? {x} : {acc};"),
+    "min": ("min", "{acc} = {x} < {acc} ? {x} : {acc};"),
+    "any": ("|", "{acc} |= {x};"),
+    "all": ("&", "{acc} &= {x};"),
 }
 START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel.
+    """One file with a function `void NAME(inputs, outputs, int threads)` for each kernel.
 
     Kernels that are the same but for what they read and write share a function: their `name`
     becomes that of the first.
@@ -161,20 +171,27 @@ class CFunction:
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
         self.kept = kernel.kept
+        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
+        self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
-        self.count = math.prod(kernel.sizes[kernel.outer :])
+        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
+        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
+        self.count = math.prod(inner)
+        work = math.prod(kernel.sizes) * (1 + len(kernel.nodes) // 8)
+        self.threads = work >= WORTH_THREADS
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
         given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
-        return given
+        return [*given, "int threads"]
 
     def text(self) -> str:
         self.write_rows()
@@ -204,28 +221,69 @@ class CFunction:
     def write_rows(self) -> None:
         """The outer loops, and in them the passes over a row."""
         kernel = self.kernel
+        blocks = kernel.columns and kernel.sizes[-1] > self.width
         depth = self.depth
+        parallel = self.threads and (kernel.outer > 0 or blocks)
+        if parallel:
+            deep = min(2, kernel.outer + blocks) if kernel.sizes[0] < 16 else 1
+            together = f" collapse({deep})" * (deep > 1)
+            self.write(f"#pragma omp parallel for{together} num_threads(threads) if(threads > 1)")
         for i in range(kernel.outer):
             self.loop(i)
+        if blocks:
+            size, width = kernel.sizes[-1], self.width
+            self.open(f"for (long first = 0; first < {size}; first += {width})")
+            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
+            self.counters[-1] = "(first + j)"
+        elif kernel.columns:
+            self.counters[-1] = "j"
         for node in kernel.nodes:
             if node in self.kept:
                 self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
         for number in range(self.last + 1):
-            self.write_pass(number)
+            self.write_pass(number, alone=not parallel)
         self.close(self.depth - depth)
+
+    def over_columns(self) -> None:
+        """With columns, opens the loop over those of a block."""
+        if self.in_blocks:
+            width = "width" if self.counters[-1] != "j" else str(self.width)
+            self.open(f"for (long j = 0; j < {width}; j++)")
 
     def write_outer(self, number: int) -> None:
         """What is computed once for a row before pass `number`."""
         kernel = self.kernel
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
-        self.loads = {}
+        if not nodes:
+            return
+        if self.in_blocks:
+            for node in nodes:
+                if node in self.later:
+                    self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
+        self.over_columns()
+        self.loads, self.here = {}, nodes
         for node in nodes:
             if node in self.reductions:
                 self.define(node, self.reduced(node))
             else:
                 self.statement(node)
+            if self.in_blocks and node in self.later:
+                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
+        if self.in_blocks:
+            self.close()
+
+    def needed_later(self) -> set[Node]:
+        """The values of a row that are used outside of the loop that computes them."""
+        kernel, found = self.kernel, set()
+        for node in kernel.nodes:
+            for x in kernel.operands[node]:
+                if x in kernel.full or not isinstance(x, Node):
+                    continue
+                if node in kernel.full or kernel.passes[x] < kernel.passes[node]:
+                    found.add(x)
+        return found
 
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
@@ -239,7 +297,7 @@ class CFunction:
         return f"({self.c_type(node)})({value})"
 
     def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc"
+        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
 
     def type_of_accumulator(self, node: Node) -> str:
         if node.op in ("any", "all"):
@@ -249,8 +307,12 @@ class CFunction:
 
     # A pass.
 
-    def write_pass(self, number: int) -> None:
-        """One round over the elements of a row."""
+    def write_pass(self, number: int, alone: bool) -> None:
+        """One round over the elements of a row.
+
+        Args:
+            alone: no loop outside of it runs on several threads.
+        """
         kernel = self.kernel
         closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
         roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
@@ -259,11 +321,12 @@ class CFunction:
         needed = self.needed(roots, number)
         if not roots and not closing:
             return self.write_outer(number + 1)
+        clauses = []
         for node in closing:
-            self.write_start(node)
+            clauses += self.write_start(node)
         depth = self.depth
-        self.open_row()
-        self.loads = {}
+        self.open_row(clauses, alone)
+        self.loads, self.here = {}, needed
         for node in kernel.nodes:
             if node in needed:
                 self.element(node, number)
@@ -272,16 +335,25 @@ class CFunction:
             kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
             value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op].format(acc=acc, x=value))
+            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
             if node.op in ("max", "min") and node.dtype.kind == "f":
                 self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
         self.write_outer(number + 1)
 
-    def open_row(self) -> None:
+    def open_row(self, clauses: list[str], alone: bool) -> None:
         """The loops over the elements of a row."""
-        for i in range(self.kernel.outer, len(self.kernel.sizes)):
-            self.loop(i)
+        kernel = self.kernel
+        loops = range(kernel.outer, len(kernel.sizes))
+        alone = alone and self.threads and not kernel.columns
+        for i in loops:
+            if i == loops[0] and alone:
+                threads = "num_threads(threads) if(threads > 1)"
+                self.write(f"#pragma omp parallel for {threads}{''.join(clauses)}")
+            if i == loops.stop - 1 and kernel.columns:
+                self.over_columns()
+            else:
+                self.loop(i)
 
     def needed(self, roots: set[Node], number: int) -> set[Node]:
         """The values that a pass computes or reads back."""
@@ -296,14 +368,19 @@ class CFunction:
         written = node in self.arrays or node in self.kept
         return written and self.kernel.passes[node] < number
 
-    def write_start(self, node: Node) -> None:
-        """Declares the accumulator of a reduction."""
+    def write_start(self, node: Node) -> list[str]:
+        """Declares the accumulator of a reduction. Returns OpenMP's clauses for it."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node))]
+        variables = [(kind, name, self.start(node), COMBINE[node.op][0])]
         if node.op in ("max", "min") and node.dtype.kind == "f":
-            variables.append(("int", name.replace("_acc", "_nan"), "0"))
-        for kind, name, start in variables:
-            self.write(f"{kind} {name} = {start};")
+            variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
+        for kind, name, start, _ in variables:
+            if self.in_blocks:
+                self.write(f"{kind} {name}[{self.width}];")
+                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
+            else:
+                self.write(f"{kind} {name} = {start};")
+        return [f" reduction({sign} : {name})" for _, name, _, sign in variables]
 
     def start(self, node: Node) -> str:
         if node.op in START:
@@ -362,7 +439,11 @@ class CFunction:
                 kind = self.c_type(x.base)
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
-        return self.names[x] if isinstance(x, Node) else None
+        if not isinstance(x, Node):
+            return None
+        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
+            return f"{self.names[x]}_of[j]"
+        return self.names[x]
 
     def dtype_of(self, x: Any) -> np.dtype:
         return x.base.dtype if isinstance(x, Load) else x.dtype
@@ -388,7 +469,7 @@ if __name__ == "__main__":
         results = found if isinstance(found, tuple) else (found,)
         return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def run(function, *arrays):
+    def run(function, *arrays, threads=1):
         """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
         graph = graph_of(function, *arrays)
         kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
@@ -401,55 +482,68 @@ if __name__ == "__main__":
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
             order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order), threads)
         return functions, *[values[node] for node in graph.outputs]
 
+    def pragmas(functions):
+        """The loops, and what is said to the compiler; in short."""
+        functions = functions.replace("num_threads(threads) if(threads > 1)", "...")
+        return "\n".join(x.strip() for x in functions.splitlines() if "#" in x or "for (" in x)
+
+    # A long chain: each thread takes a part of the loop.
     rng = np.random.default_rng(0)
-    a = rng.normal(size=(3, 100)).astype(np.float32)
-    a[1, 7] = np.nan
-
-    # softmax, three passes: the largest; the exponentials and their sum; the quotients.
-    def softmax(xp, x):
-        e = xp.exp(x - x.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
-
-    functions, got = run(softmax, np.clip(a[:2], -1, 1))
+    a = rng.normal(size=100_000).astype(np.float32)
+    functions, got = run(lambda xp, x: x * 3, a, threads=2)
     print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 2; i0++) {
-    # ->         float exp_2_row[100];
-    # ->         float max_0_acc = (-INFINITY);
-    # ->         int max_0_nan = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x0 = in0[i0 * 100 + i1];
-    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->             max_0_nan |= x0 != x0;
-    # ->         }
-    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->         double sum_3_acc = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x1 = in0[i0 * 100 + i1];
-    # ->             const float subtract_1 = x1 - max_0;
-    # ->             const float exp_2 = exp_float(subtract_1);
-    # ->             exp_2_row[i1] = exp_2;
-    # ->             sum_3_acc += exp_2;
-    # ->         }
-    # ->         const float sum_3 = (float)(sum_3_acc);
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float exp_2 = exp_2_row[i1];
-    # ->             const float divide_4 = exp_2 / sum_3;
-    # ->             out0[i0 * 100 + i1] = divide_4;
-    # ->         }
+    # -> void k0(const float *restrict in0, float *restrict out0, int threads) {
+    # ->     #pragma omp parallel for num_threads(threads) if(threads > 1)
+    # ->     for (long i0 = 0; i0 < 100000; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float multiply_0 = x0 * 3.0f;
+    # ->         out0[i0] = multiply_0;
     # ->     }
     # -> }
-    print(got[0].sum().round(5), np.isnan(got[1]).all())  # -> 1.0 True
+    print((got == a * 3).all())  # -> True
 
-    # How far it is from the result in float64; and the special values.
-    numbers = np.linspace(-87, 88, 20_001, dtype=np.float32)
-    _, got = run(lambda xp, x: xp.exp(x), numbers)
-    exact = np.exp(numbers.astype(float))
-    print((abs(got - exact) < 2e-7 * exact).all())  # -> True
-    numbers[:5] = np.nan, -np.inf, np.inf, -1000, 88.7
-    with np.errstate(all="ignore"):
-        _, got = run(lambda xp, x: xp.exp(x), numbers)
-    print(got[:4], abs(got[4] / math.exp(np.float32(88.7)) - 1) < 2e-7)  # -> [nan  0. inf  0.] True
+    # A short one: a thread would cost more than it saves.
+    functions, got = run(lambda xp, x: x * 3, a[:100].copy(), threads=2)
+    print(pragmas(functions))
+    # -> for (long i0 = 0; i0 < 100; i0++) {
+
+    # The sum of everything: each thread has an accumulator, and in the end they are added.
+    functions, *got = run(lambda xp, x: (x.sum(), x.max()), a, threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for ... reduction(+ : sum_0_acc)
+    # -> for (long i0 = 0; i0 < 100000; i0++) {
+    # -> #pragma omp parallel for ... reduction(max : max_0_acc) reduction(| : max_0_nan)
+    # -> for (long i0 = 0; i0 < 100000; i0++) {
+    print(np.allclose(got, [a.sum(dtype=float), a.max()]))  # -> True
+
+    # Rows: a thread takes whole rows. Two outer loops become one where the first is short.
+    a = a.reshape(4, 50, 500)
+    functions, got = run(lambda xp, x: x - x.sum(2, keepdims=True), a, threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for ...
+    # -> for (long i0 = 0; i0 < 200; i0++) {
+    # -> for (long i1 = 0; i1 < 500; i1++) {
+    # -> for (long i1 = 0; i1 < 500; i1++) {
+    print(np.allclose(got, a - a.sum(2, keepdims=True), atol=1e-4))  # -> True
+    b = a[:, 0].copy()
+    functions, got = run(lambda xp, x, y: (x * y[:, None]).sum(2), a, b, threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for collapse(2) ...
+    # -> for (long i0 = 0; i0 < 4; i0++) {
+    # -> for (long i1 = 0; i1 < 50; i1++) {
+    # -> for (long i2 = 0; i2 < 500; i2++) {
+    print(np.allclose(got, (a * a[:, :1]).sum(2), atol=1e-3))  # -> True
+
+    # Columns: a thread takes blocks of them.
+    functions, got = run(lambda xp, x: x.sum(0), a.reshape(200, 500), threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for ...
+    # -> for (long first = 0; first < 500; first += 256) {
+    # -> for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
+    # -> for (long i0 = 0; i0 < 200; i0++) {
+    # -> for (long j = 0; j < width; j++) {
+    # -> for (long j = 0; j < width; j++) {
+    print(np.allclose(got, a.reshape(200, 500).sum(0), atol=1e-4))  # -> True

@@ -1,167 +1,323 @@
-"""Step 101b: Code generation for views
+"""Step 101b: The gradient of a convolution's weight, in C
 
-Step 101a writes a node as a call. A view is often an index, and a graph stores the index as a
-tuple:
+The last of the three: each weight gets the sum of what it was multiplied by, over all images and
+positions.
 
-    (slice(None), slice(None, None, 2), ...)      a[:, ::2, ...]
-    (0,)                                          a[0,]
-    ()                                            a[()]
+    gw[o, c, r, s] = sum over n, i, j of g[n, o, i, j] x[n, c, i * stride + r, j * stride + s]
 
-`key` writes the part in the brackets. A view is written as an index, as a method of the array
-(transpose, reshape, view), or as a call (broadcast_to, which is not a method). `view` makes this
-choice. Its argument is the name of an array instead of a node, because a write may go through a
-chain of views (step 101l), and only the first array of the chain has a node.
+This one is a convolution with very large kernels, as large as the output, and a very small result.
+The blocks of step 100x do not fit: 3 positions side by side, and sums over 576 positions of each
+image. So it gets loops of its own. They begin with the formula, as those of step 100u did.
 
-One more kind of node is not a call: "part", one of the results of a node with several results. With
-it, every graph can be written as Python. The demo compares the forward and backward of a network.
+(PyTorch: oneDNN's backward by weights.)
 
-The trap: a[1] and a[1, ...] differ. For an array with one dimension, a[1] is a NumPy scalar, a
-copy. a[1, ...] is an array with no dimensions that shows the memory of `a`.
-
-New: Text.key, Text.view. Changed: Text.of, Text.expression.
-Try: print the text of the backward pass. Which lines belong to tanh?
+New: CONVOLVE_WEIGHT. Changed: ConvolutionKernel.text.
+Try: which two of the seven loops could have a vector, and which arrays would have to be turned?
 """
 
-from collections.abc import Callable
-from types import EllipsisType
-from typing import Any
+import functools
+import os
+from collections.abc import Sequence
 
-import numpy as np
+from tinytorch.compiler.build import CompilerError, run_compiler
+from tinytorch.compiler.c_code import comment_of
+from tinytorch.compiler.expressions import C_TYPES
+from tinytorch.compiler.graph import Node
+from tinytorch.compiler.kernel import Kernel
 
-from tinytorch.compiler.graph import Graph, Node, call, call_backward, check, put
-from tinytorch.ops.erf import erf_of
+FUSED = """
+// A product and a sum may be rounded once, as in matrix products.
+#if defined(__clang__)
+#define FUSED
+#else
+#define FUSED __attribute__((optimize("fp-contract=fast")))
+#endif
+"""
+# A copy of the input with zeros around it.
+PAD = """\
+    const number (*inside)[GROUPS * CHANNELS][HEIGHT][WIDTH] = (const void *)in0;
+    number (*padded)[GROUPS * CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (void *)padded_memory;
+    #pragma omp parallel for collapse(2) num_threads(threads) if(threads > 1)
+    for (long n = 0; n < IMAGES; n++)
+        for (long c = 0; c < GROUPS * CHANNELS; c++) {
+            memset(padded[n][c], 0, sizeof padded[n][c]);
+            for (long i = 0; i < HEIGHT; i++)
+                memcpy(&padded[n][c][i + TOP][LEFT], inside[n][c][i], sizeof inside[n][c][i]);
+        }
+"""
+# The weights of a block of output channels, in the order in which they are read.
+PACK = """\
+    number (*packed)[BLOCKS][CHANNELS][ROWS][COLUMNS][BLOCK] = (void *)packed_memory;
+    #pragma omp parallel for collapse(3) num_threads(threads) if(threads > 1)
+    for (long m = 0; m < GROUPS; m++)
+    for (long b = 0; b < BLOCKS; b++)
+    for (long c = 0; c < CHANNELS; c++)
+        for (long r = 0; r < ROWS; r++)
+            for (long s = 0; s < COLUMNS; s++)
+                for (long k = 0; k < BLOCK; k++) {
+                    const long o = b * BLOCK + k;
+                    packed[m][b][c][r][s][k] = o < OUT_CHANNELS ? WEIGHT : 0;
+                }
+"""
+CONVOLVE = """\
+    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
+    number (*y)[GROUPS][OUT_CHANNELS][OUT_HEIGHT][OUT_WIDTH] = (void *)out0;
+    #pragma omp parallel for collapse(4) num_threads(threads) if(threads > 1)
+    for (long n = 0; n < IMAGES; n++)
+    for (long m = 0; m < GROUPS; m++)
+    for (long b = 0; b < BLOCKS; b++)
+    for (long top = 0; top < OUT_HEIGHT; top += TALL) {
+        const long i = top < OUT_HEIGHT - TALL ? top : OUT_HEIGHT - TALL;  // the last overlaps
+        for (long left = 0; left < OUT_WIDTH; left += LONG) {
+            const long j = left < OUT_WIDTH - LONG ? left : OUT_WIDTH - LONG;
+            vector sums[TALL][LONG][VECTORS];
+            for (int p = 0; p < TALL; p++)
+                for (int q = 0; q < LONG; q++)
+                    for (int v = 0; v < VECTORS; v++) sums[p][q][v] = (vector){0};
+            const vector *weights = (const void *)packed[m][b];
+            for (long c = 0; c < CHANNELS; c++)
+                for (long r = 0; r < ROWS; r++) {
+                    const long row = i * ROW_STRIDE + r * ROW_DILATION;
+                    if (TALL == 1 && (row < TOP || row >= TOP + HEIGHT)) {  // zeros
+                        weights += COLUMNS * VECTORS;
+                        continue;
+                    }
+                    const number *from = &x[n][m][c][row][j * COLUMN_STRIDE];
+                    #pragma GCC unroll COLUMNS
+                    for (long s = 0; s < COLUMNS; s++, weights += VECTORS) {
+                        #pragma GCC unroll TALL
+                        for (int p = 0; p < TALL; p++)
+                            #pragma GCC unroll LONG
+                            for (int q = 0; q < LONG; q++) {
+                                const long at = p * ROW_STRIDE * PADDED_WIDTH + q * COLUMN_STRIDE;
+                                const number a = from[at + s * COLUMN_DILATION];
+                                #pragma GCC unroll VECTORS
+                                for (int v = 0; v < VECTORS; v++) sums[p][q][v] += a * weights[v];
+                            }
+                    }
+                }
+            const number (*sum)[LONG][BLOCK] = (const void *)sums;
+            for (long k = 0; k < BLOCK && b * BLOCK + k < OUT_CHANNELS; k++)
+                for (int p = 0; p < TALL; p++)
+                    for (int q = 0; q < LONG; q++)
+                        y[n][m][b * BLOCK + k][i + p][j + q] = sum[p][q][k];
+        }
+    }
+"""
+CONVOLVE_WEIGHT = """\
+    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
+    const number (*g)[GROUPS][OUT_CHANNELS][OUT_HEIGHT][OUT_WIDTH] = (const void *)in1;
+    number (*gw)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = (void *)out0;
+    #pragma omp parallel for collapse(3) num_threads(threads) if(threads > 1)
+    for (long m = 0; m < GROUPS; m++)
+    for (long o = 0; o < OUT_CHANNELS; o++)
+    for (long c = 0; c < CHANNELS; c++)
+    for (long r = 0; r < ROWS; r++)
+        for (long s = 0; s < COLUMNS; s++) {
+            number sum = 0;
+            for (long n = 0; n < IMAGES; n++)
+                for (long i = 0; i < OUT_HEIGHT; i++) {
+                    const number *row = x[n][m][c][i * ROW_STRIDE + r * ROW_DILATION];
+                    for (long j = 0; j < OUT_WIDTH; j++)
+                        sum += row[j * COLUMN_STRIDE + s * COLUMN_DILATION] * g[n][m][o][i][j];
+                }
+            gw[m][o][c][r][s] = sum;
+        }
+"""
 
 
-class Text:
-    """Writes values as Python text.
+def balanced(n: int, most: int) -> int:
+    """The size of a part where n is cut into as few parts as parts of `most` would be."""
+    return -(-n // -(-n // max(most, 1)))
+
+
+@functools.cache
+def registers(compiler: tuple[str, ...]) -> tuple[int, int]:
+    """The bytes of this processor's vector registers, and how many it has."""
+    try:
+        macros = run_compiler((*compiler, "-march=native", "-dM", "-E", "-x", "c", os.devnull))
+    except CompilerError:
+        macros = ""
+    if "__AVX512F__" in macros:
+        return 64, 32
+    if "__AVX2__" in macros:
+        return 32, 16
+    return 16, 32 if "__aarch64__" in macros else 16
+
+
+def two(sizes: Sequence[int], missing: int) -> tuple[int, int]:
+    """Sizes of two dimensions: a convolution in one dimension has pictures of one row."""
+    return (*(missing,) * (2 - len(sizes)), *sizes)
+
+
+def sizes_of(node: Node) -> dict[str, int]:
+    """The sizes of a convolution, by their names in C.
+
+    The gradient of the input is a convolution, too: of the gradient of the output, with zeros
+    around it and with the kernels turned.
+    """
+    geo = node.args[2]
+    kernel, dilation = two(geo.kernel, 1), two(geo.dilation, 1)
+    size, result, padded = two(geo.x_shape[2:], 1), two(geo.out, 1), two(geo.padded[2:], 1)
+    before = two([part.start for part in geo.inside[1:]], 0)
+    channels, out = geo.w_shape[1], geo.w_shape[0] // geo.groups
+    if node.op == "convolve_input":
+        reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+        before = [r - b for r, b in zip(reach, before, strict=True)]
+        padded = [n + r for n, r in zip(size, reach, strict=True)]
+        size, result, channels, out = result, size, out, channels
+    names = "HEIGHT WIDTH PADDED_HEIGHT PADDED_WIDTH TOP LEFT ROWS COLUMNS OUT_HEIGHT OUT_WIDTH"
+    names += " ROW_DILATION COLUMN_DILATION ROW_STRIDE COLUMN_STRIDE"
+    values = *size, *padded, *before, *kernel, *result, *dilation, *two(geo.stride, 1)
+    found = {"IMAGES": geo.x_shape[0], "GROUPS": geo.groups, "CHANNELS": channels}
+    return found | {"OUT_CHANNELS": out} | dict(zip(names.split(), values, strict=True))
+
+
+def output_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
+    """The size of a block of outputs: with up to 5/8 of the `count` registers for its sums. The
+    others are for weights, and for what the compiler loads in advance."""
+    vectors, limit = -(-c["OUT_CHANNELS"] // lanes), 5 * count // 8
+    several = next(v for v in (2, 3, 1) if vectors % v == 0)
+    long = balanced(c["OUT_WIDTH"], limit // several)
+    tall = balanced(c["OUT_HEIGHT"], limit // several // long)
+    return {"TALL": tall, "LONG": long, "VECTORS": several}
+
+
+def blocked(node: Node, width: int, count: int) -> dict[str, int]:
+    """The sizes of a convolution and of its blocks, for `count` registers of `width` bytes."""
+    c, lanes = sizes_of(node), width // node.dtype.itemsize
+    c |= {"LANES": lanes, **output_block(c, lanes, count)}
+    vectors = -(-c["OUT_CHANNELS"] // lanes)
+    return c | {"BLOCK": c["VECTORS"] * lanes, "BLOCKS": vectors // c["VECTORS"]}
+
+
+class ConvolutionKernel(Kernel):
+    """A convolution, or one of its derivatives, as a function in C.
 
     Attributes:
-        xp: the array library.
-        name_of: the name of a node's result in the text.
-        names: what the text means by its other names.
-        special: operations that are no functions of the array library.
+        constants: the sizes, by their names in C.
+        memory: arrays that the function writes for itself: name -> bytes.
     """
 
-    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
-        self.xp, self.name_of = xp, name_of
-        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+    def __init__(self, node: Node, name: str, constants: dict[str, int]):
+        super().__init__([node])
+        self.name, self.constants, c = name, constants, constants
+        self.inputs, self.outputs, self.sizes = list(node.args[:2]), [node], node.shape
+        images = c["IMAGES"] * c["GROUPS"] * c["CHANNELS"]
+        out = c["GROUPS"] * c["BLOCKS"] * c["BLOCK"]
+        sizes = {"packed": out * c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]}
+        if (c["PADDED_HEIGHT"], c["PADDED_WIDTH"]) != (c["HEIGHT"], c["WIDTH"]):
+            sizes["padded"] = images * c["PADDED_HEIGHT"] * c["PADDED_WIDTH"]
+        self.memory = {name: size * node.dtype.itemsize for name, size in sizes.items()}
 
-    def named(self, name: str, value: Any) -> str:
-        """A name for `value`: `name`, with a number behind it where that means another value."""
-        free, number = name, 1
-        while self.names.setdefault(free, value) is not value:
-            free, number = f"{name}_{number}", number + 1
-        return free
+    def text(self) -> str:
+        """The C function from the list of its parameters on."""
+        node = self.nodes[0]
+        kind = C_TYPES[node.dtype.name]
+        given = [f"const {kind} *restrict in0", f"const {kind} *restrict in1"]
+        given += [f"{kind} *restrict out0", *(f"{kind} *restrict {x}_memory" for x in self.memory)]
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.constants.items())
+        lines = [f"{', '.join([*given, 'int threads'])}) {{", "    #pragma STDC FP_CONTRACT ON"]
+        lines += [f"    enum {{ {sizes} }};", f"    typedef {kind} number;"]
+        lines += ["    typedef number vector __attribute__((vector_size(LANES * sizeof(number))));"]
+        body, source = "", "in0"
+        if "padded" in self.memory:
+            body, source = PAD, "padded"
+        if node.op == "convolve_weight":
+            body += CONVOLVE_WEIGHT
+        elif node.op == "convolve_input":
+            lines.append("    const number (*w)[CHANNELS][OUT_CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
+            turned = "w[m][c][o][ROWS - 1 - r][COLUMNS - 1 - s]"
+            body += PACK.replace("WEIGHT", turned) + CONVOLVE
+        else:
+            lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
+            body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
+        text = "\n".join([*lines, body + "}\n"])
+        return text.replace("WEIGHTS", "(const void *)in1").replace("SOURCE", source)
 
-    def of(self, value: Any) -> str:
-        """The text of an argument."""
-        if isinstance(value, Node):
-            return self.name_of(value)
-        if isinstance(value, tuple):
-            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
-        if isinstance(value, slice):
-            return f"slice({self.of(value.start)}, {self.of(value.stop)}, {self.of(value.step)})"
-        if isinstance(value, np.floating):
-            return f"{self.of(value.dtype)}.type({value.item()!r})"
-        if isinstance(value, np.dtype):
-            return self.named(value.name, value)
-        if isinstance(value, EllipsisType):
-            return "..."
-        if value is None or type(value) in (bool, int, float, str):
-            return repr(value)
-        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
 
-    def key(self, key: Any) -> str:
-        """The text of an index: `0, 2:5, ...`."""
-
-        def part(value: Any) -> str:
-            if not isinstance(value, slice):
-                return self.of(value)
-            ends = ("" if x is None else self.of(x) for x in (value.start, value.stop))
-            return ":".join(ends) + ("" if value.step is None else f":{self.of(value.step)}")
-
-        if not isinstance(key, tuple):
-            return part(key)
-        return ", ".join(map(part, key)) + "," * (len(key) == 1) if key else "()"
-
-    def call(self, function: Any, node: Node) -> str:
-        given = [self.of(value) for value in node.args]
-        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
-        return f"{function}({', '.join(given)})"
-
-    def view(self, array: str, op: str, args: tuple) -> str:
-        """The text of a view of `array`."""
-        if op in ("view_at", "getitem"):
-            return f"{array}[{self.key(args[0])}]"
-        if op == "broadcast_to":
-            return f"{self.named(op, self.xp.broadcast_to)}({array}, {self.of(args[0])})"
-        return f"{array}.{'view' if op == 'view_as' else op}({self.of(args[0])})"
-
-    def expression(self, node: Node) -> str:
-        """The text that computes `node`. Everything but "constant"."""
-        op, args = node.op, node.args
-        if op in ("reshape", "transpose", "broadcast_to", "view_at", "view_as", "getitem"):
-            return self.view(self.of(args[0]), op, args[1:])
-        if op == "part":
-            return f"{self.of(args[0])}[{args[1]}]"
-        if op == "random":
-            numbers = ", ".join(map(self.of, args[2:]))
-            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
-        function = self.special.get(op) or getattr(self.xp, op)
-        return self.call(self.named(op, function), node)
+def convolution_source(kernels: Sequence[ConvolutionKernel]) -> str:
+    """The functions of the kernels. As in c_source, kernels that are the same share one."""
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        text = kernel.text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment_of(kernel)}FUSED\nvoid {kernel.name}({text}")
+        kernel.name = names[text]
+    return "\n".join([FUSED, *functions]) if functions else ""
 
 
 if __name__ == "__main__":
-    import importlib
+    import ctypes
+    import time
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.core.tensor import tensor
+    import numpy as np
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
+    from tinytorch.compiler.build import build
+    from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
+    from tinytorch.ops import convolution
 
-    t = Text(np, str)
-    print(t.key((slice(None), slice(None, None, 2), ...)), "|", t.key((0,)), "|", t.key(()))
-    # -> :, ::2, ... | 0, | ()
-    print(t.key(slice(1, 9)), "|", t.of((slice(1, None),)))  # -> 1:9 | (slice(1, None, None),)
-    print(t.view("a", "broadcast_to", ((2, 3),)))  # -> broadcast_to(a, (2, 3))
-    print(t.view("a", "view_as", (np.dtype("int32"),)))  # -> a.view(int32)
+    def kernel_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
+        """The kernel of a convolution or of one of its derivatives for arrays a and b; `like` has
+        the shape of the third array."""
+        n, inputs = a.ndim - 2, [Node("input", (), {}, x.shape, x.dtype) for x in (a, b)]
+        x, w = {"convolve": (a, b), "convolve_input": (like, b), "convolve_weight": (a, like)}[op]
+        options = (stride,) * n, ((padding, padding),) * n, (dilation,) * n, groups
+        geo = convolution.geometry(x.shape, w.shape, *options)
+        shape = geo.y_shape if op == "convolve" else like.shape
+        node = Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
+        return ConvolutionKernel(node, op, blocked(node, 64, 32))
 
-    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
-        """The text of a function that does what the graph does, and the function."""
-        every = [*graph.inputs, *graph.nodes]
-        names = {node: f"a{number}" for number, node in enumerate(every)}
-        text = Text(xp, names.__getitem__)
-        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
-        for node in graph.nodes:
-            if node.op == "constant":
-                text.names[names[node]] = node.args[0]
-            else:
-                lines.append(f"    {names[node]} = {text.expression(node)}")
-        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
-        exec("\n".join(lines), text.names)
-        return "\n".join(lines), text.names["run"]
+    def run(kernel, *arrays):
+        """What a kernel gives for these arrays, the milliseconds that it takes, and those of
+        eager's form; without a compiler, that form's only."""
+        op, geo = kernel.nodes[0].op, kernel.nodes[0].args[2]
+        given = (*arrays, *[None] * (op != "convolve_weight"), geo)
+        out = np.empty(kernel.nodes[0].shape, arrays[0].dtype)
+        try:
+            library = build(c_file(convolution_source([kernel])), [*FLAGS, *LIBRARIES])
+        except CompilerError:
+            return getattr(convolution, op)(*given), 0, 0
+        places = [x.ctypes.data for x in (*arrays, out)]
+        blocks = [np.empty(size + 64, np.uint8) for size in kernel.memory.values()]
+        places += [x.ctypes.data + -x.ctypes.data % 64 for x in blocks]
+        call = functools.partial(
+            library[kernel.name], *(ctypes.c_void_p(place) for place in places), 1
+        )
+        return out, milliseconds(call), milliseconds(lambda: getattr(convolution, op)(*given))
 
-    def f(x, w):
-        y = (x @ w.t()).tanh()
-        return (y[:, ::2] * y[:, 1:2]).sum()
+    def milliseconds(call):
+        """The shortest of three times."""
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        return round(min(times) * 1e3, 1)
 
-    x = tensor([[1.0, 2.0], [3.0, 4.0]])
-    w = tensor([[0.5, -1.0], [1.0, 0.5], [0.25, 0.0]], requires_grad=True)
-    captured = capture(f, (x, w), {}, [x, w])
-    text, forward = generated(captured.graph)
-    print(text.splitlines()[1])  # ->     a2 = a1.transpose((1, 0))
-    print([line.strip() for line in text.splitlines() if "[" in line])
-    # -> ['a5 = a4[:, ::2, ...]', 'a6 = a4[:, 1:2, ...]']
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 32, 26, 26)).astype(np.float32)
+    w = rng.normal(size=(64, 32, 3, 3)).astype(np.float32)
+    g = rng.normal(size=(4, 64, 24, 24)).astype(np.float32)
+    kernel = kernel_of("convolve_weight", x, g, w)
+    gw, ours, eager = run(kernel, x, g)
+    expected = convolution.convolve_weight(x, g, kernel.nodes[0].args[2])
+    print(gw.shape, np.allclose(gw, expected, atol=1e-2))  # -> (64, 32, 3, 3) True
+    print(f"seven loops: {ours} ms, eager: {eager} ms")  # -> ...
 
-    result, *saved = forward(x.array, w.array)
-    _, backward = generated(captured.backward)
-    f(x, w).backward()
-    print(result, f(x, w).item())  # -> -0.98791283 -0.98791283
-    print(abs(backward(*saved, np.float32(1)) - w.grad.array).max() < 1e-6)  # -> True
-
-    a = Node("input", shape=(3,))
-    called = Node("call_backward", (a, a))  # a whole Function has several results
-    print(t.expression(Node("part", (called, 1))) == f"{called}[1]")  # -> True
+    # The three forms with padding, a stride of 2 or a dilation, and groups.
+    x, w = rng.normal(size=(2, 8, 9, 9)), rng.normal(size=(12, 4, 3, 3))
+    g = rng.normal(size=(2, 12, 5, 5))
+    kernel = kernel_of("convolve_weight", x, g, w, stride=2, padding=1, groups=2)
+    gw, *_ = run(kernel, x, g)
+    print(np.allclose(gw, convolution.convolve_weight(x, g, kernel.nodes[0].args[2])))  # -> True
+    kernel = kernel_of("convolve", x, w, g, stride=2, padding=1, groups=2)
+    y, *_ = run(kernel, x, w)
+    print(np.allclose(y, convolution.convolve(x, w, None, kernel.nodes[0].args[2])))  # -> True
+    g = rng.normal(size=(2, 12, 7, 7))
+    kernel = kernel_of("convolve_input", g, w, x, padding=1, dilation=2, groups=2)
+    gx, *_ = run(kernel, g, w)
+    expected = convolution.convolve_input(g, w, None, kernel.nodes[0].args[2])
+    print(np.allclose(gx, expected))  # -> True

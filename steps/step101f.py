@@ -1,185 +1,148 @@
-"""Step 101f: Writes in place, without a copy
+"""Step 101f: Code generation: a graph as Python text
 
-A graph never overwrites a value: y[0] = 1 became a "put", a new array that equals y except in one
-part. Executed literally, a loop that fills the 1000 rows of an array copies the array 1000 times:
+Graph.run decides again in each run what each node has to do: it looks values up in a dict, compares
+the name of the operation, calls getattr. None of these answers changes between runs. A code
+generator does this work once, and writes the calls that are left as text:
 
-    v1 = zeros;   v2 = put(v1, row 0);   v3 = put(v2, row 1);   v4 = put(v3, row 2);   ...
+    node of the graph                                text
+    %3 = multiply(%0, 2.0)                           a3 = multiply(a0, 2.0)
+    %4 = sum(%3, axis=(0,), keepdims=False)          a4 = sum(a3, axis=(0,), keepdims=False)
 
-But v2 is not read after v3 is made. So v3 can use the memory of v2, and the put only writes the
-row, as the user's program did. This is allowed if
+`Text.of` writes an argument. Numbers, strings and tuples can be written as Python literals. Other
+values (a dtype, a function, a random generator) get a name, and the dict `names` maps the name to
+the value. exec() runs the text with `names` as its global variables.
 
-    the argument is in memory of the program (inputs and constants are not),
-    no later step reads that memory, under any name, and
-    neither the written value nor the index shows that memory.
+The traps: two values may want the same name, such as the function exp and a Function called Exp.
+Then `named` adds a number to the second one. And repr(float("inf")) is "inf", which Python does not
+know as a number, so `names` contains inf and nan.
 
-Such a put is then a view of its argument: it shows the same memory, and prolongs its life. So
-`Lives` searches twice: first with all puts as copies, to find those that may write in place, and
-then with these as views.
+PyTorch calls this codegen. torch.compile generates Python too, around its kernels.
 
-The trap: the second search could contradict the first. It does not, because a put that may write in
-place is the last reader of the old memory.
-
-PyTorch calls this reinplacing; other compilers call it copy elision.
-
-New: Lives.may_write. Changed: Lives.
-Try: let the demo return `second`, too. Which put has to copy now?
+New: Text.
+Try: print(text.names) in the demo. Which names did you not expect?
 """
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
-from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.numpy_code import Text
-
-ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
+from tinytorch.compiler.graph import OPERATIONS, Graph, Node
+from tinytorch.ops.erf import erf_of
 
 
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
-
-
-class Memory:
-    """Finds a place in one block of bytes for each value, and gives it to later ones again.
+class Text:
+    """Writes values as Python text.
 
     Attributes:
-        sizes: for each buffer, the size of the largest value that it holds.
-        free: the buffers that hold nothing now, the last one freed at the end.
-        asked: bytes of all values together: what they would take without giving again.
+        xp: the array library.
+        name_of: the name of a node's result in the text.
+        names: what the text means by its other names.
+        special: operations that are no functions of the array library.
     """
 
-    def __init__(self):
-        self.sizes: list[int] = []
-        self.free: list[int] = []
-        self.asked = 0
+    def __init__(self, xp: Any, name_of: Callable[[Node], str]):
+        self.xp, self.name_of = xp, name_of
+        self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
+        self.special = OPERATIONS | {"erf": lambda x: erf_of(x, xp)}
 
-    def take(self, size: int) -> int:
-        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
-        else the largest that is too small, which grows, else a new one."""
-        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-        self.asked += size
-        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
-        small = [b for b in self.free if self.sizes[b] < size]
-        if fitting:
-            chosen = min(fitting, key=self.sizes.__getitem__)
-        elif small:
-            chosen = max(small, key=self.sizes.__getitem__)
-        else:
-            self.sizes.append(size)
-            return len(self.sizes) - 1
-        self.free.remove(chosen)
-        self.sizes[chosen] = max(size, self.sizes[chosen])
-        return chosen
+    def named(self, name: str, value: Any) -> str:
+        """A name for `value`: `name`, with a number behind it where that means another value."""
+        free, number = name, 1
+        while self.names.setdefault(free, value) is not value:
+            free, number = f"{name}_{number}", number + 1
+        return free
 
-    def offsets(self) -> list[int]:
-        """Where each buffer begins; the last number is the size of the block."""
-        return [0, *itertools.accumulate(self.sizes)]
+    def of(self, value: Any) -> str:
+        """The text of an argument."""
+        if isinstance(value, Node):
+            return self.name_of(value)
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self.of, value))}{',' * (len(value) == 1)})"
+        if isinstance(value, np.floating):
+            return f"{self.of(value.dtype)}.type({value.item()!r})"
+        if isinstance(value, np.dtype):
+            return self.named(value.name, value)
+        if value is None or type(value) in (bool, int, float, str):
+            return repr(value)
+        return self.named(getattr(value, "__name__", type(value).__name__).lower(), value)
 
+    def call(self, function: Any, node: Node) -> str:
+        given = [self.of(value) for value in node.args]
+        given += [f"{name}={self.of(value)}" for name, value in node.kwargs.items()]
+        return f"{function}({', '.join(given)})"
 
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
-
-    Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
-
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
-
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nothing reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
-
-
-def block(xp: Any, size: int) -> Any:
-    """Bytes that begin at a multiple of ALIGNMENT."""
-    memory = xp.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
-    return memory[start : start + size]
-
-
-def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
-    """An array in a block of bytes."""
-    end = offset + math.prod(shape) * dtype.itemsize
-    return memory[offset:end].view(dtype).reshape(shape)
+    def expression(self, node: Node) -> str:
+        """The text that computes `node`. Everything but "constant"."""
+        op, args = node.op, node.args
+        if op == "random":
+            numbers = ", ".join(map(self.of, args[2:]))
+            return f"{self.named('generator', args[0])}.source.{args[1]}({numbers})"
+        function = self.special.get(op) or getattr(self.xp, op)
+        return self.call(self.named(op, function), node)
 
 
 if __name__ == "__main__":
+    import importlib
+    import time
 
-    def node(op, *args, shape=(2, 3), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    from tinytorch.compiler.capture import capture
+    from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, rand_like
 
-    def put(array, value, row):
-        return node("put", array, value, (("getitem", ((row,),)),))
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    text = Text(np, str)
-    x = node("input")
-    zeros = node("constant", np.zeros((2, 3), np.float32))
-    first = put(zeros, 1.0, 0)
-    second = put(first, 2.0, 1)
-    third = put(second, 3.0, 0)
-    total = node("add", third, x)
-    graph = Graph([x], [first, second, third, total], [total])
-    lives = Lives(graph, graph.nodes, text.writes_out)
-    print([n in lives.in_place for n in (first, second, third)])  # -> [False, True, True]
-    print([lives.roots[n] == {first} for n in (first, second, third)], lives.last[first])
-    # -> [True, True, True] 3
+    def generated(graph: Graph, xp: Any = np) -> tuple[str, Callable]:
+        """The text of a function that does what the graph does, and the function."""
+        every = [*graph.inputs, *graph.nodes]
+        names = {node: f"a{number}" for number, node in enumerate(every)}
+        text = Text(xp, names.__getitem__)
+        lines = [f"def run({', '.join(names[node] for node in graph.inputs)}):"]
+        for node in graph.nodes:
+            if node.op == "constant":
+                text.names[names[node]] = node.args[0]
+            else:
+                lines.append(f"    {names[node]} = {text.expression(node)}")
+        lines.append(f"    return {', '.join(names[node] for node in graph.outputs)}")
+        exec("\n".join(lines), text.names)
+        return "\n".join(lines), text.names["run"]
 
-    def may(target, value, *nodes, outputs=()):
-        """Whether a put into `target` may write in place."""
-        written = put(target, value, 0)
-        steps = [*nodes, written]
-        found = Lives(Graph([x], steps, [written, *outputs]), steps, text.writes_out)
-        return written in found.in_place
+    def f(x, w):
+        return ((x @ w).tanh() * 2).sum(0)
 
-    y = node("exp", x)
-    view = node("view_at", y, (0, ...), shape=(3,))
-    print(may(y, 1.0, y), may(x, 1.0))  # -> True False
-    print(may(y, 1.0, y, outputs=[y]), may(y, view, y, view))  # -> False False
-    print(may(view, 1.0, y, view), may(node("where", y, y, y), 1.0))  # -> False False
+    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
+    graph = capture(f, (x, w), {}, [x, w]).graph
+    text, run = generated(graph)
+    print(text)
+    # -> def run(a0, a1):
+    # ->     a2 = matmul(a0, a1)
+    # ->     a3 = tanh(a2)
+    # ->     a4 = multiply(a3, 2.0)
+    # ->     a5 = sum(a4, axis=(0,), keepdims=False)
+    # ->     return a5
+    print(run(x.array, w.array), graph.run(np, [x.array, w.array])[0])
+    # -> [ 3.9731617 -1.5231884] [ 3.9731617 -1.5231884]
+
+    def seconds(function):
+        start = time.perf_counter()
+        for _ in range(2000):
+            function()
+        return time.perf_counter() - start
+
+    arrays = [x.array, w.array]
+    ratio = seconds(lambda: graph.run(np, arrays)) / seconds(lambda: run(*arrays))
+    print(f"Graph.run takes {ratio:.1f} times as long as the text")  # -> ...
+
+    # A value that is not a literal gets a name. A second value with the same name gets a number.
+    t = Text(np, str)
+    print(t.of((1, float("inf"), None, np.dtype("int8"), np.float32(0.5))))
+    # -> (1, inf, None, int8, float32.type(0.5))
+    print(t.of(np.exp), t.of(type("Exp", (), {})), t.of(np.exp))  # -> exp exp_1 exp
+
+    manual_seed(0)  # random numbers are drawn again in each run
+    graph = capture(rand_like, (x,), {}, [x]).graph
+    text, run = generated(graph)
+    print(text.splitlines()[1].strip())  # -> a1 = generator.source.uniform((2, 2), float32)
+    print((run(x.array) != run(x.array)).all())  # -> True
+    print(t.names is not None and t.special["erf"](np.float64(1)))  # -> 0.8427007929497149

@@ -1,48 +1,35 @@
-"""Step 101i: One program, several threads
+"""Step 101i: Memory planning: buffers that are reused
 
-The arrays of a program are created once. If two threads run the program at the same time, they
-write into the same arrays, and both results are wrong. A lock would make one thread wait.
+With an `out` array of its own for each value, a graph of 40 operations on a million float32 numbers
+needs 40 arrays of 4 MB at once. But in a chain
 
-`Program` holds the text and the values of its names. `prepared` executes the text with a new block
-of memory, and returns the function `run` that uses this block. Functions that are not running are
-kept in the list `idle`. A call takes one from the list, or prepares one, and puts it back:
+    v1 = tanh(x);   v2 = v1 * 2;   v3 = v2 + x;   v4 = exp(v3);   ...
 
-    idle: [run, run]   --pop-->   run(arrays)   --append-->   idle: [run, run]
+only two values are needed at any time. Once v2 is computed, v1 is not read again, and v3 can use
+its memory. Compilers do the same with registers (register allocation); here it is buffers.
 
-list.pop and list.append are atomic in CPython, so no lock is needed. There are as many blocks as
-there were calls at the same time: in most programs, one. A program that calls itself is safe too.
+All sizes, and the last use of each value, are known before the first run. So `Memory` plans without
+allocating. take(size) gives the number of a buffer, and the caller adds the number to `free` when
+the value is dead. A free buffer that is too small grows, which costs nothing during planning. At
+the end, all buffers lie side by side in one block, and each value is an array that shows a part of
+the block. These arrays are created once, for all runs.
 
-The trap is a reference cycle: the function `run` refers to its global names, and one of them is
-`run`. The block, perhaps 100 MB, would wait for the garbage collector. So `prepared` removes the
-name.
+    take(400) -> 0    take(400) -> 1    free 0    take(300) -> 0    take(900) -> 2
 
-New: Program, compile_graph.
-Try: print len(program.idle) after the threads of the demo. Is it always the same number?
+The trap: if a small value gets a free buffer of 4 MB, the next large value needs another 4 MB. So
+take() accepts a free buffer only if it is at most about twice as large as needed.
+
+New: ALIGNMENT, Memory, block, array_at.
+Try: let `take` accept any free buffer that is large enough. Which promise of the demo breaks?
 """
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
-from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.numpy_code import Text
-
 ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
-HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
-SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
-
-
-def reads(step: Node | Kernel) -> list[Node]:
-    return step.inputs() if isinstance(step, Node) else step.inputs
-
-
-def makes(step: Node | Kernel) -> list[Node]:
-    return [step] if isinstance(step, Node) else step.outputs
 
 
 class Memory:
@@ -82,139 +69,6 @@ class Memory:
         return [0, *itertools.accumulate(self.sizes)]
 
 
-class Lives:
-    """Whose memory each value shows, and how long it is needed.
-
-    Attributes:
-        roots: for each value, those whose memory it may show; a value that has memory of its own
-            is its own root.
-        last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
-        self.find()
-
-    def find(self) -> None:
-        self.roots: dict[Node, frozenset] = {}
-        self.last: dict[Node, int] = {}
-        for i, step in enumerate(self.steps):
-            for node in makes(step):
-                shown = self.shown_by(node) if step is node else []
-                roots = frozenset().union(*map(self.roots_of, shown))
-                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
-            for node in (*reads(step), *makes(step)):
-                self.last.update(dict.fromkeys(self.roots_of(node), i))
-        for node in self.graph.outputs:
-            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
-
-    def roots_of(self, node: Node) -> frozenset:
-        """Those whose memory the value may show: itself, for inputs and constants."""
-        return self.roots.setdefault(node, frozenset((node,)))
-
-    def shown_by(self, node: Node) -> list[Node]:
-        """The arguments whose memory the operation's result may show."""
-        if node.op in HOLDS:
-            return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nothing reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
-
-
-class Writer:
-    """Writes the text of a program. A value's name says where it is:
-
-        x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, made once for all runs
-        t7  whatever else an operation gives in a run
-
-    The number is that of the node in str(graph).
-
-    Attributes:
-        head: what is done once: text, and the number of the buffer whose place stands in it.
-        lines: what each run does.
-        released: the buffers that are not needed after a step.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
-        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, self.can_hold)
-        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        self.head: list[tuple[str, int]] = []
-        self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
-        self.write()
-
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
-
-    def name_of(self, node: Node) -> str:
-        if node not in self.names:
-            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-        return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        buffer = self.memory.take(math.prod(node.shape) * node.dtype.itemsize)
-        name = self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-        self.released[self.lives.last[node]].append(buffer)
-        return name
-
-    def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run."""
-        name = self.names[node] = f"t{self.number[node]}"
-        return name
-
-    def write(self) -> None:
-        for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
-            self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-        outputs = [self.output(node) for node in self.graph.outputs]
-        self.lines.append(f"return [{', '.join(outputs)}]")
-
-    def statement(self, node: Node) -> str:
-        """The text of one operation."""
-        if node.op == "check":
-            return self.text.expression(node)
-        if self.can_hold(node) and node.op != "put":
-            return self.text.expression(node, self.result(node))
-        text = self.text.expression(node)
-        return f"{self.temporary(node)} = {text}"
-
-    def output(self, node: Node) -> str:
-        name = self.name_of(node)
-        return name if node.shape is None else f"array({name})"
-
-    def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
-        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given)
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
-
-
 def block(xp: Any, size: int) -> Any:
     """Bytes that begin at a multiple of ALIGNMENT."""
     memory = xp.empty(size + ALIGNMENT, np.uint8)
@@ -228,92 +82,39 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
     return memory[offset:end].view(dtype).reshape(shape)
 
 
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
-
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at, "array": xp.array}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
-        """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
-
-
-def compile_graph(graph: Graph, xp: Any = np) -> Program:
-    """A program that gives what the graph gives."""
-    return Program(graph, graph.nodes, xp)
-
-
 if __name__ == "__main__":
-    import importlib
-    import threading
-    import weakref
+    # A chain of 40 values: each buffer is free as soon as the next value is computed.
+    memory = Memory()
+    before = memory.take(4_000_000)
+    for _ in range(39):
+        after = memory.take(4_000_000)
+        memory.free.append(before)
+        before = after
+    print(memory.sizes, memory.offsets())  # -> [4000000, 4000000] [0, 4000000, 8000000]
+    print(memory.asked // 10**6, "MB in", memory.offsets()[-1] // 10**6)  # -> 160 MB in 8
 
-    from tinytorch.compiler.capture import capture
-    from tinytorch.core.tensor import tensor
+    # A free buffer that is too small grows. One that is far too large is left for a large value.
+    memory = Memory()
+    small, large = memory.take(1000), memory.take(1_000_000)
+    memory.free += [small, large]
+    print(memory.take(4), memory.take(60), memory.take(2_000_000))  # -> 0 2 1
+    print(memory.sizes)  # -> [1024, 2000000, 64]
 
-    for name in "comparison indexing matmul reduction sampling shape".split():
-        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
-
-    def f(x, w):
-        y = x
-        for _ in range(20):
-            y = (y @ w).tanh()
-        return y
-
-    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
-    graph = capture(f, (x, w), {}, [x, w]).graph
-    program = compile_graph(graph)
-    print(program.bytes, "bytes; without giving again", program.bytes_of_all)
-    # -> 128 bytes; without giving again 2560
-    (result,) = program([x.array, w.array])
-    print((result == graph.run(np, [x.array, w.array])[0]).all(), len(program.idle))  # -> True 1
-
-    wrong = []
-
-    def work(factor):
-        arrays = [x.array * factor, w.array]
-        (want,) = graph.run(np, arrays)
-        for _ in range(200):
-            if (program(arrays)[0] != want).any():
-                wrong.append(factor)
-
-    threads = [threading.Thread(target=work, args=(np.float32(n),)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(wrong, 1 <= len(program.idle) <= 4)  # -> [] True
-
-    run = weakref.ref(program.idle[0])
-    program.idle.clear()
-    print(run())  # -> None
+    # The arrays in the block. Two values that are never needed at the same time share memory.
+    memory = Memory()
+    first, second = memory.take(24), memory.take(24)
+    memory.free.append(first)
+    third = memory.take(12)
+    offsets = memory.offsets()
+    place = block(np, offsets[-1])
+    print(place.ctypes.data % ALIGNMENT, place.size)  # -> 0 128
+    v1 = array_at(place, offsets[first], (2, 3), np.dtype("float32"))
+    v2 = array_at(place, offsets[second], (2, 3), np.dtype("float32"))
+    v3 = array_at(place, offsets[third], (3,), np.dtype("float32"))
+    for x in (1.0, 2.0):  # two runs, and no new memory
+        np.add([[x, x, x], [0, 0, 0]], 1, out=v1)
+        np.multiply(v1, v1, out=v2)
+        np.add.reduce(v2, axis=0, out=v3)
+        print(v3, np.may_share_memory(v1, v3), np.may_share_memory(v1, v2))
+    # -> [5. 5. 5.] True False
+    # -> [10. 10. 10.] True False

@@ -1,36 +1,39 @@
-"""Step 101j: Views created once
+"""Step 101j: Lifetimes of values that share memory
 
-Print the text of step 101h for a network: half of its lines are t8 = v7.transpose((1, 0)) or
-t9 = v8.reshape(...), and each takes 0.2 us per run. But v7 is the same array in each run, so its
-transpose is the same view in each run. The head can create it:
+When may a buffer be reused? "After the last step that reads its value" is wrong with views:
 
-    v7 = array_at(memory, 0, (2, 3), float32)
-    v8 = v7.transpose((1, 0))
+    0  v1 = multiply(x, 2)
+    1  v2 = transpose(v1)       # the last step that names v1
+    2  v3 = exp(x)              # v3 gets the buffer of v1 ...
+    3  v4 = add(v2, 1)          # ... and v2, a view of that buffer, shows v3: wrong
 
-The same holds for a view of a constant. A view of an input or of a temporary is still created in
-each run.
+A view has no memory of its own. The value whose memory it shows is its root, and the root must stay
+alive. `Lives` finds the roots of each value, and for each root the last step that reads its memory
+under any name.
 
-The trap is reshape. It returns a view where the strides allow it, and a copy elsewhere. A copy of
-v7 made in the head would contain what was there before the first run. Only NumPy knows which case
-it is. So `layout` holds for each value an array with the same shape and strides. The writer applies
-the operation to that array, and np.may_share_memory says whether the result is a view. All these
-arrays lie in one piece of memory, `paper`, whose contents do not matter.
+A value can have several roots. A whole Function in the graph ("call") may return its argument, or a
+view of it, or keep it for its backward. So the result of a call has all arguments as roots, and
+itself. That may keep memory longer than needed, but it is never wrong. The memory of an output is
+needed until the end of the run.
 
-New: Writer.view. Changed: Writer.
-Try: leave the test with may_share_memory out, and find the line of the demo that goes wrong.
+The trap: counting only arguments. A result counts as well: even a value that no step reads needs
+its buffer during the step that writes it.
+
+In compilers this is liveness analysis with alias analysis.
+
+New: HOLDS, SHOWS, reads, makes, Lives.
+Try: let `shown_by` always return [], and look at the plan in the demo.
 """
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
+from tinytorch.compiler.graph import VIEWS, Graph, Node
 from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.numpy_code import Text
 
 ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
 HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
@@ -89,14 +92,10 @@ class Lives:
         roots: for each value, those whose memory it may show; a value that has memory of its own
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
-        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
-        self.graph, self.steps, self.can_hold = graph, steps, can_hold
-        self.in_place: set[Node] = set()
-        self.find()
-        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
+    def __init__(self, graph: Graph, steps: Sequence):
+        self.graph, self.steps = graph, steps
         self.find()
 
     def find(self) -> None:
@@ -120,122 +119,7 @@ class Lives:
         """The arguments whose memory the operation's result may show."""
         if node.op in HOLDS:
             return node.inputs()
-        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
-
-    def may_write(self, i: int, node: Any) -> bool:
-        """Whether step i is a "put" that may write into its argument: this has memory of the
-        program, and nothing reads it after this step."""
-        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
-            return False
-        target, others = node.args[0], nodes_in(node.args[1:])
-        alone = self.roots_of(target) == {target} and self.last[target] == i
-        shown = any(target in self.roots_of(x) for x in others)
-        return alone and not shown and self.can_hold(target)
-
-
-class Writer:
-    """Writes the text of a program. A value's name says where it is:
-
-        x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, or a view of what is there, made once for all runs
-        t7  whatever else an operation gives in a run
-
-    The number is that of the node in str(graph).
-
-    Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
-        head: what is done once: text, and the number of the buffer whose place stands in it.
-        lines: what each run does.
-        released: the buffers that are not needed after a step.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
-        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, self.can_hold)
-        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
-        self.head: list[tuple[str, int]] = []
-        self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
-        self.write()
-
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
-
-    def name_of(self, node: Node) -> str:
-        if node not in self.names:
-            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
-        return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        buffer = self.memory.take(self.layout[node].nbytes)
-        name = self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-        self.released[self.lives.last[node]].append(buffer)
-        return name
-
-    def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run."""
-        name = self.names[node] = f"t{self.number[node]}"
-        return name
-
-    def write(self) -> None:
-        for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
-            if line:
-                self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-        outputs = [self.output(node) for node in self.graph.outputs]
-        self.lines.append(f"return [{', '.join(outputs)}]")
-
-    def statement(self, node: Node) -> str:
-        """The text of one operation; none where it is done once, before all runs."""
-        if node.op == "check":
-            return self.text.expression(node)
-        if node.op in VIEWS or node.op == "view_as":
-            return self.view(node)
-        if self.can_hold(node) and node.op != "put":
-            return self.text.expression(node, self.result(node))
-        text = self.text.expression(node)
-        return f"{self.temporary(node)} = {text}"
-
-    def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
-            return f"{self.temporary(node)} = {text}"
-        self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{self.names[node]} = {text}", 0))
-        return ""
-
-    def output(self, node: Node) -> str:
-        name = self.name_of(node)
-        return name if node.shape is None else f"array({name})"
-
-    def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
-        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given)
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
+        return [node.args[0]] if node.op in SHOWS else []
 
 
 def block(xp: Any, size: int) -> Any:
@@ -251,87 +135,46 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
     return memory[offset:end].view(dtype).reshape(shape)
 
 
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
-
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at, "array": xp.array}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
-        """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
-
-
-def compile_graph(graph: Graph, xp: Any = np) -> Program:
-    """A program that gives what the graph gives."""
-    return Program(graph, graph.nodes, xp)
-
-
 if __name__ == "__main__":
 
     def node(op, *args, shape=(2, 3), **kwargs):
         return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    x, c = node("input"), node("constant", np.ones((2, 3), np.float32))
-    double = node("multiply", x, 2.0)
-    across = node("transpose", double, (1, 0), shape=(3, 2))
-    flat = node("reshape", across, (6,), shape=(6,))  # a copy
-    row = node("view_at", c, (0, ...), shape=(3,))
-    mine = node("transpose", x, (1, 0), shape=(3, 2))
-    bits = node("view_as", double, np.dtype("float32"))
-    outputs = [
-        node("add", across, mine, shape=(3, 2)),
-        node("negative", flat, shape=(6,)),
-        node("add", row, bits),
-    ]
-    graph = Graph([x], [c, double, across, flat, row, mine, bits, *outputs], outputs)
-    program = compile_graph(graph)
-    lines = program.python_source.splitlines()
-    print("\n".join(line for line in lines if line and "array_at" not in line))
-    # -> v3 = v2.transpose((1, 0))
-    # -> v5 = c1[0, ...]
-    # -> v7 = v2.view(float32)
-    # -> def run(arrays):
-    # ->     x0, = arrays
-    # ->     multiply(x0, 2.0, out=v2)
-    # ->     t4 = v3.reshape((6,))
-    # ->     t6 = x0.transpose((1, 0))
-    # ->     add(v3, t6, out=v8)
-    # ->     negative(t4, out=v9)
-    # ->     add(v5, v7, out=v10)
-    # ->     return [array(v8), array(v9), array(v10)]
-    for start in (0, 5):  # two runs
-        arrays = [np.arange(start, start + 6, dtype=np.float32).reshape(2, 3)]
-        pairs = zip(program(arrays), graph.run(np, arrays), strict=True)
-        print([bool((a == b).all()) for a, b in pairs])
-    # -> [True, True, True]
-    # -> [True, True, True]
+    x = node("input")
+    v1 = node("multiply", x, 2.0)
+    v2 = node("transpose", v1, (1, 0), shape=(3, 2))
+    v3 = node("exp", x)
+    v4 = node("add", v2, 1.0, shape=(3, 2))
+    v5 = node("matmul", v3, v4, shape=(2, 2))
+    graph = Graph([x], [v1, v2, v3, v4, v5], [v5])
+    names = {x: "x", v1: "v1", v2: "v2", v3: "v3", v4: "v4", v5: "v5"}
+    lives = Lives(graph, graph.nodes)
+    print({names[n]: [names[r] for r in lives.roots[n]] for n in names})
+    # -> {'x': ['x'], 'v1': ['v1'], 'v2': ['v1'], 'v3': ['v3'], 'v4': ['v4'], 'v5': ['v5']}
+    print({names[root]: last for root, last in lives.last.items()})
+    # -> {'x': 2, 'v1': 3, 'v3': 4, 'v4': 4, 'v5': 5}
+
+    # The plan: v1 is free after step 3, although no step names it after step 1.
+    memory, buffers = Memory(), {}
+    for i, step in enumerate(graph.nodes):
+        if step in lives.last:
+            buffers[step] = memory.take(24)
+        memory.free += [buffers[root] for root in buffers if lives.last[root] == i]
+    print({names[n]: buffer for n, buffer in buffers.items()})
+    # -> {'v1': 0, 'v3': 1, 'v4': 2, 'v5': 0}
+    place, offsets = block(np, memory.offsets()[-1]), memory.offsets()
+    arrays = {
+        n: array_at(place, offsets[buffer], n.shape, n.dtype) for n, buffer in buffers.items()
+    }
+    given = np.array([[0.0, 1, 2], [2, 1, 0]], np.float32)
+    np.multiply(given, 2, out=arrays[v1])
+    np.exp(given, out=arrays[v3])
+    np.add(arrays[v1].T, 1, out=arrays[v4])
+    np.matmul(arrays[v3], arrays[v4], out=arrays[v5])
+    print((arrays[v5] == graph.run(np, [given])[0]).all())  # -> True
+
+    # A whole Function may return or keep what it was given.
+    called = Node("call", (object, (), (), v1))
+    part = node("part", called, 0)
+    both = Lives(Graph([x], [v1, called, part], [part]), [v1, called, part])
+    print(both.roots[part] == {v1, called}, both.last[v1])  # -> True 3

@@ -1,39 +1,38 @@
-"""Step 101k: Escape analysis: memory for the outputs
+"""Step 101k: Writes in place, without a copy
 
-Until now every output is copied (step 101h). A training step returns large arrays, the values that
-backward needs, and computing each of them in one place and copying it to another is a waste.
+A graph never overwrites a value: y[0] = 1 became a "put", a new array that equals y except in one
+part. Executed literally, a loop that fills the 1000 rows of an array copies the array 1000 times:
 
-An output with memory of its own is now computed into a new array in each run, named o:
+    v1 = zeros;   v2 = put(v1, row 0);   v3 = put(v2, row 1);   v4 = put(v3, row 2);   ...
 
-    o5 = empty((2, 3), float32)          instead of a place in the program's memory
-    exp(v4, out=o5)
-    return [o5]
+But v2 is not read after v3 is made. So v3 can use the memory of v2, and the put only writes the
+row, as the user's program did. This is allowed if
 
-If the output is a view, its root has to be the new array. A value that is still used after the
-run, outside of the program, is said to escape, and to find these values is called escape analysis.
-A copy is still needed where the memory does not belong to this output alone: it is an input, a
-constant, the memory of another output, or the result of a whole Function, which may be any of
-these. If two outputs shared memory, a caller that writes into one would change the other.
+    the argument is in memory of the program (inputs and constants are not),
+    no later step reads that memory, under any name, and
+    neither the written value nor the index shows that memory.
 
-The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
-may show an input, such as a weight, so the weight is not copied in each step.
+Such a put is then a view of its argument: it shows the same memory, and prolongs its life. So
+`Lives` searches twice: first with all puts as copies, to find those that may write in place, and
+then with these as views.
 
-The trap: shared outputs escape as well. Their roots need new memory in each run, too; in the
-program's own memory, the next run would overwrite them before backward reads them.
+The trap: the second search could contradict the first. It does not, because a put that may write in
+place is the last reader of the old memory.
 
-Changed: Lives, Writer, Program, compile_graph.
-Try: print the text of the demo without `shared`. How many copies are there?
+PyTorch calls this reinplacing; other compilers call it copy elision.
+
+New: Lives.may_write. Changed: Lives.
+Try: let the demo return `second`, too. Which put has to copy now?
 """
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.numpy_code import Text
 
@@ -95,25 +94,14 @@ class Lives:
             is its own root.
         last: for each root, the last step that reads its memory; len(steps) for what is returned.
         in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
-        copied: the numbers of the outputs that show memory which is not theirs alone.
-        escaping: the roots of all other outputs.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
+    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
         self.graph, self.steps, self.can_hold = graph, steps, can_hold
         self.in_place: set[Node] = set()
         self.find()
         self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
         self.find()
-        self.copied, self.escaping, given = set(), set(), set()
-        for number, node in enumerate(graph.outputs):
-            roots = self.roots_of(node)
-            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
-            if (foreign or roots & given) and number not in shared and node.shape is not None:
-                self.copied.add(number)
-            else:
-                self.escaping |= roots
-            given |= roots
 
     def find(self) -> None:
         self.roots: dict[Node, frozenset] = {}
@@ -149,117 +137,6 @@ class Lives:
         return alone and not shown and self.can_hold(target)
 
 
-class Writer:
-    """Writes the text of a program. A value's name says where it is:
-
-        x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, or a view of what is there, made once for all runs
-        o6  an array that leaves the program, new in each run
-        t7  whatever else an operation gives in a run
-
-    The number is that of the node in str(graph).
-
-    Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
-        head: what is done once: text, and the number of the buffer whose place stands in it.
-        start, lines: what each run does, before all else and then.
-        released: the buffers that are not needed after a step.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
-        self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
-        self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, shared, self.can_hold)
-        self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
-        self.head: list[tuple[str, int]] = []
-        self.start: list[str] = []
-        self.lines: list[str] = []
-        self.released: dict[int, list[int]] = defaultdict(list)
-        self.write()
-
-    def can_hold(self, node: Node) -> bool:
-        """Whether a value can be computed into memory that is there already."""
-        return self.text.writes_out(node)
-
-    def name_of(self, node: Node) -> str:
-        if node not in self.names:
-            self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
-        return self.names[node]
-
-    def result(self, node: Node) -> str:
-        """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
-        kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        if node in self.lives.escaping:
-            name = f"o{self.number[node]}"
-            self.start.append(f"{name} = empty({kind})")
-        else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
-            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-            self.released[self.lives.last[node]].append(buffer)
-        self.names[node] = name
-        return name
-
-    def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run."""
-        name = self.names[node] = f"t{self.number[node]}"
-        return name
-
-    def write(self) -> None:
-        for i, step in enumerate(self.steps):
-            line = self.statement(step)
-            made = ", ".join(x for x in (step.made_by, step.line) if x)
-            if line:
-                self.lines.append(f"{line}  # {made}" if made else line)
-            self.memory.free += self.released.pop(i, [])
-        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
-        self.lines.append(f"return [{', '.join(outputs)}]")
-
-    def statement(self, node: Node) -> str:
-        """The text of one operation; none where it is done once, before all runs."""
-        if node.op == "check":
-            return self.text.expression(node)
-        if node.op in VIEWS or node.op == "view_as":
-            return self.view(node)
-        if self.can_hold(node) and node.op != "put":
-            return self.text.expression(node, self.result(node))
-        text = self.text.expression(node)
-        return f"{self.temporary(node)} = {text}"
-
-    def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
-            return f"{self.temporary(node)} = {text}"
-        self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{self.names[node]} = {text}", 0))
-        return ""
-
-    def output(self, number: int, node: Node) -> str:
-        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
-        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
-
-    def python_text(self) -> str:
-        """The text of a module: the arrays in the program's memory, and the function `run`."""
-        offsets = self.memory.offsets()
-        head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
-        given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given) + self.start
-        return "\n".join(
-            [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
-        )
-
-
 def block(xp: Any, size: int) -> Any:
     """Bytes that begin at a multiple of ALIGNMENT."""
     memory = xp.empty(size + ALIGNMENT, np.uint8)
@@ -273,95 +150,36 @@ def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
     return memory[offset:end].view(dtype).reshape(shape)
 
 
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
-
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp, shared)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
-        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
-        """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
-
-
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
-    """A program that gives what the graph gives.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nothing writes into them. All others have memory of their own.
-    """
-    return Program(graph, graph.nodes, xp, shared)
-
-
 if __name__ == "__main__":
 
     def node(op, *args, shape=(2, 3), **kwargs):
         return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    x, w = node("input"), node("input")
-    y = node("multiply", x, w)
-    z = node("exp", y)
-    across = node("transpose", z, (1, 0), shape=(3, 2))
-    kept = node("transpose", w, (1, 0), shape=(3, 2))
-    graph = Graph([x, w], [y, z, across, kept], [across, z, x, kept])
-    program = compile_graph(graph, shared=(1, 3))
-    print(program.python_source.partition("def ")[2])
-    # -> run(arrays):
-    # ->     x0, x1, = arrays
-    # ->     o3 = empty((2, 3), float32)
-    # ->     multiply(x0, x1, out=v2)
-    # ->     exp(v2, out=o3)
-    # ->     t4 = o3.transpose((1, 0))
-    # ->     t5 = x1.transpose((1, 0))
-    # ->     return [t4, o3, x0.copy(), t5]
+    def put(array, value, row):
+        return node("put", array, value, (("getitem", ((row,),)),))
 
-    arrays = [np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)]
-    first, second = program(arrays), program(arrays)
-    print(np.may_share_memory(first[0], second[0]))  # -> False
-    print([np.may_share_memory(a, b) for a, b in zip(first, [*arrays, *arrays], strict=True)])
-    # -> [False, False, False, True]
+    text = Text(np, str)
+    x = node("input")
+    zeros = node("constant", np.zeros((2, 3), np.float32))
+    first = put(zeros, 1.0, 0)
+    second = put(first, 2.0, 1)
+    third = put(second, 3.0, 0)
+    total = node("add", third, x)
+    graph = Graph([x], [first, second, third, total], [total])
+    lives = Lives(graph, graph.nodes, text.writes_out)
+    print([n in lives.in_place for n in (first, second, third)])  # -> [False, True, True]
+    print([lives.roots[n] == {first} for n in (first, second, third)], lives.last[first])
+    # -> [True, True, True] 3
 
-    def copies(outputs, nodes):
-        """Which outputs are copied."""
-        return sorted(Lives(Graph([x, w], nodes, outputs), nodes, (), lambda node: True).copied)
+    def may(target, value, *nodes, outputs=()):
+        """Whether a put into `target` may write in place."""
+        written = put(target, value, 0)
+        steps = [*nodes, written]
+        found = Lives(Graph([x], steps, [written, *outputs]), steps, text.writes_out)
+        return written in found.in_place
 
-    called = node("call_backward", y, z)
-    part = node("part", called, 0)
-    constant = node("constant", np.ones(3))
-    steps = [y, z, called, part]
-    print(copies([y, z], [y, z]), copies([y, y], [y]), copies([part, constant], steps))
-    # -> [] [1] [0, 1]
-    chosen = node("where", x, w, 2.0, shape=())  # what NumPy gives for it may be a scalar
-    program = compile_graph(Graph([x, w], [chosen], [chosen]))
-    print(type(program([np.array(True), np.array(3.0)])[0]).__name__)  # -> ndarray
+    y = node("exp", x)
+    view = node("view_at", y, (0, ...), shape=(3,))
+    print(may(y, 1.0, y), may(x, 1.0))  # -> True False
+    print(may(y, 1.0, y, outputs=[y]), may(y, view, y, view))  # -> False False
+    print(may(view, 1.0, y, view), may(node("where", y, y, y), 1.0))  # -> False False

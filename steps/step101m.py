@@ -1,82 +1,168 @@
-"""Step 101m: Calling a kernel with one tuple of arrays
+"""Step 101m: Generated code with planned memory
 
-The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
-passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
-So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
-tuple stores its items, and an array its address, at a fixed offset from the start of the object:
+Each line of the program of step 101l makes a new array. `Writer` now combines the text of step 101h
+(out=) with the plan of steps 101i to 101k. For each step it takes a buffer for the result, and
+frees the buffers that are no longer needed:
 
-    tuple   | head, size | item | item | ...        array   | head | address | ...
+    v3 = array_at(memory, 0, (2, 3), float32)        the head: executed once
+    v4 = array_at(memory, 64, (2, 3), float32)
 
-`callers` writes for each kernel a C function that reads them:
+    def run(arrays):                                 executed in each run
+        x0, x1, = arrays
+        add(x0, x1, out=v3)
+        tanh(v3, out=v4)
+        ...
 
-    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
+One more letter: v is an array in the program's memory. t is still the new array of an operation
+without out=.
 
-With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
-number of arrays, and other Python threads can run meanwhile.
+The offsets are known only after the last step, since a buffer may still grow. So the lines of the
+head contain a gap, {}, which python_text fills.
 
-The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
-and writes there. So `callers` first tests with one array that the address is where it is expected.
-The offsets are computed (__basicsize__ is the size of the head), because they have changed between
-versions of Python.
+The trap: a run must not return the program's own memory, because the next run overwrites it. For
+now, every output is copied.
 
-New: callers, compiled_c.
-Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
+New: Writer.can_hold, .result, .output. Changed: Writer.
+Try: let `output` return the name alone, run twice, and look at the first result again.
 """
 
-import ctypes
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError, build
-from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
-from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import (
-    VIEWS,
-    Graph,
-    Node,
-    perform,
-)
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in
 from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
+
+ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
+HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
+SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
+
+
+def reads(step: Node | Kernel) -> list[Node]:
+    return step.inputs() if isinstance(step, Node) else step.inputs
+
+
+def makes(step: Node | Kernel) -> list[Node]:
+    return [step] if isinstance(step, Node) else step.outputs
+
+
+class Memory:
+    """Finds a place in one block of bytes for each value, and gives it to later ones again.
+
+    Attributes:
+        sizes: for each buffer, the size of the largest value that it holds.
+        free: the buffers that hold nothing now, the last one freed at the end.
+        asked: bytes of all values together: what they would take without giving again.
+    """
+
+    def __init__(self):
+        self.sizes: list[int] = []
+        self.free: list[int] = []
+        self.asked = 0
+
+    def take(self, size: int) -> int:
+        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
+        else the largest that is too small, which grows, else a new one."""
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.asked += size
+        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
+        small = [b for b in self.free if self.sizes[b] < size]
+        if fitting:
+            chosen = min(fitting, key=self.sizes.__getitem__)
+        elif small:
+            chosen = max(small, key=self.sizes.__getitem__)
+        else:
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        self.free.remove(chosen)
+        self.sizes[chosen] = max(size, self.sizes[chosen])
+        return chosen
+
+    def offsets(self) -> list[int]:
+        """Where each buffer begins; the last number is the size of the block."""
+        return [0, *itertools.accumulate(self.sizes)]
+
+
+class Lives:
+    """Whose memory each value shows, and how long it is needed.
+
+    Attributes:
+        roots: for each value, those whose memory it may show; a value that has memory of its own
+            is its own root.
+        last: for each root, the last step that reads its memory; len(steps) for what is returned.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, can_hold: Callable):
+        self.graph, self.steps, self.can_hold = graph, steps, can_hold
+        self.in_place: set[Node] = set()
+        self.find()
+        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
+        self.find()
+
+    def find(self) -> None:
+        self.roots: dict[Node, frozenset] = {}
+        self.last: dict[Node, int] = {}
+        for i, step in enumerate(self.steps):
+            for node in makes(step):
+                shown = self.shown_by(node) if step is node else []
+                roots = frozenset().union(*map(self.roots_of, shown))
+                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
+            for node in (*reads(step), *makes(step)):
+                self.last.update(dict.fromkeys(self.roots_of(node), i))
+        for node in self.graph.outputs:
+            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
+
+    def roots_of(self, node: Node) -> frozenset:
+        """Those whose memory the value may show: itself, for inputs and constants."""
+        return self.roots.setdefault(node, frozenset((node,)))
+
+    def shown_by(self, node: Node) -> list[Node]:
+        """The arguments whose memory the operation's result may show."""
+        if node.op in HOLDS:
+            return node.inputs()
+        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
+
+    def may_write(self, i: int, node: Any) -> bool:
+        """Whether step i is a "put" that may write into its argument: this has memory of the
+        program, and nothing reads it after this step."""
+        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
+            return False
+        target, others = node.args[0], nodes_in(node.args[1:])
+        alone = self.roots_of(target) == {target} and self.last[target] == i
+        shown = any(target in self.roots_of(x) for x in others)
+        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
     """Writes the text of a program. A value's name says where it is:
 
         x3  an input, as it was given            c4  a constant
-        v5  in the program's own memory, or a view of what is there, made once for all runs
-        o6  an array that leaves the program, new in each run
+        v5  in the program's own memory, made once for all runs
         t7  whatever else an operation gives in a run
 
     The number is that of the node in str(graph).
 
     Attributes:
-        layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
-        start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that are not needed after a step.
+        lines: what each run does.
+        released: the buffers that are not needed after a step.
     """
 
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
+    def __init__(self, graph: Graph, steps: Sequence, xp: Any):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.lives = Lives(graph, self.steps, shared, self.can_hold)
+        self.lives = Lives(graph, self.steps, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
-        arrays = [node for node in self.number if node.shape is not None]
-        size = max((math.prod(x.shape) * x.dtype.itemsize for x in arrays), default=0)
-        self.paper = np.empty(size, np.uint8)  # all layouts are in it; never read or written
-        self.layout: dict[Node, np.ndarray] = {}
         self.head: list[tuple[str, int]] = []
-        self.start: list[str] = []
         self.lines: list[str] = []
         self.released: dict[int, list[int]] = defaultdict(list)
-        self.forgotten: dict[int, list[str]] = defaultdict(list)
         self.write()
 
     def can_hold(self, node: Node) -> bool:
@@ -86,218 +172,120 @@ class Writer:
     def name_of(self, node: Node) -> str:
         if node not in self.names:
             self.names[node] = self.text.named(f"c{self.number[node]}", node.args[0])
-            if isinstance(node.args[0], np.ndarray):
-                self.layout[node] = node.args[0]
         return self.names[node]
 
     def result(self, node: Node) -> str:
         """The name of an array that an operation is to write its result into."""
-        self.layout[node] = np.ndarray(node.shape, node.dtype, self.paper)
         kind = f"{self.text.of(node.shape)}, {self.text.of(node.dtype)}"
-        if node in self.lives.escaping:
-            name = f"o{self.number[node]}"
-            self.start.append(f"{name} = empty({kind})")
-        else:
-            name, buffer = f"v{self.number[node]}", self.memory.take(self.layout[node].nbytes)
-            self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
-            self.released[self.lives.last[node]].append(buffer)
-        self.names[node] = name
+        buffer = self.memory.take(math.prod(node.shape) * node.dtype.itemsize)
+        name = self.names[node] = f"v{self.number[node]}"
+        self.head.append((f"{name} = array_at(memory, {{}}, {kind})", buffer))
+        self.released[self.lives.last[node]].append(buffer)
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
-        name, roots = f"t{self.number[node]}", self.lives.roots[node]
-        if not any(root.op == "input" for root in roots):
-            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
-        self.names[node] = name
+        """A name for what an operation gives in a run."""
+        name = self.names[node] = f"t{self.number[node]}"
         return name
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
             line = self.statement(step)
             made = ", ".join(x for x in (step.made_by, step.line) if x)
-            if line:
-                self.lines.append(f"{line}  # {made}" if made else line)
+            self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
-            if i in self.forgotten:
-                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
-        outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
+        outputs = [self.output(node) for node in self.graph.outputs]
         self.lines.append(f"return [{', '.join(outputs)}]")
 
     def statement(self, node: Node) -> str:
-        """The text of one operation; none where it is done once, before all runs."""
+        """The text of one operation."""
         if node.op == "check":
             return self.text.expression(node)
-        if node.op == "put" and self.can_hold(node):
-            return self.put(node)
-        if node.op in VIEWS or node.op == "view_as":
-            return self.view(node)
-        if self.can_hold(node):
+        if self.can_hold(node) and node.op != "put":
             return self.text.expression(node, self.result(node))
         text = self.text.expression(node)
         return f"{self.temporary(node)} = {text}"
 
-    def view(self, node: Node) -> str:
-        base, text = node.args[0], self.text.expression(node)
-        like, shows = self.layout.get(base), True
-        if like is not None:
-            self.layout[node] = perform(np, node.op, (like, *node.args[1:]), {})
-            shows = 0 in node.shape or np.may_share_memory(self.layout[node], like)
-        if self.names[base][0] not in "vc" or not shows:  # a reshape may have to copy
-            return f"{self.temporary(node)} = {text}"
-        self.names[node] = f"v{self.number[node]}"
-        self.head.append((f"{self.names[node]} = {text}", 0))
-        return ""
-
-    def put(self, node: Node) -> str:
-        target, value, (*views, (_, (key,))) = node.args
-        before = self.name_of(target)
-        if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
-        else:
-            self.lines.append(f"copyto({self.result(node)}, {before})")
-        part = self.names[node]
-        for op, args in views:
-            part = self.text.view(part, op, args)
-        if views and part[0] == "v":
-            self.head.append((f"p{self.number[node]} = {part}", 0))
-            part = f"p{self.number[node]}"
-        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
-
-    def output(self, number: int, node: Node) -> str:
-        name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
-        return f"asarray({name})" if node.shape == () and name[0] == "t" else name
+    def output(self, node: Node) -> str:
+        name = self.name_of(node)
+        return name if node.shape is None else f"array({name})"
 
     def python_text(self) -> str:
         """The text of a module: the arrays in the program's memory, and the function `run`."""
         offsets = self.memory.offsets()
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
-        start = [f"{given}= arrays"] * bool(given) + self.start
+        start = [f"{given}= arrays"] * bool(given)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
 
 
-def callers(kernels: Sequence[Kernel]) -> str:
-    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
-
-    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
-    takes a third of the time of one with ten.
-
-    Raises:
-        CompilerError: they keep them elsewhere, in this version.
-    """
-    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
-    at, pair = ctypes.c_void_p.from_address, (None, array)
-    item = at(id(pair) + tuple.__basicsize__ + word).value
-    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
-        raise CompilerError("the addresses of arrays are not where they are expected")
-    lines = [
-        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
-        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
-        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
-    ]
-    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
-        count = len(kernel.inputs) + len(kernel.outputs)
-        given = "".join(f"AT({i}), " for i in range(count))
-        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
-    return "\n".join([*lines, ""])
+def block(xp: Any, size: int) -> Any:
+    """Bytes that begin at a multiple of ALIGNMENT."""
+    memory = xp.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
+    return memory[start : start + size]
 
 
-def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
-    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
-    source = c_source(kernels) + callers(kernels)
-    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
-    for kernel in kernels:
-        function = functions[kernel.name] = library[f"call_{kernel.name}"]
-        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
-    return source, functions
-
-
-class Program:
-    """Computes what a graph computes: program(arrays) gives the list of its outputs.
-
-    Attributes:
-        python_source: the generated text.
-        bytes: the memory that a run needs for what does not leave the program.
-        bytes_of_all: what it would need if no memory were used again.
-        idle: functions that run the program, each with memory of its own.
-    """
-
-    def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.xp, self.idle = xp, []
-        writer = Writer(graph, steps, xp, shared)
-        self.python_source = writer.python_text()
-        self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
-        self.names = writer.text.names | {"array_at": array_at}
-        self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.code = compile(self.python_source, "<program>", "exec")
-
-    def prepared(self) -> Callable:
-        """A function that runs the program, with memory of its own."""
-        names = {**self.names, "memory": block(self.xp, self.bytes)}
-        exec(self.code, names)
-        return names.pop("run")  # no cycle: the memory goes with the program
-
-    def __call__(self, arrays: Sequence) -> list:
-        """The graph's outputs for these inputs, which are not changed. Threads may call it.
-
-        Raises:
-            CheckFailed: see Graph.run.
-        """
-        try:
-            run = self.idle.pop()
-        except IndexError:
-            run = self.prepared()
-        try:
-            return run(arrays)
-        finally:
-            self.idle.append(run)
-
-
-def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
-    """A program that gives what the graph gives.
-
-    Args:
-        shared: the numbers of outputs that may show the memory of inputs and of other outputs,
-            because nothing writes into them. All others have memory of their own.
-    """
-    return Program(graph, graph.nodes, xp, shared)
+def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
+    """An array in a block of bytes."""
+    end = offset + math.prod(shape) * dtype.itemsize
+    return memory[offset:end].view(dtype).reshape(shape)
 
 
 if __name__ == "__main__":
-    import time
-    from types import SimpleNamespace
+    import importlib
 
-    def node(op, *args, shape=(1000,)):
-        return Node(op, args, {}, shape, np.dtype("float32"))
+    from tinytorch.compiler.capture import capture
+    from tinytorch.core.tensor import tensor
 
-    x, y = node("input"), node("input")
-    total = node("add", node("multiply", x, 2.0), y)
-    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
-    source, functions = compiled_c([kernel])
-    print(source.splitlines()[-1])
-    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
+    for name in "comparison indexing matmul reduction sampling shape".split():
+        importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
 
-    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
-    functions["k0"]((a, b, c), 1)
-    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
+    def f(x, w):
+        y = (x * w + 1).tanh()
+        return (y.exp() @ w).sum(1), y[0]
 
-    def microseconds(function):
-        start = time.perf_counter()
-        for _ in range(5000):
-            function()
-        return (time.perf_counter() - start) * 200
+    x, w = tensor([[1.0, 2.0], [3.0, 4.0]]), tensor([[0.5, -1.0], [1.0, 0.5]])
+    graph = capture(f, (x, w), {}, [x, w]).graph
+    for node in graph.nodes:
+        node.line = node.line.partition(":")[0]  # "step101m.py", without the number of the line
+    writer = Writer(graph, graph.nodes, np)
+    print("\n".join(line for line in writer.python_text().splitlines() if line))
+    # -> v2 = array_at(memory, 0, (2, 2), float32)
+    # -> v3 = array_at(memory, 64, (2, 2), float32)
+    # -> v4 = array_at(memory, 0, (2, 2), float32)
+    # -> v5 = array_at(memory, 64, (2, 2), float32)
+    # -> v6 = array_at(memory, 128, (2, 2), float32)
+    # -> v7 = array_at(memory, 64, (2,), float32)
+    # -> def run(arrays):
+    # ->     x0, x1, = arrays
+    # ->     multiply(x0, x1, out=v2)  # Mul, step101m.py
+    # ->     add(v2, 1.0, out=v3)  # Add, step101m.py
+    # ->     tanh(v3, out=v4)  # Tanh, step101m.py
+    # ->     exp(v4, out=v5)  # Exp, step101m.py
+    # ->     dot(v5, x1, out=v6)  # MatMul, step101m.py
+    # ->     sum_of(v6, axis=(1,), keepdims=False, out=v7)  # Sum, step101m.py
+    # ->     t8 = v4[0, ...]  # Slice, step101m.py
+    # ->     return [array(v7), array(t8)]
 
-    call = functions["k0"]
-    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
-    print(f"three addresses: {addresses:.2f} us")  # -> ...
-    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
+    names = writer.text.names | {"array_at": array_at, "array": np.array}
+    names["memory"] = block(np, writer.memory.offsets()[-1])
+    exec(writer.python_text(), names)
+    arrays = [x.array, w.array]
+    first, second = names["run"](arrays), names["run"](arrays)
+    print(first[0], first[1])  # -> [-0.5357671  2.699079 ] [ 0.9051482 -0.7615942]
+    print([bool((a == b).all()) for a, b in zip(first, graph.run(np, arrays), strict=True)])
+    # -> [True, True]
+    print(np.may_share_memory(first[0], second[0]))  # -> False
+    print(writer.memory.asked, "bytes in", writer.memory.offsets()[-1])  # -> 384 bytes in 192
 
-    # A Python that keeps its arrays elsewhere.
-    np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))
-    try:
-        callers([])
-    except CompilerError as error:
-        print(error)  # -> the addresses of arrays are not where they are expected
+    # A constant gets a name. A check is a line that may end the run.
+    one = Node("constant", (np.float32(1),), {}, (), np.dtype("float32"))
+    total = Node("add", (graph.inputs[0], one), {}, (2, 2), np.dtype("float32"))
+    true = Node("constant", (np.array(True),))
+    fine = Node("check", (true, True))
+    small = Graph(graph.inputs[:1], [one, total, true, fine], [total])
+    print(*Writer(small, [one, total, fine], np).lines, sep="; ")
+    # -> add(x0, c1, out=v2); check(c3, True); return [array(v2)]

@@ -1,56 +1,152 @@
-"""Step 101p: Errors that name the operation
+"""Step 101p: Escape analysis: memory for the outputs
 
-A program fails in a line of generated code, which the user has never seen: an index is out of
-bounds, or the C compiler does not take a kernel. But each of these lines names the operation that
-it was made for, and so do the comments above each kernel. Both are added to the error:
+Until now every output is copied (step 101m). A training step returns large arrays, the values that
+backward needs, and computing each of them in one place and copying it to another is a waste.
 
-    IndexError: index 9 is out of bounds for axis 0 with size 3
-    in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+An output with memory of its own is now computed into a new array in each run, named o:
 
-    the C compiler 'cc' failed: kernels.c:12:5: error: ...
-    // Gelu, model.py:14
+    o5 = empty((2, 3), float32)          instead of a place in the program's memory
+    exp(v4, out=o5)
+    return [o5]
 
-The first is found in the traceback: `explain` looks for the frame whose file is the program, and
-takes the line of its text with that number. It becomes a note of the error (`add_note`), so type
-and message stay as in eager. The second is found by the number that the compiler prints: the last
-comment before that line of C.
+If the output is a view, its root has to be the new array. A value that is still used after the
+run, outside of the program, is said to escape, and to find these values is called escape analysis.
+A copy is still needed where the memory does not belong to this output alone: it is an input, a
+constant, the memory of another output, or the result of a whole Function, which may be any of
+these. If two outputs shared memory, a caller that writes into one would change the other.
 
-A check that fails is not an error: the caller catches CheckFailed, and runs in eager. The line
-becomes part of its message.
+The arrays kept for backward are never written. The caller passes their numbers as `shared`: they
+may show an input, such as a weight, so the weight is not copied in each step.
 
-The trap: two programs with the same file name would be confused, so each program gets a number.
+The trap: shared outputs escape as well. Their roots need new memory in each run, too; in the
+program's own memory, the next run would overwrite them before backward reads them.
 
-(PyTorch: TORCHDYNAMO_VERBOSE, and the comments "Source Nodes" in Inductor's code.)
-
-New: build_kernels, Program.explain. Changed: compiled_c, Program.
-Try: raise an error inside a Function that is one node of the graph. What is noted?
+Changed: Lives, Writer, Program, compile_graph.
+Try: print the text of the demo without `shared`. How many copies are there?
 """
 
-import ctypes
-import functools
 import itertools
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.build import CompilerError, build
-from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
-from tinytorch.compiler.fuse import fuse
-from tinytorch.compiler.graph import (
-    VIEWS,
-    CheckFailed,
-    Graph,
-    Node,
-    perform,
-)
+from tinytorch.compiler.graph import VIEWS, Graph, Node, nodes_in, perform
 from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
-from tinytorch.threads import blas_libraries
+
+ALIGNMENT = 64  # bytes: a buffer begins where a line of the processor's cache does
+HOLDS = frozenset(("call", "call_backward"))  # their results may show the memory of any argument
+SHOWS = VIEWS | {"view_as", "part"}  # their results may show the memory of the first argument
+
+
+def reads(step: Node | Kernel) -> list[Node]:
+    return step.inputs() if isinstance(step, Node) else step.inputs
+
+
+def makes(step: Node | Kernel) -> list[Node]:
+    return [step] if isinstance(step, Node) else step.outputs
+
+
+class Memory:
+    """Finds a place in one block of bytes for each value, and gives it to later ones again.
+
+    Attributes:
+        sizes: for each buffer, the size of the largest value that it holds.
+        free: the buffers that hold nothing now, the last one freed at the end.
+        asked: bytes of all values together: what they would take without giving again.
+    """
+
+    def __init__(self):
+        self.sizes: list[int] = []
+        self.free: list[int] = []
+        self.asked = 0
+
+    def take(self, size: int) -> int:
+        """The number of a buffer for `size` bytes: the smallest free one that is large enough,
+        else the largest that is too small, which grows, else a new one."""
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.asked += size
+        fitting = [b for b in self.free[::-1] if size <= self.sizes[b] <= 2 * size + 4096]
+        small = [b for b in self.free if self.sizes[b] < size]
+        if fitting:
+            chosen = min(fitting, key=self.sizes.__getitem__)
+        elif small:
+            chosen = max(small, key=self.sizes.__getitem__)
+        else:
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        self.free.remove(chosen)
+        self.sizes[chosen] = max(size, self.sizes[chosen])
+        return chosen
+
+    def offsets(self) -> list[int]:
+        """Where each buffer begins; the last number is the size of the block."""
+        return [0, *itertools.accumulate(self.sizes)]
+
+
+class Lives:
+    """Whose memory each value shows, and how long it is needed.
+
+    Attributes:
+        roots: for each value, those whose memory it may show; a value that has memory of its own
+            is its own root.
+        last: for each root, the last step that reads its memory; len(steps) for what is returned.
+        in_place: the "put" nodes that write into their argument itself, as nothing reads it later.
+        copied: the numbers of the outputs that show memory which is not theirs alone.
+        escaping: the roots of all other outputs.
+    """
+
+    def __init__(self, graph: Graph, steps: Sequence, shared: Collection[int], can_hold: Callable):
+        self.graph, self.steps, self.can_hold = graph, steps, can_hold
+        self.in_place: set[Node] = set()
+        self.find()
+        self.in_place = {node for i, node in enumerate(steps) if self.may_write(i, node)}
+        self.find()
+        self.copied, self.escaping, given = set(), set(), set()
+        for number, node in enumerate(graph.outputs):
+            roots = self.roots_of(node)
+            foreign = any(root.op in HOLDS or root.op in ("input", "constant") for root in roots)
+            if (foreign or roots & given) and number not in shared and node.shape is not None:
+                self.copied.add(number)
+            else:
+                self.escaping |= roots
+            given |= roots
+
+    def find(self) -> None:
+        self.roots: dict[Node, frozenset] = {}
+        self.last: dict[Node, int] = {}
+        for i, step in enumerate(self.steps):
+            for node in makes(step):
+                shown = self.shown_by(node) if step is node else []
+                roots = frozenset().union(*map(self.roots_of, shown))
+                self.roots[node] = roots | {node} if node.op in HOLDS or not shown else roots
+            for node in (*reads(step), *makes(step)):
+                self.last.update(dict.fromkeys(self.roots_of(node), i))
+        for node in self.graph.outputs:
+            self.last.update(dict.fromkeys(self.roots_of(node), len(self.steps)))
+
+    def roots_of(self, node: Node) -> frozenset:
+        """Those whose memory the value may show: itself, for inputs and constants."""
+        return self.roots.setdefault(node, frozenset((node,)))
+
+    def shown_by(self, node: Node) -> list[Node]:
+        """The arguments whose memory the operation's result may show."""
+        if node.op in HOLDS:
+            return node.inputs()
+        return [node.args[0]] if node.op in SHOWS or node in self.in_place else []
+
+    def may_write(self, i: int, node: Any) -> bool:
+        """Whether step i is a "put" that may write into its argument: this has memory of the
+        program, and nothing reads it after this step."""
+        if not isinstance(node, Node) or node.op != "put" or not self.can_hold(node):
+            return False
+        target, others = node.args[0], nodes_in(node.args[1:])
+        alone = self.roots_of(target) == {target} and self.last[target] == i
+        shown = any(target in self.roots_of(x) for x in others)
+        return alone and not shown and self.can_hold(target)
 
 
 class Writer:
@@ -67,14 +163,13 @@ class Writer:
         layout: for each value whose strides are known, an array that has them, too.
         head: what is done once: text, and the number of the buffer whose place stands in it.
         start, lines: what each run does, before all else and then.
-        released, forgotten: the buffers and names that are not needed after a step.
+        released: the buffers that are not needed after a step.
     """
 
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
@@ -85,12 +180,11 @@ class Writer:
         self.start: list[str] = []
         self.lines: list[str] = []
         self.released: dict[int, list[int]] = defaultdict(list)
-        self.forgotten: dict[int, list[str]] = defaultdict(list)
         self.write()
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        return node in self.by_kernels or self.text.writes_out(node)
+        return self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
@@ -114,26 +208,17 @@ class Writer:
         return name
 
     def temporary(self, node: Node) -> str:
-        """A name for what an operation gives in a run, deleted as soon as it is not needed."""
-        name, roots = f"t{self.number[node]}", self.lives.roots[node]
-        if not any(root.op == "input" for root in roots):
-            self.forgotten[min(self.lives.last[root] for root in roots)].append(name)
-        self.names[node] = name
+        """A name for what an operation gives in a run."""
+        name = self.names[node] = f"t{self.number[node]}"
         return name
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
-            if isinstance(step, Node):
-                line = self.statement(step)
-                made = ", ".join(x for x in (step.made_by, step.line) if x)
-            else:
-                line = self.kernel_call(step)
-                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
+            line = self.statement(step)
+            made = ", ".join(x for x in (step.made_by, step.line) if x)
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
-            if i in self.forgotten:
-                self.lines.append(f"del {', '.join(self.forgotten.pop(i))}")
         outputs = [self.output(*numbered) for numbered in enumerate(self.graph.outputs)]
         self.lines.append(f"return [{', '.join(outputs)}]")
 
@@ -141,11 +226,9 @@ class Writer:
         """The text of one operation; none where it is done once, before all runs."""
         if node.op == "check":
             return self.text.expression(node)
-        if node.op == "put" and self.can_hold(node):
-            return self.put(node)
         if node.op in VIEWS or node.op == "view_as":
             return self.view(node)
-        if self.can_hold(node):
+        if self.can_hold(node) and node.op != "put":
             return self.text.expression(node, self.result(node))
         text = self.text.expression(node)
         return f"{self.temporary(node)} = {text}"
@@ -162,32 +245,6 @@ class Writer:
         self.head.append((f"{self.names[node]} = {text}", 0))
         return ""
 
-    def put(self, node: Node) -> str:
-        target, value, (*views, (_, (key,))) = node.args
-        before = self.name_of(target)
-        if node in self.lives.in_place:
-            self.names[node], self.layout[node] = before, self.layout[target]
-        else:
-            self.lines.append(f"copyto({self.result(node)}, {before})")
-        part = self.names[node]
-        for op, args in views:
-            part = self.text.view(part, op, args)
-        if views and part[0] == "v":
-            self.head.append((f"p{self.number[node]} = {part}", 0))
-            part = f"p{self.number[node]}"
-        return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
-
-    def kernel_call(self, kernel: Kernel) -> str:
-        arrays = [self.in_a_row(node) for node in kernel.inputs]
-        arrays += [self.result(node) for node in kernel.outputs]
-        return f"{kernel.name}(({', '.join(arrays)},), threads)"
-
-    def in_a_row(self, node: Node) -> str:
-        """The text of an array that has the elements of a value in a row, as kernels need it."""
-        name, like = self.name_of(node), self.layout.get(node)
-        known = like is not None and like.flags.c_contiguous
-        return name if known else f"contiguous({name})"
-
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
@@ -198,112 +255,42 @@ class Writer:
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
-        start += ["threads = threads_now()"] * bool(self.by_kernels)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
 
 
-@functools.cache
-def thread_counter() -> Callable[[], int]:
-    """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
-    try:
-        library = blas_libraries().lib_controllers[0]
-    except (ImportError, IndexError):
-        return lambda: 1
-    name = "scipy_openblas_get_num_threads64_"  # as in the packages of NumPy
-    return getattr(library.dynlib, name, library.get_num_threads)
+def block(xp: Any, size: int) -> Any:
+    """Bytes that begin at a multiple of ALIGNMENT."""
+    memory = xp.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT if xp is np else 0
+    return memory[start : start + size]
 
 
-def threads_now() -> int:
-    """The number of threads that get_num_threads() gives."""
-    return thread_counter()()
-
-
-def callers(kernels: Sequence[Kernel]) -> str:
-    """A function in C for each kernel that takes the kernel's arrays in a tuple of Python.
-
-    It reads their addresses where CPython and NumPy keep them: a ctypes call with one argument
-    takes a third of the time of one with ten.
-
-    Raises:
-        CompilerError: they keep them elsewhere, in this version.
-    """
-    word, array = ctypes.sizeof(ctypes.c_void_p), np.empty(1)
-    at, pair = ctypes.c_void_p.from_address, (None, array)
-    item = at(id(pair) + tuple.__basicsize__ + word).value
-    if item != id(array) or at(item + object.__basicsize__).value != array.ctypes.data:
-        raise CompilerError("the addresses of arrays are not where they are expected")
-    lines = [
-        "\n// Arrays from a tuple of Python: its items, and where an array has its elements.",
-        f"#define ITEM(i) (*(char **)(arrays + {tuple.__basicsize__} + {word} * i))",
-        f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
-    ]
-    for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
-        count = len(kernel.inputs) + len(kernel.outputs)
-        given = "".join(f"AT({i}), " for i in range(count))
-        lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
-    return "\n".join([*lines, ""])
-
-
-def build_kernels(source: str) -> ctypes.CDLL:
-    """The library of generated C.
-
-    Raises:
-        CompilerError: see build. Where the compiler does not take a line, the message names the
-            operations of the program that the line is made for.
-    """
-    try:
-        return build(source, [*FLAGS, *LIBRARIES])
-    except CompilerError as error:
-        found = re.search(r"kernels\.c:(\d+)", str(error))
-        before = source.splitlines()[: int(found[1])] if found else []
-        comments = re.findall(r"((?:^// .*\n)+)", "\n".join(before), re.MULTILINE)
-        raise CompilerError("\n".join([str(error), *comments[-1:]])) from error
-
-
-def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
-    """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
-    source = c_source(kernels) + callers(kernels)
-    library, functions = build_kernels(source), {}
-    for kernel in kernels:
-        function = functions[kernel.name] = library[f"call_{kernel.name}"]
-        function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
-    return source, functions
+def array_at(memory: Any, offset: int, shape: tuple, dtype: np.dtype) -> Any:
+    """An array in a block of bytes."""
+    end = offset + math.prod(shape) * dtype.itemsize
+    return memory[offset:end].view(dtype).reshape(shape)
 
 
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
-        schedule: the kernels and nodes that a run goes through.
-        python_source, c_source: the generated texts.
+        python_source: the generated text.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
         idle: functions that run the program, each with memory of its own.
     """
 
-    count = itertools.count()
-
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.schedule, self.xp, self.idle = list(steps), xp, []
-        self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
-        self.c_source = ""
-        if kernels := [step for step in steps if isinstance(step, Kernel)]:
-            self.c_source, functions = compiled_c(kernels)
-            self.names |= functions
+        self.xp, self.idle = xp, []
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
+        self.names = writer.text.names | {"array_at": array_at}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
-        self.file = f"<program {next(Program.count)}>"
-        self.code = compile(self.python_source, self.file, "exec")
-
-    @property
-    def source(self) -> str:
-        """Both texts."""
-        return f"{self.python_source}\n{self.c_source}"
+        self.code = compile(self.python_source, "<program>", "exec")
 
     def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
@@ -323,69 +310,58 @@ class Program:
             run = self.prepared()
         try:
             return run(arrays)
-        except Exception as error:
-            self.explain(error)
-            raise
         finally:
             self.idle.append(run)
 
-    def explain(self, error: Exception) -> None:
-        """Adds to an error the line of the generated code, which names the program's operation."""
-        step = error.__traceback__
-        while step is not None:
-            if step.tb_frame.f_code.co_filename == self.file:
-                line = self.python_source.splitlines()[step.tb_lineno - 1].strip()
-                if isinstance(error, CheckFailed):
-                    error.args = (f"{error}: {line}",)
-                error.add_note(f"in the compiled program: {line}")
-            step = step.tb_next
 
-
-def compile_graph(
-    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
-) -> Program:
+def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
     """A program that gives what the graph gives.
 
     Args:
-        backend: "c": loops in C, what they cannot do in calls of NumPy; "numpy": calls of `xp`.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
-
-    Raises:
-        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = graph.nodes if backend == "numpy" else fuse(graph)
-    return Program(graph, steps, xp, shared)
+    return Program(graph, graph.nodes, xp, shared)
 
 
 if __name__ == "__main__":
 
-    def node(op, *args, shape=(3,), made_by="", **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"), made_by, "model.py:12")
+    def node(op, *args, shape=(2, 3), **kwargs):
+        return Node(op, args, kwargs, shape, np.dtype("float32"))
 
-    x, index = node("input"), node("input")
-    taken = node("take", x, index, 0, made_by="Embedding")
-    total = node("multiply", taken, 2.0, made_by="Mul")
-    program = compile_graph(Graph([x, index], [taken, total], [total]))
-    print(program([np.ones(3, np.float32), np.array([0, 1, 1])])[0])  # -> [2. 2. 2.]
-    try:
-        program([np.ones(3, np.float32), np.array([0, 1, 9])])
-    except IndexError as error:
-        print(error)  # -> index 9 is out of bounds for axis 0 with size 3
-        print(error.__notes__[0])
-        # -> in the compiled program: t2 = take(x0, x1, 0)  # Embedding, model.py:12
+    x, w = node("input"), node("input")
+    y = node("multiply", x, w)
+    z = node("exp", y)
+    across = node("transpose", z, (1, 0), shape=(3, 2))
+    kept = node("transpose", w, (1, 0), shape=(3, 2))
+    graph = Graph([x, w], [y, z, across, kept], [across, z, x, kept])
+    program = compile_graph(graph, shared=(1, 3))
+    print(program.python_source.partition("def ")[2])
+    # -> run(arrays):
+    # ->     x0, x1, = arrays
+    # ->     o3 = empty((2, 3), float32)
+    # ->     multiply(x0, x1, out=v2)
+    # ->     exp(v2, out=o3)
+    # ->     t4 = o3.transpose((1, 0))
+    # ->     t5 = x1.transpose((1, 0))
+    # ->     return [t4, o3, x0.copy(), t5]
 
-    positive = node("all", node("greater", x, 0.0), axis=(0,), shape=(), made_by="Log")
-    positive.dtype = positive.args[0].dtype = np.dtype(bool)
-    check = Node("check", (positive, True), made_by="Log", line="model.py:15")
-    nodes = [positive.args[0], positive, check, total := node("log", x, made_by="Log")]
-    program = compile_graph(Graph([x], nodes, [total]))
-    try:
-        program([-np.ones(3, np.float32)])
-    except CheckFailed as error:
-        print(error)  # -> a check gave False: check(v2, True)  # Log, model.py:15
+    arrays = [np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)]
+    first, second = program(arrays), program(arrays)
+    print(np.may_share_memory(first[0], second[0]))  # -> False
+    print([np.may_share_memory(a, b) for a, b in zip(first, [*arrays, *arrays], strict=True)])
+    # -> [False, False, False, True]
 
-    try:
-        build_kernels("// Gelu, model.py:14\nvoid k0(int *x) {\n    x[0] = y;\n}\n")
-    except CompilerError as error:
-        print(str(error).splitlines()[-1])  # -> // Gelu, model.py:14
+    def copies(outputs, nodes):
+        """Which outputs are copied."""
+        return sorted(Lives(Graph([x, w], nodes, outputs), nodes, (), lambda node: True).copied)
+
+    called = node("call_backward", y, z)
+    part = node("part", called, 0)
+    constant = node("constant", np.ones(3))
+    steps = [y, z, called, part]
+    print(copies([y, z], [y, z]), copies([y, y], [y]), copies([part, constant], steps))
+    # -> [] [1] [0, 1]
+    chosen = node("where", x, w, 2.0, shape=())  # what NumPy gives for it may be a scalar
+    program = compile_graph(Graph([x, w], [chosen], [chosen]))
+    print(type(program([np.array(True), np.array(3.0)])[0]).__name__)  # -> ndarray

@@ -1,30 +1,30 @@
-"""Step 101r: The same program on a GPU
+"""Step 101r: Calling a kernel with one tuple of arrays
 
-`Writer` does not depend on the CPU. The text calls the functions of an array library, and CuPy has
-the same ones, with views and out=. Only the kernels, and the way they are called, are different.
+The loops in C need addresses. Looking one up in Python (array.ctypes.data) takes a microsecond, and
+passing ten arguments through ctypes takes another. A loop over 1000 numbers takes less than that.
+So Python passes a single object, a tuple of arrays, and C reads the addresses itself. In CPython, a
+tuple stores its items, and an array its address, at a fixed offset from the start of the object:
 
-Topic 100 already generates the kernels in CUDA. NVIDIA's compiler NVRTC is a library, so neither a
-compiler program nor a file is needed. CuPy offers it as RawModule. A function from a RawModule is
-started with the number of blocks, the number of threads in each block, and the arrays:
+    tuple   | head, size | item | item | ...        array   | head | address | ...
 
-    k0((v3, x1, o7,), threads)      CPU: calls C, with a number of threads
-                                    GPU: function((blocks,), (256,), arrays)
+`callers` writes for each kernel a C function that reads them:
 
-So the line of a kernel is the same for both. `launcher` returns a function that knows the two
-numbers, which belong to the kernel, and ignores its second argument.
+    void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), threads); }
 
-The trap: a GPU works asynchronously. The line returns when the kernel is in the queue, before the
-result exists. Reusing a buffer is still safe, because the kernels of a queue run in order.
+With py_object in argtypes, ctypes passes the Python object itself. A call takes 0.4 us for any
+number of arrays, and other Python threads can run meanwhile.
 
-New: compiled_cuda. Changed: Program, compile_graph.
-Try: on a machine with a GPU, compile_graph(graph, "cuda", cupy).
+The trap: in a Python that lays out its objects in another way, this reads garbage as an address,
+and writes there. So `callers` first tests with one array that the address is where it is expected.
+The offsets are computed (__basicsize__ is the size of the head), because they have changed between
+versions of Python.
+
+New: callers, compiled_c.
+Try: pass (a, b) where the kernel has three arrays. (Python may crash.)
 """
 
 import ctypes
-import functools
-import itertools
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -33,20 +33,16 @@ import numpy as np
 
 from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
-from tinytorch.compiler.cuda_code import cuda_source, launch_of
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
-    EFFECTS,
     VIEWS,
-    CheckFailed,
     Graph,
     Node,
     perform,
 )
 from tinytorch.compiler.kernel import Kernel
-from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
+from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes
 from tinytorch.compiler.numpy_code import Text
-from tinytorch.threads import blas_libraries
 
 
 class Writer:
@@ -70,7 +66,6 @@ class Writer:
         self.graph, self.text, self.memory = graph, Text(xp, self.name_of), Memory()
         self.number = {node: i for i, node in enumerate((*graph.inputs, *graph.nodes))}
         self.steps = [x for x in steps if makes(x) and getattr(x, "op", "") != "constant"]
-        self.by_kernels = {x for step in steps if isinstance(step, Kernel) for x in makes(step)}
         self.lives = Lives(graph, self.steps, shared, self.can_hold)
         self.names = {node: f"x{self.number[node]}" for node in graph.inputs}
         arrays = [node for node in self.number if node.shape is not None]
@@ -86,7 +81,7 @@ class Writer:
 
     def can_hold(self, node: Node) -> bool:
         """Whether a value can be computed into memory that is there already."""
-        return node in self.by_kernels or self.text.writes_out(node)
+        return self.text.writes_out(node)
 
     def name_of(self, node: Node) -> str:
         if node not in self.names:
@@ -119,12 +114,8 @@ class Writer:
 
     def write(self) -> None:
         for i, step in enumerate(self.steps):
-            if isinstance(step, Node):
-                line = self.statement(step)
-                made = ", ".join(x for x in (step.made_by, step.line) if x)
-            else:
-                line = self.kernel_call(step)
-                made = ", ".join(dict.fromkeys(x.made_by for x in step.nodes if x.made_by))
+            line = self.statement(step)
+            made = ", ".join(x for x in (step.made_by, step.line) if x)
             if line:
                 self.lines.append(f"{line}  # {made}" if made else line)
             self.memory.free += self.released.pop(i, [])
@@ -173,17 +164,6 @@ class Writer:
             part = f"p{self.number[node]}"
         return f"{part}[{self.text.key(key)}] = {self.text.of(value)}"
 
-    def kernel_call(self, kernel: Kernel) -> str:
-        arrays = [self.in_a_row(node) for node in kernel.inputs]
-        arrays += [self.result(node) for node in kernel.outputs]
-        return f"{kernel.name}(({', '.join(arrays)},), threads)"
-
-    def in_a_row(self, node: Node) -> str:
-        """The text of an array that has the elements of a value in a row, as kernels need it."""
-        name, like = self.name_of(node), self.layout.get(node)
-        known = like is not None and like.flags.c_contiguous
-        return name if known else f"contiguous({name})"
-
     def output(self, number: int, node: Node) -> str:
         name = self.name_of(node) + ".copy()" * (number in self.lives.copied)
         return f"asarray({name})" if node.shape == () and name[0] == "t" else name
@@ -194,26 +174,9 @@ class Writer:
         head = [x.format(offsets[number]) if "{}" in x else x for x, number in self.head]
         given = "".join(f"x{i}, " for i in range(len(self.graph.inputs)))
         start = [f"{given}= arrays"] * bool(given) + self.start
-        start += ["threads = threads_now()"] * bool(self.by_kernels)
         return "\n".join(
             [*head, "", "def run(arrays):", *(f"    {x}" for x in (*start, *self.lines)), ""]
         )
-
-
-@functools.cache
-def thread_counter() -> Callable[[], int]:
-    """What get_num_threads asks, found once: the function of BLAS itself takes no microsecond."""
-    try:
-        library = blas_libraries().lib_controllers[0]
-    except (ImportError, IndexError):
-        return lambda: 1
-    name = "scipy_openblas_get_num_threads64_"  # as in the packages of NumPy
-    return getattr(library.dynlib, name, library.get_num_threads)
-
-
-def threads_now() -> int:
-    """The number of threads that get_num_threads() gives."""
-    return thread_counter()()
 
 
 def callers(kernels: Sequence[Kernel]) -> str:
@@ -242,86 +205,34 @@ def callers(kernels: Sequence[Kernel]) -> str:
     return "\n".join([*lines, ""])
 
 
-def build_kernels(source: str) -> ctypes.CDLL:
-    """The library of generated C.
-
-    Raises:
-        CompilerError: see build. Where the compiler does not take a line, the message names the
-            operations of the program that the line is made for.
-    """
-    try:
-        return build(source, [*FLAGS, *LIBRARIES])
-    except CompilerError as error:
-        found = re.search(r"kernels\.c:(\d+)", str(error))
-        before = source.splitlines()[: int(found[1])] if found else []
-        comments = re.findall(r"((?:^// .*\n)+)", "\n".join(before), re.MULTILINE)
-        raise CompilerError("\n".join([str(error), *comments[-1:]])) from error
-
-
 def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
     source = c_source(kernels) + callers(kernels)
-    library, functions = build_kernels(source), {}
+    library, functions = build(source, [*FLAGS, *LIBRARIES]), {}
     for kernel in kernels:
         function = functions[kernel.name] = library[f"call_{kernel.name}"]
         function.argtypes, function.restype = [ctypes.py_object, ctypes.c_int], None
     return source, functions
 
 
-def compiled_cuda(xp: Any, kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
-    """The text of kernels in CUDA, and what starts them, as in compiled_c.
-
-    Raises:
-        CompilerError: NVIDIA's compiler does not take it.
-    """
-    source = cuda_source(kernels)
-
-    def launcher(function: Callable, blocks: int, threads: int) -> Callable:
-        return lambda arrays, _: function((blocks,), (threads,), arrays)
-
-    try:
-        module = xp.RawModule(code=source)
-        found = {kernel.name: module.get_function(kernel.name) for kernel in kernels}
-    except Exception as error:
-        raise CompilerError(f"the CUDA compiler failed: {error}") from error
-    return source, {
-        kernel.name: launcher(found[kernel.name], *launch_of(kernel)) for kernel in kernels
-    }
-
-
 class Program:
     """Computes what a graph computes: program(arrays) gives the list of its outputs.
 
     Attributes:
-        schedule: the kernels and nodes that a run goes through.
-        python_source, c_source: the generated texts.
+        python_source: the generated text.
         bytes: the memory that a run needs for what does not leave the program.
         bytes_of_all: what it would need if no memory were used again.
         idle: functions that run the program, each with memory of its own.
     """
 
-    count = itertools.count()
-
     def __init__(self, graph: Graph, steps: Sequence, xp: Any, shared: Collection[int]):
-        self.schedule, self.xp, self.idle = list(steps), xp, []
-        self.names: dict[str, Any] = {"array_at": array_at, "threads_now": thread_counter()}
-        self.c_source = ""
-        if kernels := [step for step in steps if isinstance(step, Kernel)]:
-            found = compiled_c(kernels) if xp is np else compiled_cuda(xp, kernels)
-            self.c_source, functions = found
-            self.names |= functions
+        self.xp, self.idle = xp, []
         writer = Writer(graph, steps, xp, shared)
         self.python_source = writer.python_text()
         self.bytes, self.bytes_of_all = writer.memory.offsets()[-1], writer.memory.asked
+        self.names = writer.text.names | {"array_at": array_at}
         self.names |= {"empty": xp.empty, "asarray": xp.asarray, "copyto": xp.copyto}
-        self.names |= {"contiguous": xp.ascontiguousarray, **writer.text.names}
-        self.file = f"<program {next(Program.count)}>"
-        self.code = compile(self.python_source, self.file, "exec")
-
-    @property
-    def source(self) -> str:
-        """Both texts."""
-        return f"{self.python_source}\n{self.c_source}"
+        self.code = compile(self.python_source, "<program>", "exec")
 
     def prepared(self) -> Callable:
         """A function that runs the program, with memory of its own."""
@@ -341,100 +252,52 @@ class Program:
             run = self.prepared()
         try:
             return run(arrays)
-        except Exception as error:
-            self.explain(error)
-            raise
         finally:
             self.idle.append(run)
 
-    def explain(self, error: Exception) -> None:
-        """Adds to an error the line of the generated code, which names the program's operation."""
-        step = error.__traceback__
-        while step is not None:
-            if step.tb_frame.f_code.co_filename == self.file:
-                line = self.python_source.splitlines()[step.tb_lineno - 1].strip()
-                if isinstance(error, CheckFailed):
-                    error.args = (f"{error}: {line}",)
-                error.add_note(f"in the compiled program: {line}")
-            step = step.tb_next
 
-
-def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
-    """The steps in an order in which those that no other step reads, such as the product that
-    gives the gradient of a weight, run as soon as they can: what they read is in the cache then,
-    and its memory is free afterwards. So do views, which cost nothing.
-
-    The key of a step is its number. That of a step which runs early is the largest key of what it
-    reads: it follows that at once.
-    """
-    read = {node for step in steps for node in reads(step)}
-    made: dict[Node, int] = {}
-    keys = []
-    for i, step in enumerate(steps):
-        last = not any(x in read or x.op in EFFECTS for x in makes(step))
-        early = last or getattr(step, "op", "") in VIEWS
-        keys.append(max((made.get(x, -1) for x in reads(step)), default=i) if early else i)
-        made.update(dict.fromkeys(makes(step), keys[-1]))
-    return [steps[i] for i in sorted(range(len(steps)), key=lambda i: (keys[i], i))]
-
-
-def compile_graph(
-    graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
-) -> Program:
+def compile_graph(graph: Graph, xp: Any = np, shared: Collection[int] = ()) -> Program:
     """A program that gives what the graph gives.
 
     Args:
-        backend: "c" on the CPU, "cuda" on a GPU: kernels, and what they cannot do in calls of the
-            array library; "numpy": calls of the array library only.
         shared: the numbers of outputs that may show the memory of inputs and of other outputs,
             because nothing writes into them. All others have memory of their own.
-
-    Raises:
-        CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
-    steps = graph.nodes if backend == "numpy" else fuse(graph)
-    return Program(graph, soon(steps), xp, shared)
+    return Program(graph, graph.nodes, xp, shared)
 
 
 if __name__ == "__main__":
+    import time
     from types import SimpleNamespace
 
-    def node(op, *args, shape=(6, 100), **kwargs):
-        return Node(op, args, kwargs, shape, np.dtype("float32"))
+    def node(op, *args, shape=(1000,)):
+        return Node(op, args, {}, shape, np.dtype("float32"))
 
-    x, w = node("input"), node("input", shape=(100, 100))
-    h = node("tanh", node("matmul", x, w))
-    total = node("sum", h, axis=(1,), keepdims=False, shape=(6,))
-    graph = Graph([x, w], [h.args[0], h, total], [h, total])
+    x, y = node("input"), node("input")
+    total = node("add", node("multiply", x, 2.0), y)
+    (kernel,) = fuse(Graph([x, y], [total.args[0], total], [total]))
+    source, functions = compiled_c([kernel])
+    print(source.splitlines()[-1])
+    # -> void call_k0(char *arrays, int threads) { k0(AT(0), AT(1), AT(2), threads); }
 
-    # What is asked of CuPy. No GPU here: this one notes what would be started.
-    started = []
+    a, b, c = (np.full(1000, value, np.float32) for value in (1, 2, 0))
+    functions["k0"]((a, b, c), 1)
+    print(c[:3], c[-1])  # -> [4. 4. 4.] 4.0
 
-    class Pretended:
-        def __getattr__(self, name):
-            return getattr(np, name)
+    def microseconds(function):
+        start = time.perf_counter()
+        for _ in range(5000):
+            function()
+        return (time.perf_counter() - start) * 200
 
-        def RawModule(self, code):  # noqa: N802
-            def get_function(name):
-                if f" {name}(" not in code:
-                    raise RuntimeError(f"NVRTC: no function {name}")
-                return lambda grid, block, arrays: started.append((grid, block, len(arrays)))
+    call = functions["k0"]
+    addresses = microseconds(lambda: [z.ctypes.data for z in (a, b, c)])
+    print(f"three addresses: {addresses:.2f} us")  # -> ...
+    print(f"the whole call: {microseconds(lambda: call((a, b, c), 1)):.2f} us")  # -> ...
 
-            return SimpleNamespace(get_function=get_function)
-
-    program = compile_graph(graph, "cuda", Pretended())
-    arrays = [np.ones((6, 100), np.float32), np.ones((100, 100), np.float32)]
-    program(arrays)
-    print(started)  # -> [((6,), (256,), 3)]
-    for backend in (program, compile_graph(graph, "c")):
-        (line,) = (x for x in backend.python_source.splitlines() if "k0(" in x)
-        print(line.strip())
-    # -> k0((v2, o3, o4,), threads)
-    # -> k0((v2, o3, o4,), threads)
-    print([name in program.c_source for name in ("__global__", "blockIdx")])  # -> [True, True]
-
-    cuda_source = lambda kernels: "nothing"  # noqa: E731
+    # A Python that keeps its arrays elsewhere.
+    np = SimpleNamespace(empty=lambda size: SimpleNamespace(ctypes=SimpleNamespace(data=0)))
     try:
-        compile_graph(graph, "cuda", Pretended())
+        callers([])
     except CompilerError as error:
-        print(error)  # -> the CUDA compiler failed: NVRTC: no function k0
+        print(error)  # -> the addresses of arrays are not where they are expected

@@ -15,7 +15,7 @@ its backward:
 already. `edges` leads to the sources that need a gradient, `saved` holds the arrays for backward,
 and `record_outputs` makes the node the grad_fn of the results.
 
-Where a graph is divided into two (step 98l), both are simplified already, so `generate` leaves
+Where a graph is divided into two (step 98m), both are simplified already, so `generate` leaves
 that to its caller.
 
 The traps: `sequence_nr` must be taken after the forward has run, because the engine visits nodes

@@ -3,7 +3,7 @@
 Three more kinds of functions run in eager, the first two with a reason in the log.
 
 1. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
-   node: in step 102p the counter goes up once, during the trace. The watch detects it right after
+   node: until now the counter goes up once, during the trace. The watch detects it right after
    the trace, and puts the old value back (step 102n), so that eager counts each call once.
 2. A call with an error, such as shapes that do not match. The trace fails too, but the user should
    see the error in the program and not in the compiler. So the function runs in eager, and raises

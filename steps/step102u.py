@@ -443,8 +443,9 @@ def compile(
         backend: "inductor" (the best that there is: "c" on the CPU, "cuda" on a GPU), "c", "cuda",
             "numpy" (generated Python), "eager" (the graph, operation by operation); or a function
             (graph, example arrays) -> function from a list of arrays to a list of arrays.
-        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: there
-            are no CUDA graphs, and nothing is tuned by measuring.
+        mode: "default", "reduce-overhead" or "max-autotune". It has no effect: nothing is tuned by
+            measuring, and there are no CUDA graphs. CuPy raises an error when cuBLAS is called
+            while a stream is being recorded, so that a graph could hold no product of matrices.
         options: has no effect.
         disable: return the model as it is.
     Raises:

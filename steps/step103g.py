@@ -89,13 +89,7 @@ class Request:
 class Status:
     """Who has sent a message, and how long it is."""
 
-    source = nbytes = 0
-
-    def Get_source(self) -> int:
-        return self.source
-
-    def Get_count(self, datatype: Any) -> int:
-        return self.nbytes
+    source = count = 0
 
 
 class MPI:
@@ -103,7 +97,7 @@ class MPI:
 
     SUM, PROD, MIN, MAX = np.add, np.multiply, np.minimum, np.maximum
     BAND, BOR, BXOR = np.bitwise_and, np.bitwise_or, np.bitwise_xor
-    IN_PLACE, UNDEFINED, ANY_SOURCE, BYTE = "in place", -1, -1, "byte"
+    IN_PLACE, UNDEFINED, ANY_SOURCE = "in place", -1, -1
     Status, Exception = Status, ValueError
 
 
@@ -139,7 +133,7 @@ class Comm:
                 if source in (sender, MPI.ANY_SOURCE) and its_tag == tag:
                     fill(array, sent)
                     if request.status is not None:
-                        request.status.source, request.status.nbytes = sender, sent.nbytes
+                        request.status.source, request.status.count = sender, sent.nbytes
                     del letters[i]
                     return True
             return False
@@ -263,7 +257,7 @@ if __name__ == "__main__":
         if rank == last:
             message, status = np.zeros(2), Status()
             comm.Irecv(message, MPI.ANY_SOURCE, tag=7).Test(status)
-            notes += status.Get_source(), status.Get_count(MPI.BYTE)
+            notes += status.source, status.count
             comm.Send(message + 1, 0)
         if rank == 0:
             comm.Recv(message := np.zeros(2))

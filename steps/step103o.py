@@ -13,13 +13,14 @@ with another type, and the result has to be written into the tensor:
     reduced     the `finish` of a reduction: an average is divided before it is stored
 
 The trap: once the call has begun, MPI may write into the tensor's own memory at any time. So
-arrival counts this write (step 49a) before the call begins, and not when the result has come.
+`start` counts this write (step 49a) at once, and not when the result has come. It does so after the
+call has begun, while the message travels: what happens then costs no time.
 
 Most sums need neither a conversion nor a division. all_reduce tests for this case first, and
 begins such a sum without calling the other functions.
 
-Changed: MPIBackend, all_reduce. New: store, arrival, reduced, broadcast.
-Try: remove bump_version from arrival. Which number of the demo changes?
+Changed: MPIBackend, ProcessGroup.start, all_reduce. New: store, arrival, reduced, broadcast.
+Try: leave tensor.array out of broadcast's call of start. Which numbers of the demo change?
 """
 
 import importlib.util
@@ -49,7 +50,7 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
@@ -59,14 +60,13 @@ class MPIBackend:
 
     def movable(self, array: np.ndarray) -> np.ndarray:
         """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
+        if array.itemsize != 2 or array.dtype in self.native:
             return self.movable(array)
         return np.asarray(array, np.float32, order="C")
 
@@ -122,7 +122,7 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend):
         self.name, self.ranks, self.host = name, ranks, host
         self.backend = host
-        self.errors = (host.error, self.backend.error)
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
         self.running: list[Work] = []  # what has begun, and may not be complete
 
     def rank(self) -> int:
@@ -141,11 +141,14 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
                 if request.Test():
                     if finish is not None:
@@ -232,14 +235,13 @@ def check_tensor(tensor: Any, group: ProcessGroup) -> None:
         raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
 
 
-def ready(group: Any, *tensors: Tensor) -> ProcessGroup:
-    """The group of a call, whose tensors suit it."""
+def ready(group: Any, tensor: Tensor) -> ProcessGroup:
+    """The group of a call, whose tensor suits it."""
     if group is None:
         group = here.group or default_group()
-    for tensor in tensors:
-        # What check_tensor asks, without the call: it is a part of each small message.
-        if not isinstance(tensor, Tensor) or tensor.device.type != group.backend.device:
-            check_tensor(tensor, group)
+    # Most tensors have an array of the right type, and need no check of their device.
+    if not isinstance(tensor, Tensor) or type(tensor.array) is not group.array_type:
+        check_tensor(tensor, group)
     return group
 
 
@@ -263,21 +265,17 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come into the tensor, unless it has come into its own memory; count it."""
+    """Write what has come into the tensor, unless it has come into its own memory."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
             wire = wire.view(array.dtype)
         array[...] = wire.reshape(array.shape)
-    bump_version(array)
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
     """The function that stores a result in the tensor; None, if MPI writes into it directly."""
-    if wire is not tensor.array:
-        return partial(store, tensor, wire)
-    bump_version(wire)
-    return None
+    return None if wire is tensor.array else partial(store, tensor, wire)
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
@@ -302,17 +300,17 @@ def all_reduce(
     group = ready(group, tensor)
     wire = group.backend.reducible(tensor.array)
     if op is SUM and wire is tensor.array:  # as most calls are: nothing is converted
-        bump_version(wire)
-        return group.start("all_reduce", (wire, op), None, async_op)
-    args = wire, check_op(op, tensor)
-    return group.start("all_reduce", args, reduced(tensor, wire, op, group), async_op)
+        return group.start("all_reduce", (wire, op), None, async_op, wire)
+    args, finish = (wire, check_op(op, tensor)), reduced(tensor, wire, op, group)
+    return group.start("all_reduce", args, finish, async_op, tensor.array)
 
 
 def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Send the tensor of process `src` to all others, into theirs."""
     group = ready(group, tensor)
-    args = group.backend.movable(tensor.array), src
-    return group.start("broadcast", args, arrival(tensor, args[0]), async_op)
+    wire = group.backend.movable(tensor.array)
+    finish = arrival(tensor, wire)
+    return group.start("broadcast", (wire, src), finish, async_op, tensor.array)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,25 @@
-"""Step 103q: Catalogue: the other collectives of one tensor
+"""Step 103q: Global ranks, and calls from outside of a group
 
-Skim this one: reduce, barrier and two more are made like all_reduce and broadcast of step 103o, and
-call another function of MPI. The last two are worth a look, since they divide a tensor among the
-processes:
+The same program runs in all processes, so that a line like this one is executed by all of them:
 
-    all_gather_into_tensor    [a], [b]        ->  [a, b] in both
-    reduce_scatter_tensor     [a, b], [c, d]  ->  [a + c] and [b + d]
+    broadcast(x, 2, half)        half is new_group([1, 2]): the tensor of process 2 for process 1
 
-A reduce-scatter and then an all-gather are an all_reduce: these are the two rounds of the ring of
-step 103c.
+With step 103p it fails twice. Process 0 passes NON_GROUP_MEMBER, which has no backend. And MPI
+takes 2 for a rank in the group, in which process 2 has rank 1.
 
-`check_whole` compares sizes before anything is sent. destroy_process_group frees a group.
-get_backend, get_process_group_ranks and get_global_rank say what a group is made of.
+    member            says which group a call is for; a process that does not belong to it gets a
+                      warning and None, and its call does nothing
+    get_group_rank    makes the rank in the group of a global rank
 
-Changed: MPIBackend. New: reduce, barrier, check_whole, all_gather_into_tensor,
-start_reduce_scatter, reduce_scatter_tensor, destroy_process_group, get_backend,
-get_process_group_ranks, get_global_rank.
-Try: make an all_reduce of x out of the last two calls, and compare it with all_reduce.
+So a collective takes global ranks everywhere, whatever its group.
+
+The trap: a call that does nothing leaves the tensor as it is. Process 0 goes on with a sum that is
+its own part: hence the warning.
+
+(PyTorch: the same warning. new_group returns GroupMember.NON_GROUP_MEMBER there, too.)
+
+Changed: ready, all_reduce, broadcast. New: get_group_rank, member.
+Try: pass `src` instead of `root` to MPI. Where does the broadcast of the demo fail?
 """
 
 import importlib.util
@@ -47,7 +50,7 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
@@ -55,19 +58,15 @@ class MPIBackend:
         # In the order of ReduceOp. An average is a sum that is divided afterwards.
         self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
 
-    def empty(self, size: int, dtype: Any) -> np.ndarray:
-        return np.empty(size, dtype)
-
     def movable(self, array: np.ndarray) -> np.ndarray:
         """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
+        if array.itemsize != 2 or array.dtype in self.native:
             return self.movable(array)
         return np.asarray(array, np.float32, order="C")
 
@@ -77,17 +76,6 @@ class MPIBackend:
     def broadcast(self, array: np.ndarray, root: int) -> Any:
         return self.comm.Ibcast(array, root)
 
-    def reduce(self, array: np.ndarray, op: ReduceOp, root: int) -> Any:
-        if self.rank == root:
-            return self.comm.Ireduce(self.in_place, array, self.ops[op], root)
-        return self.comm.Ireduce(array, None, self.ops[op], root)
-
-    def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
-        return self.comm.Iallgather(array, out)
-
-    def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
-        return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
-
     def barrier(self) -> Any:
         return self.comm.Ibarrier()
 
@@ -95,9 +83,6 @@ class MPIBackend:
         """The backend of those ranks that call it with True; None for the others."""
         comm = self.comm.Split(0 if mine else self.mpi.UNDEFINED, self.rank)
         return MPIBackend(self.mpi, comm) if mine else None
-
-    def close(self) -> None:
-        self.comm.Free()
 
 
 SPINS = range(200)  # how often to look for a result before others may have the core
@@ -149,7 +134,7 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend):
         self.name, self.ranks, self.host = name, ranks, host
         self.backend = host
-        self.errors = (host.error, self.backend.error)
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
         self.running: list[Work] = []  # what has begun, and may not be complete
 
     def rank(self) -> int:
@@ -168,11 +153,14 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
                 if request.Test():
                     if finish is not None:
@@ -243,15 +231,6 @@ def default_group() -> ProcessGroup:
     return group
 
 
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Free a group; without an argument, the one of all processes."""
-    assert here.group is not None, "Process group cannot be None"
-    found = here.group if group is None else group
-    found.backend.close()
-    if found is here.group:
-        set_default_group(None)
-
-
 def get_rank(group: Any = None) -> int:
     """The number of this process in the group, or -1 where it does not belong to it."""
     found = default_group() if group is None else group
@@ -262,21 +241,6 @@ def get_world_size(group: Any = None) -> int:
     """The number of processes in the group, or -1 where this one does not belong to it."""
     found = default_group() if group is None else group
     return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
-
-
-def get_backend(group: ProcessGroup | None = None) -> str:
-    """The name of the backend that was asked for."""
-    return (group or default_group()).name
-
-
-def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
-    """The global ranks of the members."""
-    return list((group or default_group()).ranks)
-
-
-def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
-    """The rank among all processes of the member with this rank in the group."""
-    return group.ranks[group_rank]
 
 
 def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
@@ -320,25 +284,27 @@ def check_tensor(tensor: Any, group: ProcessGroup) -> None:
         raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
 
 
-def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
-    """The group of a call, whose tensors have been checked.
+def member(name: str, group: Any, level: int = 3) -> ProcessGroup | None:
+    """The group of a call; None, with a warning, if this process does not belong to it."""
+    if group is not GroupMember.NON_GROUP_MEMBER:
+        return default_group() if group is None else group
+    warnings.warn(
+        f"Running {name} on global rank {default_group().rank()} which does not belong to the "
+        f"given group.",
+        stacklevel=level,
+    )
+    return None
 
-    None, with a warning, if this process does not belong to it.
-    """
+
+def ready(name: str, group: Any, tensor: Tensor) -> ProcessGroup | None:
+    """The group of a call whose tensor has been checked; None as for member."""
     if group is None:
         group = here.group or default_group()
-    elif group is GroupMember.NON_GROUP_MEMBER:
-        whole = default_group()
-        warnings.warn(
-            f"Running {name} on global rank {whole.rank()} which does not belong to the given "
-            f"group.",
-            stacklevel=3,
-        )
+    elif (group := member(name, group, 4)) is None:
         return None
-    for tensor in tensors:
-        # What check_tensor asks, without the call: it is a part of each small message.
-        if not isinstance(tensor, Tensor) or tensor.device.type != group.backend.device:
-            check_tensor(tensor, group)
+    # Most tensors have an array of the right type, and need no check of their device.
+    if not isinstance(tensor, Tensor) or type(tensor.array) is not group.array_type:
+        check_tensor(tensor, group)
     return group
 
 
@@ -362,21 +328,17 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come into the tensor, unless it has come into its own memory; count it."""
+    """Write what has come into the tensor, unless it has come into its own memory."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
             wire = wire.view(array.dtype)
         array[...] = wire.reshape(array.shape)
-    bump_version(array)
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
     """The function that stores a result in the tensor; None, if MPI writes into it directly."""
-    if wire is not tensor.array:
-        return partial(store, tensor, wire)
-    bump_version(wire)
-    return None
+    return None if wire is tensor.array else partial(store, tensor, wire)
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
@@ -402,137 +364,51 @@ def all_reduce(
         return None
     wire = group.backend.reducible(tensor.array)
     if op is SUM and wire is tensor.array:  # as most calls are: nothing is converted
-        bump_version(wire)
-        return group.start("all_reduce", (wire, op), None, async_op)
-    args = wire, check_op(op, tensor)
-    return group.start("all_reduce", args, reduced(tensor, wire, op, group), async_op)
+        return group.start("all_reduce", (wire, op), None, async_op, wire)
+    args, finish = (wire, check_op(op, tensor)), reduced(tensor, wire, op, group)
+    return group.start("all_reduce", args, finish, async_op, tensor.array)
 
 
 def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Send the tensor of process `src` to all others, into theirs."""
     if (group := ready("broadcast", group, tensor)) is None:
         return None
-    args = group.backend.movable(tensor.array), get_group_rank(group, src)
-    return group.start("broadcast", args, arrival(tensor, args[0]), async_op)
-
-
-def reduce(
-    tensor: Tensor, dst: int, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
-) -> Work | None:
-    """Like all_reduce, but only process `dst` gets the result."""
-    if (group := ready("reduce", group, tensor)) is None:
-        return None
-    root, wire = get_group_rank(group, dst), group.backend.reducible(tensor.array)
-    args = wire, check_op(op, tensor), root
-    finish = reduced(tensor, wire, op, group) if group.rank() == root else None
-    return group.start("reduce", args, finish, async_op)
-
-
-def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Wait until all processes of the group have come here."""
-    group = ready("barrier", group)
-    return None if group is None else group.start("barrier", (), None, async_op, group.host)
-
-
-def check_whole(whole: Tensor, part: Tensor, group: ProcessGroup) -> None:
-    """Raises:
-    RuntimeError: dtypes differ, or `whole` is not as large as the parts of all processes.
-    """
-    if whole.dtype != part.dtype or whole.numel() != part.numel() * group.size():
-        raise RuntimeError(
-            f"expected {group.size()} times {part.shape} of {part.dtype}, got {whole.shape} of "
-            f"{whole.dtype}"
-        )
-
-
-def all_gather_into_tensor(
-    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
-) -> Work | None:
-    """all_gather into one tensor: along dimension 0, or along a new one in front."""
-    if (group := ready("all_gather_into_tensor", group, output_tensor, input_tensor)) is None:
-        return None
-    check_whole(output_tensor, input_tensor, group)
-    args = tuple(group.backend.movable(tensor.array) for tensor in (output_tensor, input_tensor))
-    return group.start("all_gather", args, arrival(output_tensor, args[0]), async_op)
-
-
-def start_reduce_scatter(
-    output: Tensor, whole: Any, op: ReduceOp, group: ProcessGroup, async_op: bool
-) -> Work | None:
-    wire = group.backend.empty(output.numel(), whole.dtype)
-    args = wire, whole, check_op(op, output)
-    return group.start("reduce_scatter", args, reduced(output, wire, op, group), async_op)
-
-
-def reduce_scatter_tensor(
-    output: Tensor, input: Tensor, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
-) -> Work | None:
-    """reduce_scatter of one tensor, which holds the parts one after the other."""
-    if (group := ready("reduce_scatter_tensor", group, output, input)) is None:
-        return None
-    check_whole(input, output, group)
-    whole = group.backend.reducible(input.array)
-    return start_reduce_scatter(output, whole, op, group, async_op)
+    wire, root = group.backend.movable(tensor.array), get_group_rank(group, src)
+    finish = arrival(tensor, wire)
+    return group.start("broadcast", (wire, root), finish, async_op, tensor.array)
 
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.distributed.simulator import simulate
-    from tinytorch.ops.creation import zeros
 
     for name in "core.printing ops.arithmetic ops.comparison ops.conversion ops.shape".split():
         importlib.import_module(f"tinytorch.{name}")
 
     def program():
-        init_process_group()
-        rank = get_rank(group.WORLD)
-        x = tensor([1.0, 2.0]) * 10**rank
-        largest, total, whole, part = x.clone(), x.clone(), zeros(2, 2), zeros(1)
-        reduce(largest, 0, ReduceOp.MAX)
-        reduce(total, 1)
-        work = all_gather_into_tensor(whole, x, async_op=True)
-        barrier()
-        work.wait()
-        reduce_scatter_tensor(part, x)
-        last = new_group([1])
-        if rank == 1:
-            assert get_global_rank(last, 0) == 1 and get_process_group_ranks(last) == [1]
-        assert get_backend() == "mpi"
-        destroy_process_group(last if rank == 1 else None)
-        assert is_initialized() == (rank == 1)
-        return [result.tolist() for result in (largest, total, whole, part)]
+        init_process_group("mpi")
+        x = tensor([10.0 ** get_rank()])
+        some = new_group([1, 2])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            all_reduce(x, group=some)
+        y = tensor([10.0 ** get_rank()])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            broadcast(y, 2, some)
+        return x.item(), y.item(), [str(w.message)[:44] for w in caught]
 
-    names = "largest, in 0", "total, in 1", "all_gather", "reduce_scatter"
-    for name, *of_ranks in zip(names, *simulate(2, program), strict=True):
-        print(f"{name:14}", *of_ranks)
-    # -> largest, in 0  [10.0, 20.0] [10.0, 20.0]
-    # -> total, in 1    [1.0, 2.0] [11.0, 22.0]
-    # -> all_gather     [[1.0, 2.0], [10.0, 20.0]] [[1.0, 2.0], [10.0, 20.0]]
-    # -> reduce_scatter [11.0] [22.0]
+    for rank, found in enumerate(simulate(3, program)):
+        print(rank, *found)
+    # -> 0 1.0 1.0 ['Running all_reduce on global rank 0 which do']
+    # -> 1 110.0 100.0 []
+    # -> 2 110.0 100.0 []
 
-    def mistakes():
-        init_process_group()
-        x, outside, found = tensor([1.0, 2.0]), GroupMember.NON_GROUP_MEMBER, []
-        for mistake in (
-            lambda: reduce_scatter_tensor(x, x.long()),
-            lambda: reduce(x, 0, group=outside),
-            lambda: barrier(outside),
-            lambda: all_gather_into_tensor(x, x, outside),
-            lambda: reduce_scatter_tensor(x, x, group=outside),
-        ):
-            try:
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always")
-                    mistake()
-                found += [str(warning.message)[:52] for warning in caught]
-            except RuntimeError as error:
-                found.append(str(error)[:70])
-        return found
+    def mistake():
+        init_process_group("mpi")
+        broadcast(tensor([1.0]), 5)
 
-    for text in simulate(1, mistakes)[0]:
-        print(text)
-    # -> expected 1 times tinytorch.Size([2]) of tinytorch.float32, got tinytor
-    # -> Running reduce on global rank 0 which does not belon
-    # -> Running barrier on global rank 0 which does not belo
-    # -> Running all_gather_into_tensor on global rank 0 whic
-    # -> Running reduce_scatter_tensor on global rank 0 which
+    try:
+        simulate(1, mistake)
+    except ValueError as error:
+        print(error)  # -> Global rank 5 is not part of group [0]

@@ -1,20 +1,24 @@
-"""Step 103s: Catalogue: the other collectives of lists
+"""Step 103s: all_gather: a list with a tensor for each process
 
-Skim this one. `divide` has a counterpart, `join`, which puts the tensors of a list side by side to
-be sent. With these two, each of the calls is all_gather of step 103r in another direction:
+all_gather_into_tensor of step 103r needs one large tensor, whose shape the program has to work out.
+Often a list is more convenient: out[rank] is the tensor of that rank, in all processes.
 
-    gather            out[rank] is the tensor of that rank, in one process only
-    scatter           one process sends the tensor list[rank] to each rank
-    reduce_scatter    each process gets the sum of what all have at its place of the list
-    all_to_all        process r gets the r-th tensor of each list: rows and columns change places
+    process 0: x = a                          out = [a, b, c]
+    process 1: x = b      all_gather(out, x)  out = [a, b, c]
+    process 2: x = c                          out = [a, b, c]
 
-all_to_all_single does the last one with the parts of one tensor. The parts have equal sizes, or
-the sizes that are given. And MPIBackend gets its last two calls, which begin messages from one
-process to another; step 104m uses them.
+MPI writes into one array, which is then divided: `divide` returns the function that stores each
+part in its tensor. This function is the `finish` of the call.
 
-Changed: MPIBackend. New: join, gather, scatter, reduce_scatter, all_to_all, split,
-all_to_all_single.
-Try: call all_to_all twice, the second time with its own result. What comes back?
+`check_list` finds the mistakes that one process can see, before anything is sent: an argument that
+is not a list, a list of the wrong length, a wrong shape, or different dtypes. MPI moves bytes, and
+would take the bits of an integer for those of a floating-point number.
+
+The trap: a process cannot see what the others pass. If one of them has a longer tensor, MPI reports
+an error, or, which is worse, it does not (step 104b).
+
+New: check_dtypes, check_list, divide, all_gather.
+Try: give process 1 a tensor of three elements, and a list to match. Which process gets the error?
 """
 
 import importlib.util
@@ -26,14 +30,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import (
-    SUM,
-    arrival,
-    check_tensor,
-    ready,
-    start_reduce_scatter,
-    store,
-)
+from tinytorch.core.version import bump_version
+from tinytorch.distributed.collectives import check_tensor, ready, store
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError, ReduceOp
 
@@ -50,7 +48,7 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
@@ -63,14 +61,13 @@ class MPIBackend:
 
     def movable(self, array: np.ndarray) -> np.ndarray:
         """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
+        if array.itemsize != 2 or array.dtype in self.native:
             return self.movable(array)
         return np.asarray(array, np.float32, order="C")
 
@@ -88,25 +85,8 @@ class MPIBackend:
     def all_gather(self, out: np.ndarray, array: np.ndarray) -> Any:
         return self.comm.Iallgather(array, out)
 
-    def gather(self, out: np.ndarray | None, array: np.ndarray, root: int) -> Any:
-        return self.comm.Igather(array, out, root)
-
-    def scatter(self, out: np.ndarray, array: np.ndarray | None, root: int) -> Any:
-        return self.comm.Iscatter(array, out, root)
-
     def reduce_scatter(self, out: np.ndarray, array: np.ndarray, op: ReduceOp) -> Any:
         return self.comm.Ireduce_scatter_block(array, out, self.ops[op])
-
-    def all_to_all(
-        self, out: np.ndarray, out_counts: list[int], array: np.ndarray, counts: list[int]
-    ) -> Any:
-        return self.comm.Ialltoallv([array, counts], [out, out_counts])
-
-    def send(self, array: np.ndarray, rank: int, tag: int) -> Any:
-        return self.comm.Isend(array, rank, tag)
-
-    def recv(self, array: np.ndarray, rank: int | None, tag: int) -> Any:
-        return self.comm.Irecv(array, self.mpi.ANY_SOURCE if rank is None else rank, tag)
 
     def barrier(self) -> Any:
         return self.comm.Ibarrier()
@@ -169,7 +149,7 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend):
         self.name, self.ranks, self.host = name, ranks, host
         self.backend = host
-        self.errors = (host.error, self.backend.error)
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
         self.running: list[Work] = []  # what has begun, and may not be complete
 
     def rank(self) -> int:
@@ -188,11 +168,14 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
                 if request.Test():
                     if finish is not None:
@@ -352,12 +335,6 @@ def check_list(tensors: Any, group: ProcessGroup, *model: Tensor) -> None:
     check_dtypes(*tensors, *model)
 
 
-def join(tensors: list[Tensor], prepare: Callable, group: ProcessGroup) -> Any:
-    """The elements of all tensors in one array, as the backend wants them."""
-    flat = [prepare(tensor.array).reshape(-1) for tensor in tensors]
-    return group.backend.xp.concatenate(flat)
-
-
 def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
     """The function that stores the parts of an array in the tensors."""
 
@@ -366,6 +343,7 @@ def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
         for tensor, size in zip(tensors, sizes, strict=True):
             end += size
             store(tensor, wire[end - size : end])
+            bump_version(tensor.array)
 
     return finish
 
@@ -383,112 +361,12 @@ def all_gather(
     return group.start("all_gather", (out, wire), finish, async_op)
 
 
-def gather(
-    tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0, group: Any = None,
-    async_op: bool = False,
-) -> Work | None:  # fmt: skip
-    """Collect the tensors of all processes in process `dst`: gather_list[rank]."""
-    if (group := ready("gather", group, tensor)) is None:
-        return None
-    root, out, finish = get_group_rank(group, dst), None, None
-    if bool(gather_list) != (group.rank() == root):
-        raise ValueError("gather_list must be specified on the destination rank, and only there")
-    wire = group.backend.movable(tensor.array)
-    if gather_list:
-        check_list(gather_list, group, tensor)
-        out = group.backend.empty(group.size() * wire.size, wire.dtype)
-        finish = divide(out, [wire.size] * group.size(), gather_list)
-    return group.start("gather", (out, wire, root), finish, async_op)
-
-
-def scatter(
-    tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int = 0, group: Any = None,
-    async_op: bool = False,
-) -> Work | None:  # fmt: skip
-    """Send scatter_list[rank] of process `src` to each process, into its tensor."""
-    if (group := ready("scatter", group, tensor)) is None:
-        return None
-    root, whole = get_group_rank(group, src), None
-    if bool(scatter_list) != (group.rank() == root):
-        raise ValueError("scatter_list must be specified on the source rank, and only there")
-    if scatter_list:
-        check_list(scatter_list, group, tensor)
-        whole = join(scatter_list, group.backend.movable, group)
-    wire = group.backend.movable(tensor.array)
-    return group.start("scatter", (wire, whole, root), arrival(tensor, wire), async_op)
-
-
-def reduce_scatter(
-    output: Tensor,
-    input_list: list[Tensor],
-    op: ReduceOp = SUM,
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """Reduce the lists of all processes; each process gets the tensor at its place."""
-    if (group := ready("reduce_scatter", group, output)) is None:
-        return None
-    check_list(input_list, group, output)
-    whole = join(input_list, group.backend.reducible, group)
-    return start_reduce_scatter(output, whole, op, group, async_op)
-
-
-def all_to_all(
-    output_tensor_list: list[Tensor],
-    input_tensor_list: list[Tensor],
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """Send the r-th tensor to process r; output_tensor_list[r] comes from process r."""
-    if (group := ready("all_to_all", group)) is None:
-        return None
-    counts = []
-    for tensors in output_tensor_list, input_tensor_list:
-        check_list(tensors, group)
-        counts.append([group.backend.movable(tensor.array).size for tensor in tensors])
-    check_dtypes(output_tensor_list[0], input_tensor_list[0])
-    wire = join(input_tensor_list, group.backend.movable, group)
-    out = group.backend.empty(sum(counts[0]), wire.dtype)
-    finish = divide(out, counts[0], output_tensor_list)
-    return group.start("all_to_all", (out, counts[0], wire, counts[1]), finish, async_op)
-
-
-def split(tensor: Tensor, sizes: list[int] | None, group: ProcessGroup) -> tuple[Any, list[int]]:
-    """The tensor on the wire, and how many of its elements there belong to each process.
-
-    Raises:
-        RuntimeError: the sizes, or equal ones, do not add up to the first dimension.
-    """
-    rows, wire = tensor.shape[0], group.backend.movable(tensor.array)
-    if not sizes:
-        sizes = [rows // group.size()] * group.size()
-    if len(sizes) != group.size() or sum(sizes) != rows:
-        raise RuntimeError(f"parts of {sizes} of {rows} rows for {group.size()} processes")
-    return wire, [size * (wire.size // max(rows, 1)) for size in sizes]
-
-
-def all_to_all_single(
-    output: Tensor,
-    input: Tensor,
-    output_split_sizes: list[int] | None = None,
-    input_split_sizes: list[int] | None = None,
-    group: Any = None,
-    async_op: bool = False,
-) -> Work | None:
-    """all_to_all of the parts of one tensor along dimension 0: equal ones, or of given sizes."""
-    if (group := ready("all_to_all_single", group, output, input)) is None:
-        return None
-    check_dtypes(output, input)
-    args = *split(output, output_split_sizes, group), *split(input, input_split_sizes, group)
-    return group.start("all_to_all", args, arrival(output, args[0]), async_op)
-
-
 if __name__ == "__main__":
     import warnings
 
     from tinytorch.core.tensor import tensor
 
-    # `ready` is the package's, and knows the package's marker.
+    # `ready` is the package's from here on, and knows the package's marker.
     from tinytorch.distributed.collectives import GroupMember as FinishedMember
     from tinytorch.distributed.simulator import simulate
     from tinytorch.ops.creation import zeros
@@ -499,55 +377,39 @@ if __name__ == "__main__":
     def program():
         init_process_group("mpi")
         rank, size = get_rank(), get_world_size()
-        x = tensor([float(rank)])
-        lists = [[zeros(1) for _ in range(size)] for _ in range(2)]
-        gather(x, lists[0] if rank == 1 else None, 1)
-        part, total, columns = zeros(1), zeros(1), zeros(3)
-        scatter(part, [x + i for i in range(size)] if rank == 2 else None, 2)
-        reduce_scatter(total, [x * i for i in range(size)])
-        all_to_all(lists[1], [x + 10 * i for i in range(size)])
-        all_to_all_single(columns, tensor([10.0 * rank, 10 * rank + 1, 10 * rank + 2]))
-        listed = [[tensor.item() for tensor in tensors] for tensors in lists]
-        host, letter = group.WORLD.host, np.array([rank])
-        host.send(letter, (rank + 1) % size, 0)
-        host.recv(letter := np.array([-1]), None, 0).Wait()
-        assert letter == (rank - 1) % size
-        return *listed, part.item(), total.item(), columns.tolist()
+        out = [zeros(2) for _ in range(size)]
+        turned = [zeros(2, 1).T for _ in range(size)]
+        all_gather(out, tensor([rank, rank + 0.5]))
+        all_gather(turned, tensor([[1.0 * rank, -rank]]), async_op=True).wait()
+        return [x.tolist() for x in out], turned[-1].tolist()
 
-    names = "gather to 1", "all_to_all", "scatter from 2", "reduce_scatter", "all_to_all_single"
-    for name, *of_ranks in zip(names, *simulate(3, program), strict=True):
-        print(f"{name:17}", *of_ranks)
-    # -> gather to 1       [0.0, 0.0, 0.0] [0.0, 1.0, 2.0] [0.0, 0.0, 0.0]
-    # -> all_to_all        [0.0, 1.0, 2.0] [10.0, 11.0, 12.0] [20.0, 21.0, 22.0]
-    # -> scatter from 2    2.0 3.0 4.0
-    # -> reduce_scatter    0.0 3.0 6.0
-    # -> all_to_all_single [0.0, 10.0, 20.0] [1.0, 11.0, 21.0] [2.0, 12.0, 22.0]
+    for result in simulate(3, program)[:2]:
+        print(*result)
+    # -> [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]] [[2.0, -2.0]]
+    # -> [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]] [[2.0, -2.0]]
 
     def mistakes():
         init_process_group("mpi")
         x, found = zeros(2), []
-        outside = FinishedMember.NON_GROUP_MEMBER
         for mistake in (
-            lambda: gather(x),
-            lambda: scatter(x),
-            lambda: all_to_all_single(x, x, [1]),
+            lambda: all_gather(x, x),
+            lambda: all_gather([x, x], x),
+            lambda: all_gather([zeros(3)], x),
+            lambda: all_gather([x.long()], x),
         ):
             try:
                 mistake()
-            except (ValueError, RuntimeError) as error:
+            except (ValueError, TypeError, RuntimeError) as error:
                 found.append(str(error)[:70])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found.append(all_gather([x], x, outside) or gather(x, [x], 0, outside))
-            found.append(scatter(x, [x], 0, outside) or reduce_scatter(x, [x], group=outside))
-            found.append(all_to_all([x], [x], outside) or all_to_all_single(x, x, group=outside))
+            found.append(all_gather([x], x, FinishedMember.NON_GROUP_MEMBER))
         return found
 
     for text in simulate(1, mistakes)[0]:
         print(text)
-    # -> gather_list must be specified on the destination rank, and only there
-    # -> scatter_list must be specified on the source rank, and only there
-    # -> parts of [1] of 2 rows for 1 processes
-    # -> None
-    # -> None
+    # -> Invalid function argument. Expected a list of tensors, got tensor([0.,
+    # -> a list of 2 tensors for 1 processes
+    # -> expected a tensor of tinytorch.Size([2]), got one of tinytorch.Size([3
+    # -> tensors of different dtypes: tinytorch.int64, tinytorch.float32
     # -> None

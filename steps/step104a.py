@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.core.version import bump_version
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError, ReduceOp
 
@@ -44,11 +45,11 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        self.error, self.in_place, self.status = mpi.Exception, mpi.IN_PLACE, mpi.Status
         # In the order of ReduceOp. An average is a sum that is divided afterwards.
         self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
 
@@ -57,14 +58,13 @@ class MPIBackend:
 
     def movable(self, array: np.ndarray) -> np.ndarray:
         """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
+        if array.itemsize != 2 or array.dtype in self.native:
             return self.movable(array)
         return np.asarray(array, np.float32, order="C")
 
@@ -133,6 +133,8 @@ def check_timeout(timeout: Any) -> float:
 class Work:
     """A collective that has begun. Its tensors are to be left alone until it is complete."""
 
+    status: Any = None  # where MPI writes who has sent a message, and how long it is
+
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
         self.done = False
@@ -142,7 +144,7 @@ class Work:
         if not self.done:
             self.done = True  # also after an error
             try:
-                self.done = self.request.Test()
+                self.done = self.request.Test(self.status)
             except self.group.errors as error:
                 raise self.group.failure(self.name, error) from None
             if self.done and self.finish is not None:
@@ -184,7 +186,7 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = host
-        self.errors = (host.error, self.backend.error)
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
         self.running: list[Work] = []  # what has begun, and may not be complete
 
     def rank(self) -> int:
@@ -203,19 +205,24 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
+        status: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result."""
         try:
             request = getattr(backend or self.backend, name)(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
+                if request.Test(status):
                     if finish is not None:
                         finish()
                     return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
+        work.status = status
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:

@@ -10,15 +10,17 @@ of 100 bytes of text.
     rank 0 calls all_reduce of float32 (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
 
 That would double the time of small messages. So a process compares a call only when its name and
-size are new to it (`seen`): in training, in the first step. COMPARED says which argument of a call
-has the same size in all processes.
+size are new to it: in training, in the first step. CALLS says which argument of a call has the same
+size in all processes. To ask this must cost little, since each small message asks it. So a group
+looks up what belongs to a call only once, when it is made: `calls` has the method, the number of
+that argument, and the set of the sizes that have occurred.
 
 With async_op the comparison must not wait: the handle keeps it as `check`, and completes it first.
 
 The trap: a mismatch of sizes that have all occurred before is not seen. With the environment
 variable TORCH_DISTRIBUTED_DEBUG=DETAIL, which is PyTorch's, each call is compared.
 
-Changed: Work, ProcessGroup. New: COMPARED.
+Changed: Work, ProcessGroup. New: CALLS.
 Try: in `another_call`, let both ranks call all_reduce, rank 0 with ReduceOp.MAX.
 """
 
@@ -30,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.core.version import bump_version
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError, ReduceOp
 
@@ -41,11 +44,11 @@ class MPIBackend:
     """
 
     device, xp = "cpu", np
-    native = frozenset("bBhHiIlLqQfd")  # NumPy's letters for the types that all MPIs compute with
+    native = frozenset(map(np.dtype, "bBhHiIlLqQfd"))  # the types that all MPIs compute with
 
     def __init__(self, mpi: Any, comm: Any):
         self.mpi, self.comm, self.rank, self.size = mpi, comm, comm.rank, comm.size
-        self.error, self.in_place = mpi.Exception, mpi.IN_PLACE
+        self.error, self.in_place, self.status = mpi.Exception, mpi.IN_PLACE, mpi.Status
         # In the order of ReduceOp. An average is a sum that is divided afterwards.
         self.ops = [mpi.SUM, mpi.SUM, mpi.PROD, mpi.MIN, mpi.MAX, mpi.BAND, mpi.BOR, mpi.BXOR]
 
@@ -54,14 +57,13 @@ class MPIBackend:
 
     def movable(self, array: np.ndarray) -> np.ndarray:
         """The elements side by side, as a type that MPI has; the memory of `array` if it can be."""
-        array = np.ascontiguousarray(array)
-        return array if array.dtype.char in self.native else array.view(f"u{array.itemsize}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return array if array.dtype in self.native else array.view(f"u{array.itemsize}")
 
     def reducible(self, array: np.ndarray) -> np.ndarray:
         """The same to compute with: bytes for booleans, float32 for halves."""
-        if array.dtype.char in self.native:
-            return np.ascontiguousarray(array)
-        if array.itemsize == 1:
+        if array.itemsize != 2 or array.dtype in self.native:
             return self.movable(array)
         return np.asarray(array, np.float32, order="C")
 
@@ -120,10 +122,11 @@ SPINS = range(200)  # how often to look for a result before others may have the 
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another process on this core
 
 
-# Which argument of a call has the same size and type in all processes.
-COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
-    "all_gather": 1,
-    "gather": 1,
+# The calls of a backend, and which argument of each has the same size and type in all processes.
+CALLS = {
+    **dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0),
+    **dict.fromkeys("all_gather gather".split(), 1),
+    **dict.fromkeys("all_to_all barrier send recv".split()),
 }
 
 
@@ -138,6 +141,7 @@ class Work:
     """A collective that has begun. Its tensors are to be left alone until it is complete."""
 
     check: "Work | None" = None  # of what the others call: its error comes first
+    status: Any = None  # where MPI writes who has sent a message, and how long it is
 
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
@@ -148,7 +152,7 @@ class Work:
         if not self.done and (self.check is None or self.check.is_completed()):
             self.done = True  # also after an error
             try:
-                self.done = self.request.Test()
+                self.done = self.request.Test(self.status)
             except self.group.errors as error:
                 raise self.group.failure(self.name, error) from None
             if self.done and self.finish is not None:
@@ -190,8 +194,9 @@ class ProcessGroup:
     def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = host
-        self.errors = (host.error, self.backend.error)
-        self.seen = set()  # (name, bytes) of the calls that have been compared
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
+        # For each call: the backend's method, the argument to compare, the sizes that have been.
+        self.calls = {c: (getattr(self.backend, c, None), n, set()) for c, n in CALLS.items()}
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
@@ -207,9 +212,9 @@ class ProcessGroup:
 
     def compare(self, name: str, args: tuple) -> Work:
         """Begin to check that all processes make the same call."""
-        array = args[COMPARED[name]]
+        array = args[CALLS[name]]
         if not self.detail:
-            self.seen.add((name, array.nbytes))
+            self.calls[name][2].add(array.nbytes)
         # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
@@ -231,6 +236,8 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
+        status: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result.
@@ -238,22 +245,24 @@ class ProcessGroup:
         It is compared with the calls of the other processes when it is new to this one; with the
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
-        check, number = None, COMPARED.get(name)
-        if number is not None and (name, args[number].nbytes) not in self.seen:
+        check, (begin, number, seen) = None, self.calls[name]
+        if number is not None and args[number].nbytes not in seen:
             check = self.compare(name, args)
             if not async_op:
                 check.wait()
         try:
-            request = getattr(backend or self.backend, name)(*args)
+            request = (begin if backend is None else getattr(backend, name))(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
+                if request.Test(status):
                     if finish is not None:
                         finish()
                     return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
-        work.check = check
+        work.check, work.status = check, status
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
@@ -262,7 +271,7 @@ class ProcessGroup:
 
     def part(self, name: str, ranks: list[int], timeout: float) -> "ProcessGroup | object":
         """The group of some of its members, with a communicator of its own. All members call it."""
-        self.start("barrier", (), backend=self.host)  # which a timeout ends
+        self.start("barrier", ())  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
             return GroupMember.NON_GROUP_MEMBER
@@ -423,10 +432,10 @@ if __name__ == "__main__":
         x = tensor([1.0])
         work = all_reduce(x, async_op=True)
         work.wait()
-        return x.item(), sorted(group.WORLD.seen)
+        return x.item(), group.WORLD.calls["all_reduce"][2]
 
     print(*simulate(2, same))
-    # -> (2.0, [('all_reduce', 4)]) (2.0, [('all_reduce', 4)])
+    # -> (2.0, {4}) (2.0, {4})
     for program, *args in ((different, False), (different, True), (another_call,)):
         try:
             simulate(2, program, *args)

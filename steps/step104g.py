@@ -1,6 +1,6 @@
 """Step 104g: A group for one GPU: device_id
 
-The library that adds on GPUs (NCCL, step 104q) makes its connections on one GPU, the current one.
+The library that adds on GPUs (NCCL, step 104r) makes its connections on one GPU, the current one.
 In a program that forgets to choose, all eight processes of a machine take GPU 0. So the process
 says which GPU is its own when it makes the group:
 
@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device
+from tinytorch.core.version import bump_version
 from tinytorch.cuda.backend import device_count
 from tinytorch.distributed.mpi import Job, MPIBackend, world
 from tinytorch.distributed.simulator import Here, here
@@ -48,10 +49,11 @@ give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another proce
 BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host, gpu: host)
 
 
-# Which argument of a call has the same size and type in all processes.
-COMPARED = dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0) | {
-    "all_gather": 1,
-    "gather": 1,
+# The calls of a backend, and which argument of each has the same size and type in all processes.
+CALLS = {
+    **dict.fromkeys("all_reduce broadcast reduce scatter reduce_scatter".split(), 0),
+    **dict.fromkeys("all_gather gather".split(), 1),
+    **dict.fromkeys("all_to_all barrier send recv".split()),
 }
 
 
@@ -66,6 +68,7 @@ class Work:
     """A collective that has begun. Its tensors are to be left alone until it is complete."""
 
     check: "Work | None" = None  # of what the others call: its error comes first
+    status: Any = None  # where MPI writes who has sent a message, and how long it is
 
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
@@ -76,7 +79,7 @@ class Work:
         if not self.done and (self.check is None or self.check.is_completed()):
             self.done = True  # also after an error
             try:
-                self.done = self.request.Test()
+                self.done = self.request.Test(self.status)
             except self.group.errors as error:
                 raise self.group.failure(self.name, error) from None
             if self.done and self.finish is not None:
@@ -122,8 +125,9 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.gpu = gpu
         self.backend = BACKENDS[name](host, gpu)
-        self.errors = (host.error, self.backend.error)
-        self.seen = set()  # (name, bytes) of the calls that have been compared
+        self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
+        # For each call: the backend's method, the argument to compare, the sizes that have been.
+        self.calls = {c: (getattr(self.backend, c, None), n, set()) for c, n in CALLS.items()}
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
 
@@ -140,9 +144,9 @@ class ProcessGroup:
 
     def compare(self, name: str, args: tuple) -> Work:
         """Begin to check that all processes make the same call."""
-        array = args[COMPARED[name]]
+        array = args[CALLS[name]]
         if not self.detail:
-            self.seen.add((name, array.nbytes))
+            self.calls[name][2].add(array.nbytes)
         # An integer among the arguments is a ReduceOp, which has a name, or the root.
         options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
         text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
@@ -164,6 +168,8 @@ class ProcessGroup:
         args: tuple,
         finish: Callable | None = None,
         async_op: bool = False,
+        into: Any = None,
+        status: Any = None,
         backend: Any = None,
     ) -> Work | None:
         """Begin a call of the backend, and without async_op wait for its result.
@@ -171,22 +177,24 @@ class ProcessGroup:
         It is compared with the calls of the other processes when it is new to this one; with the
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
-        check, number = None, COMPARED.get(name)
-        if number is not None and (name, args[number].nbytes) not in self.seen:
+        check, (begin, number, seen) = None, self.calls[name]
+        if number is not None and args[number].nbytes not in seen:
             check = self.compare(name, args)
             if not async_op:
                 check.wait()
         try:
-            request = getattr(backend or self.backend, name)(*args)
+            request = (begin if backend is None else getattr(backend, name))(*args)
+            if into is not None:  # the tensor's array: count its write while the message travels
+                bump_version(into)
             for _ in () if async_op else SPINS:  # most results come soon
-                if request.Test():
+                if request.Test(status):
                     if finish is not None:
                         finish()
                     return None
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
-        work.check = check
+        work.check, work.status = check, status
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
@@ -201,7 +209,7 @@ class ProcessGroup:
         """
         if name not in BACKENDS:
             raise ValueError(f"Invalid backend: '{name}' is not one of {', '.join(BACKENDS)}")
-        self.start("barrier", (), backend=self.host)  # which a timeout ends
+        self.start("barrier", ())  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
             return GroupMember.NON_GROUP_MEMBER

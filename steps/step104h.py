@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.distributed.collectives import ready
+from tinytorch.distributed.collectives import member
 from tinytorch.distributed.group import ProcessGroup, get_group_rank
 
 
@@ -43,7 +43,7 @@ def exchange(thing: Any, group: ProcessGroup) -> list:
 
 def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
     """Fill object_list with the objects of all processes, in the order of their ranks."""
-    if (group := ready("all_gather_object", group)) is not None:
+    if (group := member("all_gather_object", group)) is not None:
         object_list[: group.size()] = exchange(obj, group)
 
 
@@ -51,7 +51,7 @@ def gather_object(
     obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
 ) -> None:
     """Like all_gather_object, but only process `dst` gets the result."""
-    if (group := ready("gather_object", group)) is None:
+    if (group := member("gather_object", group)) is None:
         return
     wanted = get_group_rank(group, dst) == group.rank()
     if wanted and not object_gather_list:

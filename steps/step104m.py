@@ -7,7 +7,9 @@ all processes wait.
     send(x, dst)     recv(x, src)        wait until x may be changed, or has come
     isend(x, dst)    irecv(x, src)       return a handle at once
 
-They are made like the collectives, with ready, movable and arrival of step 103o. dst and src are
+They are made like the collectives, with ready, movable and arrival of step 103o. send and isend
+do not share a function for what they have in common: two lines, and a call into it costs 0.1 us of
+the 5 that a small message takes. dst and src are
 global ranks, as in all calls. A tag tells messages apart (step 103e).
 
 MPI lets a process send to itself, if it also receives. But a `send` that waits would never reach
@@ -17,7 +19,7 @@ The trap: send may return before the other process has received, if the message 
 keeps a copy; a long one waits. So two processes that both send first work with small tensors and
 hang with large ones, as in step 103c. Let one of them receive first, or use isend.
 
-New: other, start_send, isend, send, start_recv, irecv, recv.
+New: other, isend, send, irecv, recv.
 Try: let both ranks send first: in the demo, where MPI is simulated and each message is a copy, and
 under mpiexec -n 2 with a million numbers. (Ctrl-C)
 """
@@ -36,39 +38,33 @@ def other(group: ProcessGroup, rank: int) -> int:
         ValueError: it does not belong to the group, or is this process.
     """
     found = get_group_rank(group, rank)
-    if found == group.rank():
+    if found == group.backend.rank:
         raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
     return found
-
-
-def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
-    wire = group.backend.movable(tensor.array)
-    return group.start("send", (wire, other(group, dst), tag), None, async_op)
 
 
 def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to send the tensor to process `dst`."""
     if (group := ready("isend", group, tensor)) is None:
         return None
-    return start_send(tensor, dst, group, tag, True)
+    args = group.backend.movable(tensor.array), other(group, dst), tag
+    return group.start("send", args, None, True)
 
 
 def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
     """Send the tensor to process `dst`, and wait until it may be changed."""
     if (group := ready("send", group, tensor)) is not None:
-        start_send(tensor, dst, group, tag, False)
-
-
-def start_recv(tensor: Tensor, src: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
-    wire = group.backend.movable(tensor.array)
-    return group.start("recv", (wire, other(group, src), tag), arrival(tensor, wire), async_op)
+        args = group.backend.movable(tensor.array), other(group, dst), tag
+        group.start("send", args)
 
 
 def irecv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to receive a tensor from process `src`."""
     if (group := ready("irecv", group, tensor)) is None:
         return None
-    return start_recv(tensor, src, group, tag, True)
+    wire = group.backend.movable(tensor.array)
+    args, finish = (wire, other(group, src), tag), arrival(tensor, wire)
+    return group.start("recv", args, finish, True, tensor.array)
 
 
 def recv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> int:
@@ -78,7 +74,9 @@ def recv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> int:
     """
     if (group := ready("recv", group, tensor)) is None:
         return -1
-    start_recv(tensor, src, group, tag, False)
+    wire = group.backend.movable(tensor.array)
+    args, finish = (wire, other(group, src), tag), arrival(tensor, wire)
+    group.start("recv", args, finish, False, tensor.array)
     return src
 
 

@@ -9,42 +9,37 @@ ready. recv(x) without src takes the next message, and returns the rank of its s
 
 MPI answers both questions with a Status, which is filled when the message has come:
 
-    status.Get_count(BYTE)    how many bytes have come
-    status.Get_source()       from which rank, in the communicator of the group
+    status.count     how many bytes have come
+    status.source    from which rank, in the communicator of the group
 
-So Message stands between the handle and MPI's request: its Test looks at the status.
+So each Test() of the request gets the status to fill (step 103t), and `received` looks at it when
+the message is there: recv calls it itself, the handle of irecv calls it as its `finish`.
 
 The trap: the rank in a Status is the one in the group. recv returns the global one.
 
-Changed: start_recv, irecv, recv. New: Message.
-Try: in `mistakes`, let rank 1 send three numbers. Is it Message or MPI that finds the error?
+Changed: irecv, recv. New: received.
+Try: in `mistakes`, let rank 1 send three numbers. Is it `received` or MPI that finds the error?
 """
 
+from functools import partial
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.collectives import ready, store
 from tinytorch.distributed.group import ProcessGroup, Work, get_group_rank
-from tinytorch.distributed.mpi import MPIBackend
 from tinytorch.distributed.types import DistBackendError
 
 
-class Message:
-    """A message that is on its way to this process: a request that knows its sender."""
+def received(tensor: Tensor, wire: Any, status: Any) -> None:
+    """Check the length of a message, and store it.
 
-    def __init__(self, host: MPIBackend):
-        self.host, self.status = host, host.mpi.Status()
-
-    def recv(self, wire: Any, source: int | None, tag: int) -> "Message":
-        self.request, self.nbytes = self.host.recv(wire, source, tag), wire.nbytes
-        return self
-
-    def Test(self) -> bool:
-        if not self.request.Test(self.status):
-            return False
-        if (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
-            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
-        return True
+    Raises:
+        DistBackendError: it is shorter than the tensor.
+    """
+    if status is not None and (sent := status.count) != wire.nbytes:
+        raise DistBackendError(f"recv: a message of {sent} bytes for {wire.nbytes} bytes")
+    if wire is not tensor.array:
+        store(tensor, wire)
 
 
 def other(group: ProcessGroup, rank: int) -> int:
@@ -54,41 +49,34 @@ def other(group: ProcessGroup, rank: int) -> int:
         ValueError: it does not belong to the group, or is this process.
     """
     found = get_group_rank(group, rank)
-    if found == group.rank():
+    if found == group.backend.rank:
         raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
     return found
-
-
-def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
-    wire = group.backend.movable(tensor.array)
-    return group.start("send", (wire, other(group, dst), tag), None, async_op)
 
 
 def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to send the tensor to process `dst`."""
     if (group := ready("isend", group, tensor)) is None:
         return None
-    return start_send(tensor, dst, group, tag, True)
+    args = group.backend.movable(tensor.array), other(group, dst), tag
+    return group.start("send", args, None, True)
 
 
 def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
     """Send the tensor to process `dst`, and wait until it may be changed."""
     if (group := ready("send", group, tensor)) is not None:
-        start_send(tensor, dst, group, tag, False)
-
-
-def start_recv(tensor: Tensor, src: Any, group: ProcessGroup, tag: int, async_op: bool) -> tuple:
-    wire = group.backend.movable(tensor.array)
-    message = Message(group.host) if group.backend is group.host else None
-    args = wire, None if src is None else other(group, src), tag
-    return group.start("recv", args, arrival(tensor, wire), async_op, message), message
+        args = group.backend.movable(tensor.array), other(group, dst), tag
+        group.start("send", args)
 
 
 def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to receive a tensor from process `src`, or from any."""
     if (group := ready("irecv", group, tensor)) is None:
         return None
-    return start_recv(tensor, src, group, tag, True)[0]
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    finish = partial(received, tensor, wire, status)
+    return group.start("recv", args, finish, True, tensor.array, status)
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
@@ -98,8 +86,11 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
     """
     if (group := ready("recv", group, tensor)) is None:
         return -1
-    message = start_recv(tensor, src, group, tag, False)[1]
-    return group.ranks[message.status.Get_source()] if src is None else src
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    group.start("recv", args, None, False, tensor.array, status)
+    received(tensor, wire, status)
+    return group.ranks[status.source] if src is None else src
 
 
 if __name__ == "__main__":
@@ -132,6 +123,16 @@ if __name__ == "__main__":
         send(tensor([1.0, 2.0]) * rank, 0)
 
     print(simulate(3, program)[0])  # -> ([1, 2], [2.0, 4.0])
+
+    def turned():  # the elements of x do not lie side by side: a copy receives them
+        init_process_group("mpi")
+        if get_rank() == 1:
+            return send(tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
+        x = zeros(2, 2).T
+        recv(x, 1)
+        return x.tolist()
+
+    print(simulate(2, turned)[0])  # -> [[1.0, 2.0], [3.0, 4.0]]
 
     def mistakes():
         init_process_group("mpi")

@@ -27,12 +27,13 @@ import datetime
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import arrival, ready
+from tinytorch.distributed.collectives import member, ready, store
 from tinytorch.distributed.group import (
     GroupMember,
     ProcessGroup,
@@ -41,28 +42,21 @@ from tinytorch.distributed.group import (
     default_group,
     get_group_rank,
 )
-from tinytorch.distributed.mpi import MPIBackend
 from tinytorch.distributed.types import DistBackendError
 
 BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767 at least
 
 
-class Message:
-    """A message that is on its way to this process: a request that knows its sender."""
+def received(tensor: Tensor, wire: Any, status: Any) -> None:
+    """Check the length of a message, and store it.
 
-    def __init__(self, host: MPIBackend):
-        self.host, self.status = host, host.mpi.Status()
-
-    def recv(self, wire: Any, source: int | None, tag: int) -> "Message":
-        self.request, self.nbytes = self.host.recv(wire, source, tag), wire.nbytes
-        return self
-
-    def Test(self) -> bool:
-        if not self.request.Test(self.status):
-            return False
-        if (sent := self.status.Get_count(self.host.mpi.BYTE)) != self.nbytes:
-            raise DistBackendError(f"recv: a message of {sent} bytes for {self.nbytes} bytes")
-        return True
+    Raises:
+        DistBackendError: it is shorter than the tensor.
+    """
+    if status is not None and (sent := status.count) != wire.nbytes:
+        raise DistBackendError(f"recv: a message of {sent} bytes for {wire.nbytes} bytes")
+    if wire is not tensor.array:
+        store(tensor, wire)
 
 
 def other(group: ProcessGroup, rank: int) -> int:
@@ -72,41 +66,34 @@ def other(group: ProcessGroup, rank: int) -> int:
         ValueError: it does not belong to the group, or is this process.
     """
     found = get_group_rank(group, rank)
-    if found == group.rank():
+    if found == group.backend.rank:
         raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
     return found
-
-
-def start_send(tensor: Tensor, dst: int, group: ProcessGroup, tag: int, async_op: bool) -> Any:
-    wire = group.backend.movable(tensor.array)
-    return group.start("send", (wire, other(group, dst), tag), None, async_op)
 
 
 def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to send the tensor to process `dst`."""
     if (group := ready("isend", group, tensor)) is None:
         return None
-    return start_send(tensor, dst, group, tag, True)
+    args = group.backend.movable(tensor.array), other(group, dst), tag
+    return group.start("send", args, None, True)
 
 
 def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
     """Send the tensor to process `dst`, and wait until it may be changed."""
     if (group := ready("send", group, tensor)) is not None:
-        start_send(tensor, dst, group, tag, False)
-
-
-def start_recv(tensor: Tensor, src: Any, group: ProcessGroup, tag: int, async_op: bool) -> tuple:
-    wire = group.backend.movable(tensor.array)
-    message = Message(group.host) if group.backend is group.host else None
-    args = wire, None if src is None else other(group, src), tag
-    return group.start("recv", args, arrival(tensor, wire), async_op, message), message
+        args = group.backend.movable(tensor.array), other(group, dst), tag
+        group.start("send", args)
 
 
 def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
     """Begin to receive a tensor from process `src`, or from any."""
     if (group := ready("irecv", group, tensor)) is None:
         return None
-    return start_recv(tensor, src, group, tag, True)[0]
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    finish = partial(received, tensor, wire, status)
+    return group.start("recv", args, finish, True, tensor.array, status)
 
 
 def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
@@ -116,8 +103,11 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
     """
     if (group := ready("recv", group, tensor)) is None:
         return -1
-    message = start_recv(tensor, src, group, tag, False)[1]
-    return group.ranks[message.status.Get_source()] if src is None else src
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    group.start("recv", args, None, False, tensor.array, status)
+    received(tensor, wire, status)
+    return group.ranks[status.source] if src is None else src
 
 
 class P2POp:
@@ -166,7 +156,7 @@ def monitored_barrier(
         DistBackendError: in the first process of the group, with the global ranks that are missing;
             in the others, if the first process has failed or not come.
     """
-    if (group := ready("monitored_barrier", group)) is None:
+    if (group := member("monitored_barrier", group)) is None:
         return
     seconds = group.timeout if timeout is None else check_timeout(timeout)
     host, nothing, others = group.host, np.empty(0, np.uint8), range(1, group.size())

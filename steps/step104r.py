@@ -1,28 +1,21 @@
-"""Step 104r: NCCL: calls that begin together
+"""Step 104r: NCCL: types and reductions that it does not have
 
-A stream does one thing after the other. If two GPUs send to each other, each send waits in its
-stream for a receive that stands behind the other's send: a deadlock. isend does not help here: it
-keeps the program from waiting, and here it is the streams that wait.
+NCCL adds halves and bfloat16 itself, which MPI does not (step 103i). It knows neither int16 nor
+bool, and it has no reductions of bits. With step 104q each of these ends in a KeyError.
 
-NCCL has brackets for this. Calls between groupStart and groupEnd are one call, in which sends and
-receives go on side by side:
+    movable      to send only           the elements as bytes, where NCCL does not have the type
+    reducible    to compute with        bool as bytes; others that NCCL does not have are refused
+    op           a reduction            BAND, BOR and BXOR are refused
 
-    groupStart()
-    send(x, 1); recv(y, 1)        noted, not begun
-    groupEnd()                    begun, as one
+Which types there are depends on the version: an old CuPy does not have bfloat16, so its number is
+None.
 
-`together` is these brackets as a context manager; batch_isend_irecv of step 104o uses it.
-all_to_all is n sends and n receives inside of them: CuPy has no such call of NCCL.
+The trap: as bytes, True + True is 2. So the sum of booleans comes here as MAX (step 103n).
 
-The trap: inside the brackets nothing has begun, so nothing is complete. A handle that said so would
-store the result before it has come. So Queued asks its backend whether calls are being collected.
-
-Changed: Queued, NCCLBackend.
-Try: let Queued.Test return True. When would `finish` have stored a result?
+Changed: NCCLBackend. New: its methods movable, reducible, op.
+Try: pass an int16 to all_reduce, without reducible.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -51,11 +44,8 @@ def is_nccl_available() -> bool:
 class Queued:
     """A call in the current stream. What the program computes next comes behind it there."""
 
-    def __init__(self, backend: "NCCLBackend"):
-        self.backend = backend
-
-    def Test(self) -> bool:
-        return not self.backend.collecting
+    def Test(self, status: Any = None) -> bool:
+        return True
 
 
 class NCCLBackend:
@@ -72,9 +62,8 @@ class NCCLBackend:
         check_available()
         self.xp, self.nccl = cupy, cupy.cuda.nccl
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
-        self.rank, self.size = host.rank, host.size
+        self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
         self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
         number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
@@ -83,9 +72,6 @@ class NCCLBackend:
         host.broadcast(number, 0).Wait()
         with self.gpu:
             self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
-
-    def empty(self, size: int, dtype: Any) -> Any:
-        return self.xp.empty(size, dtype)
 
     def movable(self, array: Any) -> Any:
         """The elements side by side; their bytes, where NCCL does not have the type."""
@@ -110,7 +96,7 @@ class NCCLBackend:
         with self.gpu:
             stream = self.xp.cuda.get_current_stream().ptr
             getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued(self)
+        return Queued()
 
     def op(self, op: ReduceOp) -> int:
         if op not in self.ops:
@@ -119,40 +105,6 @@ class NCCLBackend:
 
     def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
         return self.call("allReduce", [array, array], array, self.op(op))
-
-    def send(self, array: Any, rank: int, tag: int) -> Queued:
-        return self.call("send", [array], array, rank)
-
-    def recv(self, array: Any, rank: int | None, tag: int) -> Queued:
-        if rank is None:
-            raise ValueError("recv with NCCL needs a source")
-        return self.call("recv", [array], array, rank)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Calls inside are one call. One after the other, two sends could wait for each other."""
-        self.collecting = True
-        self.nccl.groupStart()
-        try:
-            yield
-        finally:
-            self.nccl.groupEnd()
-            self.collecting = False
-
-    def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
-        """Messages between all pairs, as one call."""
-        out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
-        with self.together():
-            for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
-                if count:
-                    self.send(array[place : place + count], rank, 0)
-                if out_count:
-                    self.recv(out[out_place : out_place + out_count], rank, 0)
-                place, out_place = place + count, out_place + out_count
-        return Queued(self)
-
-    def close(self) -> None:
-        self.comm.destroy()
 
 
 BACKENDS["nccl"] = NCCLBackend
@@ -175,11 +127,8 @@ if __name__ == "__main__":
         def __init__(self, size, number, rank):
             self.comm = here.comm.Split(number[0], rank)
 
-        def send(self, source, count, kind, peer, stream):
-            self.comm.Isend(source[:count], peer)
-
-        def recv(self, target, count, kind, peer, stream):
-            self.comm.Irecv(target[:count], peer).Wait()
+        def allReduce(self, source, target, count, kind, op, stream):
+            self.comm.Iallreduce(MPI.IN_PLACE, target[:count], op).Wait()
 
     kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
     reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
@@ -188,7 +137,6 @@ if __name__ == "__main__":
     stream = types.SimpleNamespace(ptr=0)
     cupy = types.SimpleNamespace(
         ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
-        empty=lambda size, dtype: np.empty(size, dtype).view(Array),
         cuda=types.SimpleNamespace(
             nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
         ),
@@ -198,29 +146,28 @@ if __name__ == "__main__":
     def array(*numbers, dtype=np.float32):
         return np.array(numbers, dtype).view(Array)
 
-    nccl.groupStart = lambda: order.append("begin")
-    nccl.groupEnd = lambda: order.append("end")
-    order = []
-
     def on_gpus():
-        rank = here.comm.rank
         backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        came, done = array(0), []
-        with backend.together():
-            done.append(backend.send(array(rank + 3), 1 - rank, 0).Test())
-            received = backend.recv(came, 1 - rank, 0)
-            done.append(received.Test())
-        done.append(received.Test())
-        out = backend.empty(3, np.float32)
-        counts = ([1, 2], [1, 2]) if rank == 0 else ([2, 1], [2, 1])
-        backend.all_to_all(out, counts[1], array(rank, 10, 20 + rank), counts[0])
-        try:
-            backend.recv(array(1), None, 0)
-        except ValueError as error:
-            return done, came.tolist(), out.tolist(), str(error)
+        truth = backend.reducible(array(here.comm.rank, dtype=bool))
+        short = backend.movable(array(here.comm.rank, dtype=np.int16))
+        half = backend.reducible(array(0.5, dtype=np.float16))
+        backend.all_reduce(half, ReduceOp.SUM)
+        found = [truth.dtype.name, short.dtype.name, short.size, half.dtype.name, half.tolist()]
+        for mistake in (
+            lambda: backend.reducible(array(1, dtype=np.int16)),
+            lambda: backend.all_reduce(array(1), ReduceOp.BAND),
+        ):
+            try:
+                mistake()
+            except (RuntimeError, ValueError) as error:
+                found.append(error)
+        return found
 
-    for found in simulate(2, on_gpus):
-        print(*found)
-    # -> [False, False, True] [4.0] [0.0, 1.0, 10.0] recv with NCCL needs a source
-    # -> [False, False, True] [3.0] [10.0, 20.0, 21.0] recv with NCCL needs a source
-    print(order.count("begin"), order.count("end"))  # -> 4 4
+    print(*simulate(2, on_gpus)[1], sep="\n")
+    # -> uint8
+    # -> uint8
+    # -> 2
+    # -> float16
+    # -> [1.0]
+    # -> NCCL does not compute with int16
+    # -> Cannot use ReduceOp.BAND with NCCL

@@ -1,11 +1,24 @@
-"""Step 104s: Catalogue: the other calls of NCCL
+"""Step 104s: NCCL: calls that begin together
 
-Skim this one. broadcast, reduce, all_gather and reduce_scatter are calls of NCCL like all_reduce of
-step 104q. gather and scatter are all_to_all of step 104r, in which the counts of all processes but
-one are 0.
+A stream does one thing after the other. If two GPUs send to each other, each send waits in its
+stream for a receive that stands behind the other's send: a deadlock. isend does not help here: it
+keeps the program from waiting, and here it is the streams that wait.
 
-Changed: NCCLBackend, which is complete.
-Try: in the demo, make the gather out of send, recv and together, without all_to_all.
+NCCL has brackets for this. Calls between groupStart and groupEnd are one call, in which sends and
+receives go on side by side:
+
+    groupStart()
+    send(x, 1); recv(y, 1)        noted, not begun
+    groupEnd()                    begun, as one
+
+`together` is these brackets as a context manager; batch_isend_irecv of step 104o uses it.
+all_to_all is n sends and n receives inside of them: CuPy has no such call of NCCL.
+
+The trap: inside the brackets nothing has begun, so nothing is complete. A handle that said so would
+store the result before it has come. So Queued asks its backend whether calls are being collected.
+
+Changed: Queued, NCCLBackend.
+Try: let Queued.Test return True. When would `finish` have stored a result?
 """
 
 from collections.abc import Iterator
@@ -41,7 +54,7 @@ class Queued:
     def __init__(self, backend: "NCCLBackend"):
         self.backend = backend
 
-    def Test(self) -> bool:
+    def Test(self, status: Any = None) -> bool:
         return not self.backend.collecting
 
 
@@ -61,7 +74,7 @@ class NCCLBackend:
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
         self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
-        self.rank, self.size = host.rank, host.size
+        self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
         self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
         number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
@@ -107,17 +120,8 @@ class NCCLBackend:
     def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
         return self.call("allReduce", [array, array], array, self.op(op))
 
-    def broadcast(self, array: Any, root: int) -> Queued:
-        return self.call("broadcast", [array, array], array, root)
-
-    def reduce(self, array: Any, op: ReduceOp, root: int) -> Queued:
-        return self.call("reduce", [array, array], array, self.op(op), root)
-
-    def all_gather(self, out: Any, array: Any) -> Queued:
-        return self.call("allGather", [array, out], array)
-
-    def reduce_scatter(self, out: Any, array: Any, op: ReduceOp) -> Queued:
-        return self.call("reduceScatter", [array, out], out, self.op(op))
+    def status(self) -> None:
+        """NCCL tells neither the sender nor the length of a message."""
 
     def send(self, array: Any, rank: int, tag: int) -> Queued:
         return self.call("send", [array], array, rank)
@@ -150,19 +154,6 @@ class NCCLBackend:
                 place, out_place = place + count, out_place + out_count
         return Queued(self)
 
-    def gather(self, out: Any, array: Any, root: int) -> Queued:
-        counts = [array.size if rank == root else 0 for rank in range(self.size)]
-        out_counts = [array.size if self.rank == root else 0] * self.size
-        return self.all_to_all(array if out is None else out, out_counts, array, counts)
-
-    def scatter(self, out: Any, array: Any, root: int) -> Queued:
-        out_counts = [out.size if rank == root else 0 for rank in range(self.size)]
-        counts = [out.size if self.rank == root else 0] * self.size
-        return self.all_to_all(out, out_counts, out if array is None else array, counts)
-
-    def close(self) -> None:
-        self.comm.destroy()
-
 
 BACKENDS["nccl"] = NCCLBackend
 
@@ -183,19 +174,6 @@ if __name__ == "__main__":
 
         def __init__(self, size, number, rank):
             self.comm = here.comm.Split(number[0], rank)
-
-        def broadcast(self, source, target, count, kind, root, stream):
-            self.comm.Ibcast(target[:count], root).Wait()
-
-        def reduce(self, source, target, count, kind, op, root, stream):
-            self.comm.Ireduce(source[:count].copy(), target[:count], op, root).Wait()
-
-        def allGather(self, source, target, count, kind, stream):
-            self.comm.Iallgather(source[:count], target[: count * self.comm.size]).Wait()
-
-        def reduceScatter(self, source, target, count, kind, op, stream):
-            whole = source[: count * self.comm.size]
-            self.comm.Ireduce_scatter_block(whole, target[:count], op).Wait()
 
         def send(self, source, count, kind, peer, stream):
             self.comm.Isend(source[:count], peer)
@@ -220,30 +198,29 @@ if __name__ == "__main__":
     def array(*numbers, dtype=np.float32):
         return np.array(numbers, dtype).view(Array)
 
-    nccl.groupStart = nccl.groupEnd = lambda: None
+    nccl.groupStart = lambda: order.append("begin")
+    nccl.groupEnd = lambda: order.append("end")
+    order = []
 
     def on_gpus():
         rank = here.comm.rank
         backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        largest, sent = array(rank), array(rank + 5)
-        backend.broadcast(backend.movable(sent), 1)
-        backend.reduce(largest, ReduceOp.MAX, 0)
-        whole, part = backend.empty(2, np.float32), array(0)
-        backend.all_gather(whole, array(rank))
-        backend.reduce_scatter(part, array(rank, 10), ReduceOp.SUM)
-        collected, given = backend.empty(2, np.float32), array(0)
-        backend.gather(collected if rank == 0 else None, array(rank + 3), 0)
-        backend.scatter(given, array(8, 9) if rank == 0 else None, 0)
-        at_root = largest, collected
-        results = [each.tolist() if rank == 0 else None for each in at_root]
-        return results + [each.tolist() for each in (sent, whole, part, given)]
+        came, done = array(0), []
+        with backend.together():
+            done.append(backend.send(array(rank + 3), 1 - rank, 0).Test())
+            received = backend.recv(came, 1 - rank, 0)
+            done.append(received.Test())
+        done.append(received.Test())
+        out = backend.empty(3, np.float32)
+        counts = ([1, 2], [1, 2]) if rank == 0 else ([2, 1], [2, 1])
+        backend.all_to_all(out, counts[1], array(rank, 10, 20 + rank), counts[0])
+        try:
+            backend.recv(array(1), None, 0)
+        except ValueError as error:
+            return done, came.tolist(), out.tolist(), str(error)
 
-    names = "reduce", "gather", "broadcast", "all_gather", "reduce_scatter", "scatter"
-    for name, *of_ranks in zip(names, *simulate(2, on_gpus), strict=True):
-        print(f"{name:14}", *of_ranks)
-    # -> reduce         [1.0] None
-    # -> gather         [3.0, 4.0] None
-    # -> broadcast      [6.0] [6.0]
-    # -> all_gather     [0.0, 1.0] [0.0, 1.0]
-    # -> reduce_scatter [1.0] [20.0]
-    # -> scatter        [8.0] [9.0]
+    for found in simulate(2, on_gpus):
+        print(*found)
+    # -> [False, False, True] [4.0] [0.0, 1.0, 10.0] recv with NCCL needs a source
+    # -> [False, False, True] [3.0] [10.0, 20.0, 21.0] recv with NCCL needs a source
+    print(order.count("begin"), order.count("end"))  # -> 4 4

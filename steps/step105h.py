@@ -17,7 +17,7 @@ The trap: with views, zeroing a bucket zeroes gradients. optimizer.zero_grad() s
 which is safe.
 
 Changed: DistributedDataParallel.
-Try: with views, keep the .grad of the first of two backward passes. What does it hold at the end?
+Try: with views, keep .grad after the last pass of the demo, and run one more. What does it hold?
 """
 
 import importlib

@@ -26,7 +26,7 @@ not joined at all.
 (PyTorch: DistributedDataParallel.join.)
 
 Changed: DistributedDataParallel. New: its methods join, send_zeros.
-Try: all_reduce the loss in the loop of the demo, with a timeout.
+Try: all_reduce the loss in the loop of the demo. Which call of the other process does it meet?
 """
 
 import importlib

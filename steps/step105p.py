@@ -10,7 +10,7 @@ All processes have to shuffle alike, and take turns in the result:
     process 1          2   0   3   1   4
 
 So the first n samples of all processes are the first 2 n of the whole. DistributedSampler of step
-83l does this, if it is told how many processes there are and which one this is. The process group
+83m does this, if it is told how many processes there are and which one this is. The process group
 knows both.
 
 The trap: the order of an epoch comes from seed + epoch, and the sampler does not know the epoch.

@@ -17,7 +17,7 @@ With p processes and m parts each works m times and waits p - 1 times, forward a
 
 The trap is memory. All parts wait for backward, with all that they have saved: m parts are a whole
 batch again. Schedules that begin B0 as soon as it can begin (1F1B) keep p parts instead of m;
-checkpoints (step 95k) keep only inputs.
+checkpoints (step 95l) keep only inputs.
 
 (In PyTorch: torch.distributed.pipelining.)
 

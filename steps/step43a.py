@@ -839,8 +839,8 @@ if __name__ == "__main__":
         except TypeError as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    print("step 42:", error(np.asarray, Box(np.ones(2))))
-    # -> step 42: TypeError: implicit conversion to a NumPy array is not allowed
+    print("step 42b:", error(np.asarray, Box(np.ones(2))))
+    # -> step 42b: TypeError: implicit conversion to a NumPy array is not allowed
     register_backend("box", Backend(types.SimpleNamespace(), Box, Box.to_numpy))
 
     x = tensor([[1.0, 2.0], [3.0, 4.0]], device="box")

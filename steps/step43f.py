@@ -11,8 +11,8 @@ here: read `send`, and skim the others.
 - NumPy keeps its warnings per thread. A thread that reads the default device turns them off:
   1e300 as float32 is inf, without a warning, as in PyTorch.
 - Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97y).
-- Four fields of Backend are not used yet: address and strided (views, step 50a), chunk_elements
-  (large arrays, 56q), random_source (random numbers, 65c). They have defaults.
+- Four fields of Backend are not used yet: address and strided (shared memory, step 50b),
+  chunk_elements (large arrays, 56q), random_source (random numbers, 65c). They have defaults.
 
 The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
 without a GPU, and fails at the first array. So register_backend is only called after a test.

@@ -8,22 +8,17 @@ Three functions make a tensor of data, and they differ in nothing but memory:
     from_numpy(array)   shares: two names for one memory, a write into one shows in the other
     as_tensor(data)     copies only if it must: other type, other device, or not an array
 
-There are three ways out. x.numpy() shares; x.tolist() and x.item() copy, as Python numbers. And
-np.asarray(x) is x.numpy(): NumPy calls __array__.
+There are two ways out. x.numpy() shares; x.tolist() and x.item() copy, as Python numbers.
 
 x.numpy() is refused where sharing would do harm. A graph does not see a write into the array, and
 its gradients would be wrong without any error. So a tensor that requires gradients has to be
 detached first, unless nothing is recorded. A tensor on another device has to be copied, and a copy
 should be asked for. With force=True x.numpy() detaches and copies as far as needed.
 
-np.sin(x) gives a tensor now: NumPy computes on what __array__ returns, and asks __array_wrap__ to
-wrap the result. It is a constant, because no graph sees it. __array_ufunc__ = None forbade such
-calls. __array_priority__ takes its place, so that array + tensor still calls our __radd__.
-
 The trap is from_numpy(array[::-1]): a reversed array has negative strides (steps in memory from
 one element to the next, see 66a), which most libraries cannot handle. PyTorch refuses it as well.
 
-Changed: tensor, as_tensor, Tensor.numpy, tolist. New: from_numpy, Tensor.__array__, array_wrap.
+Changed: tensor, as_tensor, Tensor.numpy, tolist. New: from_numpy.
 Try: x = tensor([1.0, 2.0]); y = x * 1; out = x.detach().numpy(); out[0] = 5. Is x changed? Is y?
 """
 
@@ -87,12 +82,14 @@ class Tensor:
     requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
     """
 
+    # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
+    __array_ufunc__ = None
+
     # Defaults of what only some tensors change: read here, and not stored in each of them.
     _requires_grad = False
     _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
     # An edge of the graph may end at a leaf, which stands there for a node.
     sequence_nr = None
-    __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, data):
         made = tensor(data, dtype=Defaults.dtype)
@@ -208,9 +205,6 @@ class Tensor:
                     f"to copy the tensor to host memory first."
                 )
         return self.device.backend.to_numpy(self.array)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def __bool__(self):
         if self.array.size != 1:
@@ -880,12 +874,6 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
     return cast(self, other.dtype)
 
 
-@tensor_method("__array_wrap__")
-def array_wrap(self: Tensor, array: Any, context: Any = None, scalar: bool = False) -> Tensor:
-    """Makes a Tensor of the result of a NumPy function: np.sin(tensor)."""
-    return from_numpy(np.asarray(array))
-
-
 if __name__ == "__main__":
     import timeit
 
@@ -922,11 +910,6 @@ if __name__ == "__main__":
         print("nothing is recorded:", w.numpy())  # -> nothing is recorded: [1. 2.]
     print(w.detach().numpy(), w.numpy(force=True), w.tolist(), w)
     # -> [1. 2.] [1. 2.] [1.0, 2.0] tensor([1., 2.], requires_grad=True)
-
-    print("as arrays:", np.asarray(copied) + 1, np.array([10.0, 20.0]) * w)
-    # -> as arrays: [2. 3. 4.] tensor([10., 40.], grad_fn=<Mul>)
-    print("NumPy's functions:", np.sqrt(w.detach() * 2), error(np.sqrt, w)[:12])
-    # -> NumPy's functions: tensor([1.4142135, 2.       ]) RuntimeError
 
     print(error(from_numpy, [1.0]))  # -> TypeError: expected np.ndarray (got list)
     print(error(from_numpy, np.array(["a"])))  # -> TypeError: not a tinytorch dtype: dtype('<U1')

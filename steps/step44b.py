@@ -1,35 +1,33 @@
-"""Step 44b: Nested lists
+"""Step 44b: NumPy's functions on tensors
 
-Where rows have different lengths, the message comes from NumPy: "setting an array element with a
-sequence. The requested array has an inhomogeneous shape after 1 dimensions." It does not say which
-lengths differ, or where. A list of tensors is worse. In tensor([x.sum(), y.sum()]), a usual way to
-collect results, NumPy calls numpy() of each, which is refused if x requires gradients; otherwise
-the type is lost, and float64 becomes float32. And NumPy reads text: np.array(["1", 2]) is an array
-of strings.
+Libraries call np.asarray(x) and np.sqrt(x) on whatever they are given. A Tensor answers neither:
+np.asarray packs it into an array of Python objects, and np.sqrt is refused, because of the line
+__array_ufunc__ = None (step 21).
 
-So nested data is read here, once, before NumPy gets it. parse_nested goes down into each sequence
-and comes back with three things:
+NumPy looks for three names in a class of another library:
 
-    values   the lists, with plain Python numbers at the bottom
-    shape    each part of a sequence must have the shape of the part before
-    dtype    that of the parts, promoted: [1, 2.5] is float, [True, 2] is int64
+    __array__             np.asarray(x) calls it, and gets x.numpy(): shared memory, or a refusal
+    __array_wrap__        after np.sqrt has computed on that array, wraps the result: a tensor again
+    __array_priority__    who answers array + tensor: the one with the higher number, ours
 
-An array or a tensor (known by its attribute `array`, as in step 41d) brings its own shape and type,
-a number the type that number_dtype gives it. If two parts differ in shape, ragged makes an error
-that names the dimension, as in PyTorch. Text and objects of other kinds are refused too.
+So __array_ufunc__ = None can go. NumPy's operators still leave array + tensor to our __radd__, now
+because of the priority, and NumPy's functions work.
 
-The trap is the empty list. It has a shape, (0,), but no type: the default type is taken, also for
-[[], []], which has the shape (2, 0).
+The trap: the result of np.sqrt(x) is a constant, because no graph sees what NumPy computes. For a
+tensor that requires gradients that would be a silent mistake. But __array__ calls x.numpy(), which
+refuses such a tensor, and so np.sqrt does too.
 
-Changed: host_array. New: parse_nested, ragged.
-Try: tensor([[1, 2], [3, 4.5]]) and then tensor([np.float64(1), 2]). Where do the types come from?
+(PyTorch's tensors have the same three.)
+
+New: Tensor.__array__, Tensor.__array_priority__, array_wrap. Gone: Tensor.__array_ufunc__.
+Try: take __array_priority__ out. Which line of the demo stops, and who computes there now?
 """
 
 import contextlib
 import copy
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,53 +39,18 @@ from tinytorch.core.dtype import (
     as_dtype,
     bool_,
     int64,
-    number_dtype,
     numpy_dtype,
-    promote_types,
     result_type,
 )
-
-
-def parse_nested(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType | None]:
-    """Nested data as (lists of Python numbers, shape, dtype); `depth` is for messages."""
-    if hasattr(data, "array"):  # a Tensor
-        return data.tolist(), data.array.shape, data.dtype
-    if isinstance(data, (np.ndarray, np.generic)):
-        return data.tolist(), data.shape, as_dtype(data.dtype)
-    if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        parts, shape, dtype = [], None, None
-        for item in data:
-            part, its_shape, its_dtype = parse_nested(item, depth + 1)
-            if shape is not None and its_shape != shape:
-                raise ragged(shape, its_shape, depth)
-            parts.append(part)
-            shape = its_shape
-            if its_dtype is not None:
-                dtype = its_dtype if dtype is None else promote_types(dtype, its_dtype)
-        return parts, (len(parts), *(shape or ())), dtype
-    if isinstance(data, (str, bytes)):
-        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-    try:
-        return data, (), number_dtype(data)
-    except TypeError:
-        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}") from None
-
-
-def ragged(expected: tuple[int, ...], found: tuple[int, ...], dim: int) -> Exception:
-    """The error for two parts of one sequence, from dimension `dim` on, that differ in shape."""
-    for a, b in zip(expected, found, strict=False):
-        if a != b:
-            return ValueError(f"expected sequence of length {a} at dim {dim} (got {b})")
-        dim += 1
-    return TypeError(f"expected only numbers or only sequences at dim {dim}, got both")
 
 
 def host_array(data: Any, dtype: DType | None) -> np.ndarray:
     """A new NumPy array with the elements of `data`; PyTorch's type where `dtype` is None."""
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(data, dtype=numpy_dtype(as_dtype(data.dtype) if dtype is None else dtype))
-    data, _, found = parse_nested(data)
-    return np.array(data, dtype=numpy_dtype((found or Defaults.dtype) if dtype is None else dtype))
+    array = np.array(data)
+    found = Defaults.dtype if array.dtype.kind == "f" else as_dtype(array.dtype)
+    return array.astype(numpy_dtype(found if dtype is None else dtype))
 
 
 class GradMode:
@@ -924,38 +887,26 @@ if __name__ == "__main__":
     def error(action, *args):
         try:
             action(*args)
-        except (RuntimeError, TypeError, ValueError) as reason:
+        except (RuntimeError, TypeError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    print("NumPy:", error(np.array, [[1, 2], [3]]).partition(".")[0])
-    # -> NumPy: ValueError: setting an array element with a sequence
-    print("here: ", error(tensor, [[1, 2], [3]]))
-    # -> here:  ValueError: expected sequence of length 2 at dim 1 (got 1)
-    print(error(tensor, [[[1], [2]], [[3], [4, 5]]]))
-    # -> ValueError: expected sequence of length 1 at dim 2 (got 2)
-    print(error(tensor, [[[1, 2], [3, 4]], [[5], [6]]]))
-    # -> ValueError: expected sequence of length 2 at dim 2 (got 1)
-    print(error(tensor, [1, [2]]))
-    # -> TypeError: expected only numbers or only sequences at dim 1, got both
+    class Before:
+        """What a Tensor of step 44a is for NumPy."""
 
-    print(parse_nested([[1, 2], [3, 4.5]]))
-    # -> ([[1, 2], [3, 4.5]], (2, 2), tinytorch.float32)
-    print(tensor([[1, 2], [3, 4.5]]).dtype, tensor([True, 2]).dtype, tensor(((1, 2), [3, 4])).shape)
-    # -> tinytorch.float32 tinytorch.int64 (2, 2)
-    print("empty:", tensor([]).shape, tensor([[], []]).shape, tensor([]).dtype)
-    # -> empty: (0,) (2, 0) tinytorch.float32
+        __array_ufunc__ = None
 
-    # Results collected in a list: tensors bring their types along.
-    x = tensor([1.0, 2.0], requires_grad=True)
-    losses = [x.sum(), (x * x).sum()]
-    print("NumPy:", error(np.array, losses).partition(" Use")[0])
-    # -> NumPy: RuntimeError: Can't call numpy() on Tensor that requires grad.
-    print(tensor(losses), tensor(losses).requires_grad, tensor([x.double(), [3, 4]]).dtype)
-    # -> tensor([3., 5.]) False tinytorch.float64
-    print(tensor([np.array([1, 2]), np.array([3, 4])]).dtype, tensor([np.float64(1), 2]).dtype)
-    # -> tinytorch.int64 tinytorch.float64
+    print("step 44a:", np.asarray(Before()).dtype, "-", error(np.sqrt, Before())[:44])
+    # -> step 44a: object - TypeError: operand 'Before' does not support
 
-    print("NumPy:", np.array(["1", 2]).dtype)  # -> NumPy: <U21
-    print("here: ", error(tensor, ["1", 2]))  # -> here:  TypeError: new(): invalid data type 'str'
-    print(error(tensor, [1, None]))  # -> RuntimeError: Could not infer dtype of NoneType
-    print(tensor(np.ones((2, 2))).dtype)  # -> tinytorch.float64
+    x = tensor([1.0, 2.0, 3.0])
+    print("as an array:", np.asarray(x) + 1, np.shares_memory(np.asarray(x), x.array))
+    # -> as an array: [2. 3. 4.] True
+    print("NumPy's functions:", np.sqrt(x * 4), type(np.sqrt(x)).__name__)
+    # -> NumPy's functions: tensor([2.       , 2.828427 , 3.4641016]) Tensor
+
+    w = tensor([1.0, 2.0], requires_grad=True)
+    print("operators are still ours:", np.array([10.0, 20.0]) * w)
+    # -> operators are still ours: tensor([10., 40.], grad_fn=<Mul>)
+    print(error(np.sqrt, w).partition(" Use")[0])
+    # -> RuntimeError: Can't call numpy() on Tensor that requires grad.
+    print(np.sqrt(w.detach() * 2))  # -> tensor([1.4142135, 2.       ])

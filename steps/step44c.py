@@ -1,24 +1,28 @@
-"""Step 44c: Values that do not fit their type
+"""Step 44c: Nested lists
 
-np.array([300.0]).astype(np.uint8) is 44, and there is no error: only the lowest eight bits of 300
-are kept. A bright image becomes a dark one. And NaN becomes some number or other.
+Where rows have different lengths, the message comes from NumPy: "setting an array element with a
+sequence. The requested array has an inhomogeneous shape after 1 dimensions." It does not say which
+lengths differ, or where. A list of tensors is worse. In tensor([x.sum(), y.sum()]), a usual way to
+collect results, NumPy calls numpy() of each, which is refused if x requires gradients; otherwise
+the type is lost, and float64 becomes float32. And NumPy reads text: np.array(["1", 2]) is an array
+of strings.
 
-So tensor() checks what it is given. A float that becomes an integer may lose its fraction, as in
-PyTorch: 2.7 becomes 2. But its whole part must survive:
+So nested data is read here, once, before NumPy gets it. parse_nested goes down into each sequence
+and comes back with three things:
 
-    values = trunc(data)            2.7 -> 2.0,  300.0 -> 300.0
-    array  = values as the type     2.0 -> 2,    300.0 -> 44
-    array != values                 an error that names the first wrong value
+    values   the lists, with plain Python numbers at the bottom
+    shape    each part of a sequence must have the shape of the part before
+    dtype    that of the parts, promoted: [1, 2.5] is float, [True, 2] is int64
 
-NaN needs no case of its own, because it differs from everything, also from itself. A Python
-integer that is too large is refused by NumPy already; its OverflowError becomes PyTorch's
-RuntimeError. A single number, the most common data of all, does not go through parse_nested.
+An array or a tensor (known by its attribute `array`, as in step 41d) brings its own shape and type,
+a number the type that number_dtype gives it. If two parts differ in shape, ragged makes an error
+that names the dimension, as in PyTorch. Text and objects of other kinds are refused too.
 
-The trap: the check is made for lists and numbers, not for arrays. tensor(array, dtype=...) and
-x.to(dtype) convert as NumPy does, without the cost of a check.
+The trap is the empty list. It has a shape, (0,), but no type: the default type is taken, also for
+[[], []], which has the shape (2, 0).
 
-Changed: host_array.
-Try: tensor([float("inf")], dtype=as_dtype("int64")), and the same with np.array(...).astype.
+Changed: host_array. New: parse_nested, ragged.
+Try: tensor([[1, 2], [3, 4.5]]) and then tensor([np.float64(1), 2]). Where do the types come from?
 """
 
 import contextlib
@@ -82,22 +86,8 @@ def host_array(data: Any, dtype: DType | None) -> np.ndarray:
     """A new NumPy array with the elements of `data`; PyTorch's type where `dtype` is None."""
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(data, dtype=numpy_dtype(as_dtype(data.dtype) if dtype is None else dtype))
-    if type(data) in (float, int, bool):
-        found = number_dtype(data)
-    else:
-        data, _, found = parse_nested(data)
-    wanted = numpy_dtype((found or Defaults.dtype) if dtype is None else dtype)
-    if wanted.kind in "iu" and found is not None and found.is_floating_point:
-        values = np.trunc(np.array(data, dtype=np.float64))
-        array = values.astype(wanted)
-        if (array != values).any():
-            wrong = np.extract(array != values, values)[0]
-            raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {wrong}")
-        return array
-    try:
-        return np.array(data, dtype=wanted)
-    except OverflowError as error:
-        raise RuntimeError(f"value cannot be converted to {dtype or found}: {error}") from None
+    data, _, found = parse_nested(data)
+    return np.array(data, dtype=numpy_dtype((found or Defaults.dtype) if dtype is None else dtype))
 
 
 class GradMode:
@@ -930,34 +920,42 @@ def array_wrap(self: Tensor, array: Any, context: Any = None, scalar: bool = Fal
 
 
 if __name__ == "__main__":
-    import timeit
-    import warnings
 
-    def error(action, *args, **kwargs):
+    def error(action, *args):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # NumPy's, about the cast of NaN
-                action(*args, **kwargs)
-        except (RuntimeError, TypeError) as reason:
+            action(*args)
+        except (RuntimeError, TypeError, ValueError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    uint8, int64 = as_dtype("uint8"), as_dtype("int64")
-    print("NumPy:", np.array([300.0]).astype(np.uint8))  # -> NumPy: [44]
-    print("here: ", error(tensor, [300.0], dtype=uint8))
-    # -> here:  RuntimeError: value cannot be converted to tinytorch.uint8 without overflow: 300.0
-    print(error(tensor, [1.0, -1.5], dtype=uint8).rpartition(" ")[2])  # -> -1.0
-    print(error(tensor, [float("nan")], dtype=int64).rpartition(" ")[2])  # -> nan
-    print("fractions are lost:", tensor([2.7, -2.7], dtype=int64))
-    # -> fractions are lost: tensor([ 2, -2])
-    print(error(tensor, [300], dtype=uint8).partition(": ")[2][:47])
-    # -> value cannot be converted to tinytorch.uint8: P
-    print(error(tensor, 10**30).partition(": P")[0])
-    # -> RuntimeError: value cannot be converted to tinytorch.int64
-    print("an array, as NumPy does it:", tensor(np.array([300]), dtype=uint8))
-    # -> an array, as NumPy does it: tensor([44])
-    print(tensor([1, 2.5]), tensor(2.5, dtype=int64), tensor(True), tensor([], dtype=int64).dtype)
-    # -> tensor([1. , 2.5]) tensor(2) tensor(True) tinytorch.int64
+    print("NumPy:", error(np.array, [[1, 2], [3]]).partition(".")[0])
+    # -> NumPy: ValueError: setting an array element with a sequence
+    print("here: ", error(tensor, [[1, 2], [3]]))
+    # -> here:  ValueError: expected sequence of length 2 at dim 1 (got 1)
+    print(error(tensor, [[[1], [2]], [[3], [4, 5]]]))
+    # -> ValueError: expected sequence of length 1 at dim 2 (got 2)
+    print(error(tensor, [[[1, 2], [3, 4]], [[5], [6]]]))
+    # -> ValueError: expected sequence of length 2 at dim 2 (got 1)
+    print(error(tensor, [1, [2]]))
+    # -> TypeError: expected only numbers or only sequences at dim 1, got both
 
-    seconds = min(timeit.repeat(lambda: tensor(2.5), number=2000, repeat=5)) / 2000
-    print(f"a single number: {1e6 * seconds:.2f} microseconds")
-    # -> a single number: ... microseconds
+    print(parse_nested([[1, 2], [3, 4.5]]))
+    # -> ([[1, 2], [3, 4.5]], (2, 2), tinytorch.float32)
+    print(tensor([[1, 2], [3, 4.5]]).dtype, tensor([True, 2]).dtype, tensor(((1, 2), [3, 4])).shape)
+    # -> tinytorch.float32 tinytorch.int64 (2, 2)
+    print("empty:", tensor([]).shape, tensor([[], []]).shape, tensor([]).dtype)
+    # -> empty: (0,) (2, 0) tinytorch.float32
+
+    # Results collected in a list: tensors bring their types along.
+    x = tensor([1.0, 2.0], requires_grad=True)
+    losses = [x.sum(), (x * x).sum()]
+    print("NumPy:", error(np.array, losses).partition(" Use")[0])
+    # -> NumPy: RuntimeError: Can't call numpy() on Tensor that requires grad.
+    print(tensor(losses), tensor(losses).requires_grad, tensor([x.double(), [3, 4]]).dtype)
+    # -> tensor([3., 5.]) False tinytorch.float64
+    print(tensor([np.array([1, 2]), np.array([3, 4])]).dtype, tensor([np.float64(1), 2]).dtype)
+    # -> tinytorch.int64 tinytorch.float64
+
+    print("NumPy:", np.array(["1", 2]).dtype)  # -> NumPy: <U21
+    print("here: ", error(tensor, ["1", 2]))  # -> here:  TypeError: new(): invalid data type 'str'
+    print(error(tensor, [1, None]))  # -> RuntimeError: Could not infer dtype of NoneType
+    print(tensor(np.ones((2, 2))).dtype)  # -> tinytorch.float64

@@ -1,29 +1,28 @@
-"""Step 44d: Faster nested lists: a row is read as a whole
+"""Step 44d: Values that do not fit their type
 
-tensor(rows) of 128 rows of 128 numbers takes 20 milliseconds. NumPy, which makes the array in the
-end, needs one of them. The rest is spent in parse_nested, which calls itself for each number, tests
-it five times, and promotes its type with that of the number before.
+np.array([300.0]).astype(np.uint8) is 44, and there is no error: only the lowest eight bits of 300
+are kept. A bright image becomes a dark one. And NaN becomes some number or other.
 
-But a row nearly always holds numbers of one type, or of two. So parse_nested looks at the whole row
-first. set(map(type, row)) goes over it in C and gives the types that occur:
+So tensor() checks what it is given. A float that becomes an integer may lose its fraction, as in
+PyTorch: 2.7 becomes 2. But its whole part must survive:
 
-    [0.5, 1.5, 2.5]     {float}            float32, and nothing has to be looked at one by one
-    [1, 2.5, True]      {int, float, bool} promoted once: float32
-    [0.5, [1.5]]        {float, list}      not numbers alone: one by one, as before
+    values = trunc(data)            2.7 -> 2.0,  300.0 -> 300.0
+    array  = values as the type     2.0 -> 2,    300.0 -> 44
+    array != values                 an error that names the first wrong value
 
-A row of numbers alone is left as it is for NumPy to convert, and its shape is its length. kind() is
-a number of that type: float() is 0.0.
+NaN needs no case of its own, because it differs from everything, also from itself. A Python
+integer that is too large is refused by NumPy already; its OverflowError becomes PyTorch's
+RuntimeError. A single number, the most common data of all, does not go through parse_nested.
 
-The trap is the empty list again: no types occur in it, and it must not count as numbers alone. It
-goes the old way, which gives it the shape (0,) and no type.
+The trap: the check is made for lists and numbers, not for arrays. tensor(array, dtype=...) and
+x.to(dtype) convert as NumPy does, without the cost of a check.
 
-Changed: parse_nested. Module finished: core/convert.py.
-Try: leave "kinds and" out, and read how an empty list fails.
+Changed: host_array.
+Try: tensor([float("inf")], dtype=as_dtype("int64")), and the same with np.array(...).astype.
 """
 
 import contextlib
 import copy
-import functools
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
@@ -52,10 +51,6 @@ def parse_nested(data: Any, depth: int = 1) -> tuple[Any, tuple[int, ...], DType
     if isinstance(data, (np.ndarray, np.generic)):
         return data.tolist(), data.shape, as_dtype(data.dtype)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
-        kinds = set(map(type, data))
-        if kinds and kinds <= {float, int, bool}:
-            dtypes = [number_dtype(kind()) for kind in kinds]
-            return list(data), (len(data),), functools.reduce(promote_types, dtypes)
         parts, shape, dtype = [], None, None
         for item in data:
             part, its_shape, its_dtype = parse_nested(item, depth + 1)
@@ -936,31 +931,33 @@ def array_wrap(self: Tensor, array: Any, context: Any = None, scalar: bool = Fal
 
 if __name__ == "__main__":
     import timeit
+    import warnings
 
-    class Number(float):
-        """A float that is not known to be one: it goes the old way."""
+    def error(action, *args, **kwargs):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # NumPy's, about the cast of NaN
+                action(*args, **kwargs)
+        except (RuntimeError, TypeError) as reason:
+            return f"{type(reason).__name__}: {reason}"
 
-    def milliseconds(data):
-        return min(timeit.repeat(lambda: tensor(data), number=1, repeat=5)) * 1e3
+    uint8, int64 = as_dtype("uint8"), as_dtype("int64")
+    print("NumPy:", np.array([300.0]).astype(np.uint8))  # -> NumPy: [44]
+    print("here: ", error(tensor, [300.0], dtype=uint8))
+    # -> here:  RuntimeError: value cannot be converted to tinytorch.uint8 without overflow: 300.0
+    print(error(tensor, [1.0, -1.5], dtype=uint8).rpartition(" ")[2])  # -> -1.0
+    print(error(tensor, [float("nan")], dtype=int64).rpartition(" ")[2])  # -> nan
+    print("fractions are lost:", tensor([2.7, -2.7], dtype=int64))
+    # -> fractions are lost: tensor([ 2, -2])
+    print(error(tensor, [300], dtype=uint8).partition(": ")[2][:47])
+    # -> value cannot be converted to tinytorch.uint8: P
+    print(error(tensor, 10**30).partition(": P")[0])
+    # -> RuntimeError: value cannot be converted to tinytorch.int64
+    print("an array, as NumPy does it:", tensor(np.array([300]), dtype=uint8))
+    # -> an array, as NumPy does it: tensor([44])
+    print(tensor([1, 2.5]), tensor(2.5, dtype=int64), tensor(True), tensor([], dtype=int64).dtype)
+    # -> tensor([1. , 2.5]) tensor(2) tensor(True) tinytorch.int64
 
-    rows = np.random.default_rng(0).standard_normal((128, 128)).tolist()
-    strange = [[Number(x) for x in row] for row in rows]
-    print(f"one by one:  {milliseconds(strange):.1f} ms")  # -> one by one:  ... ms
-    print(f"row by row:  {milliseconds(rows):.1f} ms")  # -> row by row:  ... ms
-    print("the same:", np.array_equal(tensor(rows).array, tensor(strange).array))
-    # -> the same: True
-
-    for data in ([0.5, 1.5], [1, 2.5, True], [True, 2], [[1, 2], [3, 4.5]], (1, 2), range(3)):
-        x = tensor(data)
-        print(data, x.dtype, tuple(x.shape))
-        # -> [0.5, 1.5] tinytorch.float32 (2,)
-        # -> [1, 2.5, True] tinytorch.float32 (3,)
-        # -> [True, 2] tinytorch.int64 (2,)
-        # -> [[1, 2], [3, 4.5]] tinytorch.float32 (2, 2)
-        # -> (1, 2) tinytorch.int64 (2,)
-        # -> range(0, 3) tinytorch.int64 (3,)
-    print("empty:", tensor([]).shape, tensor([[], []]).shape)  # -> empty: (0,) (2, 0)
-    try:
-        tensor([[0.5, 1.5], [2.5]])
-    except ValueError as error:
-        print(error)  # -> expected sequence of length 2 at dim 1 (got 1)
+    seconds = min(timeit.repeat(lambda: tensor(2.5), number=2000, repeat=5)) / 2000
+    print(f"a single number: {1e6 * seconds:.2f} microseconds")
+    # -> a single number: ... microseconds

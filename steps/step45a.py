@@ -926,8 +926,8 @@ if __name__ == "__main__":
             return reason
 
     x, y = tensor(np.ones((2, 3))), tensor(np.ones(4))
-    print("step 44d:", error(lambda: x.array + y.array))
-    # -> step 44d: operands could not be broadcast together with shapes (2,3) (4,)
+    print("step 44e:", error(lambda: x.array + y.array))
+    # -> step 44e: operands could not be broadcast together with shapes (2,3) (4,)
     found = error(lambda: x + y)
     print(str(found).partition(" (shapes")[0])
     # -> The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1

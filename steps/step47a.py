@@ -11,20 +11,17 @@ NumPy has settings per thread, too: whether 1 / 0 warns. PyTorch answers inf wit
 ThreadState's __init__, which runs once in each thread, turns NumPy's warnings off. For this reason
 apply reads the state before it calls forward.
 
-no_grad was a generator. A generator runs once, so its object cannot be entered again, and as a
-decorator it needed parentheses. Now the switches are classes, as in PyTorch. An object of
-GradSwitch keeps the values to return to in a tuple, one for each time it was entered.
+The trap: a thread that is started inside a no_grad block does not inherit it. It records, because
+its switch is a new one.
 
-The trap: two threads may run one decorated function at the same time. With one object for both, a
-thread would restore what the other one had noted. So each call enters a copy.
+(PyTorch's switch belongs to a thread, too.)
 
-Changed: GradMode is ThreadState, set_grad_enabled and no_grad are classes, apply. New: GradSwitch,
-enable_grad, is_grad_enabled.
-Try: write `class ThreadState:` without threading.local. Which four lines of the demo change?
+Changed: GradMode is ThreadState, set_grad_enabled, Tensor.numpy, Function.apply. New: state.
+Try: write `class ThreadState:` without threading.local. Which three lines of the demo change?
 """
 
+import contextlib
 import copy
-import functools
 import heapq
 import inspect
 import itertools
@@ -56,59 +53,20 @@ class ThreadState(threading.local):
 state = ThreadState()
 
 
-class GradSwitch:
-    """A context manager and a decorator that sets whether operations are recorded."""
-
-    enabled: bool
-    before: tuple = ()  # the values outside: several, for an object that is entered inside itself
-
-    def __enter__(self) -> None:
-        self.before = (*self.before, state.grad_enabled)
-        state.grad_enabled = self.enabled
-
-    def __exit__(self, *exception: Any) -> None:
-        state.grad_enabled = self.before[-1]
-        self.before = self.before[:-1]
-
-    def __call__(self, function: Callable) -> Callable:
-        @functools.wraps(function)
-        def call(*args, **kwargs):
-            with copy.copy(self):  # another thread may be in the same function
-                return function(*args, **kwargs)
-
-        return call
+@contextlib.contextmanager
+def set_grad_enabled(flag: bool):
+    """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
+    before = state.grad_enabled
+    state.grad_enabled = flag
+    try:
+        yield
+    finally:
+        state.grad_enabled = before
 
 
-class set_grad_enabled(GradSwitch):
-    """Inside this block calls are recorded if mode is true, and not recorded if it is false."""
-
-    def __init__(self, mode: bool):
-        self.enabled = bool(mode)
-
-
-class no_grad(GradSwitch):
-    """`with no_grad():` or `@no_grad()`: nothing inside is recorded for backward."""
-
-    enabled = False
-
-    def __new__(cls, function: Callable | None = None):
-        # `@no_grad` without parentheses is a decorator too.
-        switch = object.__new__(cls)
-        return switch if function is None else switch(function)
-
-
-class enable_grad(GradSwitch):
-    """Records inside, also within a no_grad()."""
-
-    enabled = True
-
-    def __new__(cls, function: Callable | None = None):
-        switch = object.__new__(cls)
-        return switch if function is None else switch(function)
-
-
-def is_grad_enabled() -> bool:
-    return state.grad_enabled
+def no_grad():
+    """Inside this block no call is recorded."""
+    return set_grad_enabled(False)
 
 
 class Size(tuple):
@@ -1315,7 +1273,6 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import contextlib
     import warnings
 
     class OneForAll:
@@ -1343,64 +1300,10 @@ if __name__ == "__main__":
 
     x = tensor([1.0, 2.0], requires_grad=True)
     with no_grad():
-        print(is_grad_enabled(), (x * x).requires_grad, x.numpy())  # -> False False [1. 2.]
+        print(state.grad_enabled, (x * x).requires_grad, x.numpy())  # -> False False [1. 2.]
         recorded = in_thread(lambda: (x * x).requires_grad)
         print("another thread:", recorded)  # -> another thread: True
-        with enable_grad():
-            print((x * x).requires_grad)  # -> True
-        with set_grad_enabled(True):
-            print((x * x).requires_grad)  # -> True
-    print(is_grad_enabled())  # -> True
-
-    @contextlib.contextmanager
-    def generator():  # no_grad had this form
-        yield
-
-    once, again = generator(), no_grad()
-    with once:
-        pass
-    try:
-        with once:
-            pass
-    except (AttributeError, RuntimeError):
-        print("a generator cannot be entered again")  # -> a generator cannot be entered again
-    with again, again:
-        print(is_grad_enabled())  # -> False
-    print(is_grad_enabled(), again.before)  # -> True ()
-
-    @no_grad
-    def evaluate(n):
-        return (x * x).requires_grad if n == 0 else evaluate(n - 1)
-
-    @enable_grad()
-    def train():
-        return (x * x).requires_grad
-
-    with no_grad():
-        print(train())  # -> True
-    print(evaluate(3), evaluate.__name__, is_grad_enabled())  # -> False evaluate True
-
-    inside, left = threading.Event(), threading.Event()
-
-    @no_grad
-    def visit(is_first):
-        if is_first:
-            second.start()
-            inside.wait()  # until both threads are in this function
-        else:
-            inside.set()
-            left.wait()  # until the first has left it
-
-    def under_no_grad():
-        with no_grad():
-            visit(False)
-
-    second = threading.Thread(target=under_no_grad)
-    visit(True)
-    left.set()
-    second.join()
-    print("the first thread records again:", is_grad_enabled())
-    # -> the first thread records again: True
+    print(state.grad_enabled, (x * x).requires_grad)  # -> True True
 
     with np.errstate(all="warn"), warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

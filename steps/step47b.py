@@ -1,28 +1,23 @@
-"""Step 47b: set_grad_enabled as a statement, inference_mode
+"""Step 47b: no_grad as a block and as a decorator
 
-Many PyTorch scripts begin with this line:
+no_grad is a generator since step 18. A generator runs once, so its object cannot be entered again:
 
-    torch.set_grad_enabled(False)
+    quiet = no_grad()        with quiet: ...        with quiet: ...        the second raises
 
-In step 47a the same line does nothing: it makes an object, which would act on entry to a block, and
-drops it. No error says so, and the script records everything. PyTorch's set_grad_enabled works in
-three ways:
+As a decorator, @no_grad() works, and @no_grad without parentheses does not, although PyTorch takes
+both. And there is no enable_grad, which records inside a no_grad.
 
-    set_grad_enabled(False)            from now on
-    with set_grad_enabled(False):      until the end of the block
-    @set_grad_enabled(False)           during each call
+So the switches become classes, as in PyTorch. `with` calls __enter__ at the start of the block and
+__exit__ at its end, after an error too. An object of GradSwitch keeps the values to return to in a
+tuple, one for each time it was entered, so that it may even be entered inside itself. @ calls the
+object with the function (__call__), and gets a function that runs inside such a block.
+@no_grad without parentheses is a call of the class: __new__ sees the function and decorates it.
 
-The object cannot know which of the three will follow. So __init__ acts at once and notes the value
-before. If `with` follows, __enter__ first puts that value back, because it is what the block must
-return to. If the object is used as a decorator, __call__ takes back what __init__ did.
+The trap: two threads may run one decorated function at the same time. With one object for both, a
+thread would restore what the other one had noted. So each call enters a copy.
 
-inference_mode is PyTorch's no_grad for programs that never train: the tensors made inside cannot
-enter a graph later, so PyTorch need not count the writes into them, for instance. tinytorch does
-not make this difference. Here it is a no_grad with one addition: inside, enable_grad and
-set_grad_enabled(True) have no effect. Only inference_mode(False) turns recording on again.
-
-Changed: ThreadState, GradSwitch, set_grad_enabled. New: inference_mode, is_inference_mode_enabled.
-Try: leave the first line of set_grad_enabled.__enter__ out. What remains after the block?
+Changed: set_grad_enabled and no_grad are classes. New: GradSwitch, enable_grad, is_grad_enabled.
+Try: let __call__ enter self, without the copy. What does the last line of the demo print?
 """
 
 import copy
@@ -48,7 +43,6 @@ class ThreadState(threading.local):
     """The switches of one thread. Every thread starts with its own, at these values."""
 
     grad_enabled = True
-    inference = False
 
     def __init__(self):
         # 1 / 0 is inf and log(-1) is nan, without a warning, as in PyTorch. NumPy keeps this
@@ -66,11 +60,11 @@ class GradSwitch:
     before: tuple = ()  # the values outside: several, for an object that is entered inside itself
 
     def __enter__(self) -> None:
-        self.before = (*self.before, (state.grad_enabled, state.inference))
-        state.grad_enabled = self.enabled and not state.inference
+        self.before = (*self.before, state.grad_enabled)
+        state.grad_enabled = self.enabled
 
     def __exit__(self, *exception: Any) -> None:
-        state.grad_enabled, state.inference = self.before[-1]
+        state.grad_enabled = self.before[-1]
         self.before = self.before[:-1]
 
     def __call__(self, function: Callable) -> Callable:
@@ -83,20 +77,10 @@ class GradSwitch:
 
 
 class set_grad_enabled(GradSwitch):
-    """`set_grad_enabled(flag)` as a statement holds from now on, as a context until its end."""
+    """Inside this block calls are recorded if mode is true, and not recorded if it is false."""
 
     def __init__(self, mode: bool):
         self.enabled = bool(mode)
-        self.outside = state.grad_enabled
-        state.grad_enabled = self.enabled and not state.inference
-
-    def __enter__(self) -> None:
-        state.grad_enabled = self.outside  # what __exit__ is to come back to
-        GradSwitch.__enter__(self)
-
-    def __call__(self, function: Callable) -> Callable:
-        state.grad_enabled = self.outside  # as a decorator it holds for the calls only
-        return (enable_grad if self.enabled else no_grad)(function)
 
 
 class no_grad(GradSwitch):
@@ -120,27 +104,8 @@ class enable_grad(GradSwitch):
         return switch if function is None else switch(function)
 
 
-class inference_mode(GradSwitch):
-    """`no_grad` by another name: tinytorch does not keep track of tensors made inside."""
-
-    enabled = False
-
-    def __new__(cls, mode: Any = True):
-        switch = object.__new__(cls)
-        switch.inference = mode if isinstance(mode, bool) else True
-        return switch(mode) if callable(mode) else switch
-
-    def __enter__(self) -> None:
-        GradSwitch.__enter__(self)
-        state.grad_enabled, state.inference = not self.inference, self.inference
-
-
 def is_grad_enabled() -> bool:
     return state.grad_enabled
-
-
-def is_inference_mode_enabled() -> bool:
-    return state.inference
 
 
 class Size(tuple):
@@ -1347,46 +1312,63 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-
-    class OnEntryOnly(GradSwitch):
-        """set_grad_enabled as it was."""
-
-        def __init__(self, mode):
-            self.enabled = mode
+    import contextlib
 
     x = tensor([1.0, 2.0], requires_grad=True)
-    OnEntryOnly(False)
-    print("as a statement it did nothing:", (x * x).requires_grad)
-    # -> as a statement it did nothing: True
-    set_grad_enabled(False)
-    print("from now on:", (x * x).requires_grad)  # -> from now on: False
-    with set_grad_enabled(True):
-        print("inside:", (x * x).requires_grad)  # -> inside: True
-    print("after the block:", (x * x).requires_grad)  # -> after the block: False
-    set_grad_enabled(True)
-
-    @set_grad_enabled(False)
-    def evaluate():
-        return (x * x).requires_grad
-
-    print("decorated:", evaluate(), "outside:", is_grad_enabled())
-    # -> decorated: False outside: True
-
-    with inference_mode():
-        print((x * x).requires_grad, is_inference_mode_enabled())  # -> False True
+    with no_grad():
+        print(is_grad_enabled(), (x * x).requires_grad, x.numpy())  # -> False False [1. 2.]
         with enable_grad():
-            print("enable_grad does not lift it:", (x * x).requires_grad)
-            # -> enable_grad does not lift it: False
-        set_grad_enabled(True)
-        print("nor does the statement:", (x * x).requires_grad)  # -> nor does the statement: False
-        with inference_mode(False):
-            print("inference_mode(False) does:", (x * x).requires_grad)
-            # -> inference_mode(False) does: True
-        print(is_grad_enabled(), is_inference_mode_enabled())  # -> False True
-    print(is_grad_enabled(), is_inference_mode_enabled())  # -> True False
+            print((x * x).requires_grad)  # -> True
+        with set_grad_enabled(True):
+            print((x * x).requires_grad)  # -> True
+    print(is_grad_enabled())  # -> True
 
-    @inference_mode
-    def predict():
+    @contextlib.contextmanager
+    def generator():  # no_grad had this form
+        yield
+
+    once, again = generator(), no_grad()
+    with once:
+        pass
+    try:
+        with once:
+            pass
+    except (AttributeError, RuntimeError):
+        print("a generator cannot be entered again")  # -> a generator cannot be entered again
+    with again, again:
+        print(is_grad_enabled())  # -> False
+    print(is_grad_enabled(), again.before)  # -> True ()
+
+    @no_grad
+    def evaluate(n):
+        return (x * x).requires_grad if n == 0 else evaluate(n - 1)
+
+    @enable_grad()
+    def train():
         return (x * x).requires_grad
 
-    print(predict())  # -> False
+    with no_grad():
+        print(train())  # -> True
+    print(evaluate(3), evaluate.__name__, is_grad_enabled())  # -> False evaluate True
+
+    inside, left = threading.Event(), threading.Event()
+
+    @no_grad
+    def visit(is_first):
+        if is_first:
+            second.start()
+            inside.wait()  # until both threads are in this function
+        else:
+            inside.set()
+            left.wait()  # until the first has left it
+
+    def under_no_grad():
+        with no_grad():
+            visit(False)
+
+    second = threading.Thread(target=under_no_grad)
+    visit(True)
+    left.set()
+    second.join()
+    print("the first thread records again:", is_grad_enabled())
+    # -> the first thread records again: True

@@ -67,7 +67,7 @@ def version_of(array: Any) -> int:
 
 def bump_version(array: Any) -> None:
     """Count one write into the memory of `array`. The entry disappears with the storage."""
-    storage = storage_of(array)
+    storage = array if array.base is None else storage_of(array)
     key = id(storage)
     entry = versions.get(key)
     if entry is None:

@@ -9,7 +9,7 @@ last write, each node has the time of its call, and backward compares them:
     call -7, write -9      written after the call: error        (the clock counts down)
     call -7, write -3      written before it: the rule saved the new values, all is well
 
-To look up each saved array in every backward would be slow. WriteClock.last is the time of the last
+To look up each saved array in every backward would be slow. last_write[0] is the time of the last
 write to any storage. If it came before the call, nothing that the call saved can have changed, and
 one comparison was enough. Most programs write only between two graphs.
 
@@ -22,9 +22,9 @@ adds in place and counts the write: such a graph then raises this error.
 The trap: only counted writes are seen. x.array[...] = 1 without bump_version is not, and in PyTorch
 a write through x.data is not.
 
-Changed: bump_version, backward_pass, accumulate. New: WriteClock, modified_since, check_saved,
+Changed: bump_version, backward_pass, accumulate. New: last_write, modified_since, check_saved,
 saved_arrays. Finished: core/version.py.
-Try: delete `if WriteClock.last < sequence_nr` and the line below it from backward_pass. Which
+Try: delete `if last_write[0] < sequence_nr` and the line below it from backward_pass. Which
 gradients does the demo print then?
 """
 
@@ -73,7 +73,7 @@ def modified_since(array: Any, time: int) -> bool:
 
 def bump_version(array: Any) -> None:
     """Count one write into the memory of `array`. The entry disappears with the storage."""
-    storage = storage_of(array)
+    storage = array if array.base is None else storage_of(array)
     key = id(storage)
     entry = versions.get(key)
     if entry is None:
@@ -82,7 +82,7 @@ def bump_version(array: Any) -> None:
         entry = versions.setdefault(key, [weakref.ref(storage, forget), 0, 1])
     entry[1] += 1
     note_write()
-    entry[2] = WriteClock.last
+    entry[2] = last_write[0]
 
 
 class Size(tuple):
@@ -500,15 +500,12 @@ clock = itertools.count(0, -1)
 next_sequence_nr = clock.__next__
 
 
-class WriteClock:
-    """The time of the last in-place write to any storage; 1 before the first one."""
-
-    last = 1
-
+last_write = [1]  # the time of the last in-place write to any storage; 1 before the first one
 
 # Takes the time of a write from the clock and stores it as the last one, in one call into C. With
-# two, another thread could write in between, and its later time be replaced by the earlier one.
-note_write = map(functools.partial(setattr, WriteClock, "last"), clock).__next__
+# two, another thread could write in between, and its later time be replaced by the earlier one. An
+# element of a list is set and read in half the time of an attribute of a class.
+note_write = map(functools.partial(operator.setitem, last_write, 0), clock).__next__
 
 
 def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
@@ -808,7 +805,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         grads = general_step(node, grad, as_tensors)
         edges = node.edges

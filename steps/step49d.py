@@ -48,8 +48,8 @@ from tinytorch.core.dtype import (
 )
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.version import (
-    WriteClock,
     bump_version,
+    last_write,
     modified_since,
     next_sequence_nr,
     version_of,
@@ -767,7 +767,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         grads = general_step(node, grad, as_tensors)
         edges = node.edges

@@ -5,7 +5,7 @@ without a copy, `x[i]`. (Indexing returns in step 64; the demo defines a Row of 
 table.mul_(10) the row has other elements, and its history still describes the old ones: the demo
 gets a gradient of 1 where 10 is right.
 
-To repair this (step 50b) a view has to say where it comes from:
+To repair this (step 50c) a view has to say where it comes from:
 
     base     the tensor that owns the memory, never a view itself
     calls    the operations that lead from the base to it, each with its parameters
@@ -20,12 +20,11 @@ two memories. For a call with several views, view_call names a call for each of 
 
 PyTorch has x._base too, and stores a function in each view that makes it again.
 
-The trap: some methods have to treat a view differently. A deep copy has memory of its own, so it
-has no base; two tensors that share memory, copied together, share the memory of their copies. And
-x.detach_() is refused: a view's history is to follow from its base's.
+The trap: x.detach_() cuts a tensor off from its history, and a view's history is to follow from its
+base's. So it is refused for a view.
 
 Changed: Tensor, wrap, Function.apply, Function.several_outputs, Expand. New: View, record_view,
-copy_array, Function.view_call, Tensor._base.
+Function.view_call, Tensor._base.
 Try: let record_view note the source as the base, also if that is a view. Which promise breaks?
 """
 
@@ -56,8 +55,8 @@ from tinytorch.core.dtype import (
 )
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.version import (
-    WriteClock,
     bump_version,
+    last_write,
     modified_since,
     next_sequence_nr,
     storage_of,
@@ -88,20 +87,6 @@ class Size(tuple):
 
     def numel(self) -> int:
         return int(np.prod(self, dtype=np.int64))
-
-
-def copy_array(array: Any, device: Device, memo: dict) -> Any:
-    """A copy for deepcopy. Copies of arrays that share memory share theirs."""
-    owner, backend, size = storage_of(array), device.backend, array.itemsize
-    key = id(owner), "memory"
-    if key not in memo:
-        memo[key] = owner.copy("K")
-    memory = memo[key]
-    if memory.strides != owner.strides or memory.dtype != array.dtype or not array.size:
-        return array.copy()  # the owner's elements do not lie side by side, or are of another type
-    place = (backend.address(array) - backend.address(owner)) // size
-    flat = backend.strided(memory, (memory.size,), (size,))
-    return backend.strided(flat[place:], array.shape, array.strides)
 
 
 class Tensor:
@@ -391,13 +376,9 @@ class Tensor:
                 "protocol at the moment."
             )
         if id(self) not in memo:
-            copied = copy_array(self.array, self.device, memo)
-            copy = memo[id(self)] = wrap(copied, self.device, type(self))
+            copy = memo[id(self)] = wrap(self.array.copy(), self.device, type(self))
             copy._requires_grad = self._requires_grad
             copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
-            # Names that begin with _ are the package's own: views and hooks are not copied.
-            own = {name: x for name, x in self.__dict__.items() if not name.startswith("_")}
-            copy.__dict__.update({**own, "array": copy.array})
         return memo[id(self)]
 
 
@@ -850,7 +831,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         grads = general_step(node, grad, as_tensors)
         edges = node.edges
@@ -1629,11 +1610,4 @@ if __name__ == "__main__":
 
     plain = tensor([[1.0, 2.0], [3.0, 4.0]])
     row = Row.apply(plain, 1)
-    row.note = "the last one"
-    again = copy.deepcopy(row)
-    print(row._base is plain, again._base, again.note)  # -> True None the last one
-    both, field = copy.deepcopy([plain, row]), from_numpy(np.zeros(6, "i8,f4")["f1"])
-    both[0].mul_(10.0)
-    print(both[1], copy.deepcopy(field).shape)  # -> tensor([30.0, 40.0]) tinytorch.Size([6])
-
     print(message(row.detach_))  # -> Can't detach views in-place. Use detach() instead.

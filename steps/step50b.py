@@ -1,27 +1,29 @@
-"""Step 50b: Views follow their base
+"""Step 50b: Deep copies of tensors that share memory
 
-Step 50a began with a wrong gradient: table.mul_(10) gives the table a new history, and a view that
-was made before keeps the old one. But the view knows its base, and the calls that lead from there.
-So its history can be made again, when it is needed: if the base's place in the graph, its edge, is
-not the one that it was, the calls are repeated on the base as it is now, and the view takes the
-history of their result. They are always recorded, even if the history is read under no_grad.
+A model may hold a table and a view of its first row. copy.deepcopy of the model copies each tensor
+by itself (step 46d), so in the copy the two have memory of their own: a write into the table no
+longer shows in the row. Attributes that the program has set, such as row.note, are lost as well.
 
-    before    x -> table (Mul) -> row (Row)
-    after     x -> table (Mul) -> table (Mul, in place) -> row (Row, made again)
+So the memory is copied once, and each copied tensor is placed in it where its original was.
+copy_array does this in three steps:
 
-The elements need no care: the view shows the base's memory anyway, and those of the repeated calls
-are not used. This happens at the three places that look at a tensor's history: requires_grad,
-grad_fn and Function.apply. A view that is not used again costs nothing.
+    owner     storage_of(array), the array that owns the memory (step 49a)
+    memory    its copy, made at the first tensor and kept in memo, the dictionary of deepcopy
+    place     how far behind the owner's first element the array begins: address - address, in
+              elements. strided makes an array that begins there, with the old strides
 
-A view that a function of your own returned cannot follow, because its backward is yours: repeating
-the calls that its forward made would bypass your formula. PyTorch refuses this too.
+address and strided are functions of the backend (step 43f), since only the library can look into
+its memory. Where the owner's copy does not lie in memory as the owner does, or has elements of
+another type, the array is copied by itself, as before.
 
-PyTorch does the same, in grad_fn, comparing the version of the memory. Here the edge is compared: a
-write that is not recorded changes the elements, not the history.
+The trap: a view must not be copied as a view. Its base is another tensor, which the copy may not
+contain. The copy of a view is a leaf like any other; it shares memory with the others, but no
+history. That is why attributes whose names begin with _ are left out.
 
-Changed: View, Tensor.requires_grad, Tensor.grad_fn, Function.apply. New: refresh_view_grad_fn.
-Finished: core/tensor.py, autograd/views.py.
-Try: leave out the two lines in Function.apply. Which gradient is wrong then, and why not both?
+(PyTorch copies storages in the same way: tensors that share one share its copy.)
+
+Changed: Tensor.__deepcopy__. New: copy_array.
+Try: [copy.deepcopy(plain), copy.deepcopy(row)], one by one. Do the copies share memory? Why not?
 """
 
 import copy
@@ -51,8 +53,8 @@ from tinytorch.core.dtype import (
 )
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.version import (
-    WriteClock,
     bump_version,
+    last_write,
     modified_since,
     next_sequence_nr,
     storage_of,
@@ -141,8 +143,6 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
-        if self._view is not None:
-            self._view.refresh(self)
         return self._requires_grad
 
     @requires_grad.setter
@@ -173,8 +173,6 @@ class Tensor:
 
     @property
     def grad_fn(self):
-        if self._view is not None:
-            self._view.refresh(self)
         return None if self._edge is None else self._edge[0]
 
     @property
@@ -507,13 +505,12 @@ class View:
 
     Attributes:
         base: the tensor that owns the memory; never a view itself.
-        base_edge: the base's place in the graph when the view was made or refreshed.
         path: (path of the view that it was made from, call); that of the base is None. To
             copy all calls into a tuple would make a chain of n views take n^2 steps.
     """
 
     def __init__(self, base: Tensor, path: tuple):
-        self.base, self.base_edge, self.path = base, base._edge, path
+        self.base, self.path = base, path
 
     @property
     def calls(self) -> list:
@@ -524,11 +521,6 @@ class View:
             calls.append(call)
         return calls[::-1]
 
-    def refresh(self, view: Tensor) -> None:
-        """Give `view` the history that its base has received from in-place writes since."""
-        if self.base._edge is not self.base_edge:
-            refresh_view_grad_fn(view)
-
 
 def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
     """Note that `out` was made from `source` by `call`, unless the call had to copy."""
@@ -536,31 +528,6 @@ def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
         view = source._view
         base, path = (source, None) if view is None else (view.base, view.path)
         out._view = View(base, (path, call))
-
-
-def refresh_view_grad_fn(tensor: Tensor) -> None:
-    """Repeat the calls that made a view, on its base as it is in the graph now.
-
-    Raises:
-        RuntimeError: the view came from a user's Function.
-    """
-    view = tensor._view
-    if tensor._edge is not None and tensor._edge[0].takes_tensors:
-        raise RuntimeError(
-            f"the base of a view that {tensor._edge[0].name()} returned was changed in place. "
-            f"Please clone() the result in its forward."
-        )
-    before = state.grad_enabled
-    state.grad_enabled = True
-    try:
-        again = view.base
-        for function, parameters in view.calls:
-            again = function.apply(again, *parameters)
-    finally:
-        state.grad_enabled = before
-    view.base_edge = view.base._edge
-    if again._edge is not None:
-        rebase_history(tensor, again._edge)
 
 
 def rebase_history(tensor: Tensor, edge: Any) -> None:
@@ -634,8 +601,6 @@ class Function:
                     if device is not None:
                         return cls.apply(*on_one_device(args))
                     device = x.device
-                if x._view is not None:
-                    x._view.refresh(x)
                 if x._requires_grad:
                     edge = x._edge or (x, 0)
                 x = x.array
@@ -882,7 +847,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         grads = general_step(node, grad, as_tensors)
         edges = node.edges
@@ -1582,75 +1547,26 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
 
-    def message(action, *args):
-        try:
-            action(*args)
-        except RuntimeError as error:
-            return str(error)
-        return "no error"
-
     class Row(Function):
         """Row i of a table, as a view."""
 
         view = True
 
         def forward(ctx, x, i):
-            ctx.i, ctx.rows = i, len(x)
             return x[i]
 
-        def backward(ctx, g):
-            return ctx.call(AsRow, g, ctx.i, ctx.rows)
-
-    class AsRow(Function):
-        """A table of zeros, but for row i."""
-
-        def forward(ctx, row, i, rows):
-            ctx.i = i
-            table = ctx.xp.zeros((rows, *row.shape), row.dtype)
-            table[i] = row
-            return table
-
-        def backward(ctx, g):
-            return ctx.call(Row, g, ctx.i)
-
-    class MyRow(CustomFunction):
-        """Row 0, with a backward that takes ten times the gradient."""
-
-        @staticmethod
-        def forward(ctx, x):
-            return Row.apply(x, 0)
-
-        @staticmethod
-        def backward(ctx, g):
-            return AsRow.apply(g * 10.0, 0, 2)
-
-    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    table = x * 1.0
-    row, other = Row.apply(table, 1), Row.apply(table, 0)
-    before = row.grad_fn
-    table.mul_(10.0)
-    print(row, row.grad_fn is before)  # -> tensor([30.0, 40.0]) False
-    print(row.grad_fn.edges[0][0] is table.grad_fn)  # -> True
-    row.sum().backward()
-    print("gradient:", x.grad)  # -> gradient: tensor([[0.0, 0.0], [10.0, 10.0]])
-    x.grad = None
-    other.sum().backward()  # the first that asks for its history is Function.apply
-    print("gradient:", x.grad)  # -> gradient: tensor([[10.0, 10.0], [0.0, 0.0]])
-
-    table = x * 1.0
-    row = Row.apply(table, 1)
-    table.mul_(10.0)
-    with no_grad():
-        print(row.grad_fn.edges[0][0] is table.grad_fn, (x * 1.0).requires_grad)  # -> True False
-    print("made once:", row.grad_fn is row.grad_fn)  # -> made once: True
-
     plain = tensor([[1.0, 2.0], [3.0, 4.0]])
-    row = Row.apply(plain, 0)
-    plain.mul_(x)
-    print("of a plain tensor:", row.requires_grad)  # -> of a plain tensor: True
+    row = Row.apply(plain, 1)
+    row.note = "the last one"
 
-    table = x * 1.0
-    row = MyRow.apply(table)
-    table.mul_(10.0)
-    print(message(row.sum))
-    # -> the base of a view that MyRowBackward0 returned was changed in place. Please clone() ...
+    print("step 50a:", np.shares_memory(plain.array.copy(), row.array.copy()))  # -> step 50a: False
+    both = copy.deepcopy([plain, row])
+    both[0].mul_(10.0)
+    print("together:", both[1], "- the original:", row)
+    # -> together: tensor([30.0, 40.0]) - the original: tensor([3.0, 4.0])
+    print(row._base is plain, both[1]._base, both[1].note)  # -> True None the last one
+
+    wide = tensor([[1.0], [2.0]]).expand(2, 3)
+    print(copy.deepcopy(wide).array.strides)  # -> (4, 0)
+    field = from_numpy(np.zeros(6, "i8,f4")["f1"])  # every second part of pairs
+    print(copy.deepcopy(field).shape)  # -> tinytorch.Size([6])

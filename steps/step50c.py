@@ -1,31 +1,32 @@
-"""Step 50c: Writing into views: CopySlices
+"""Step 50c: Views follow their base
 
-row.mul_(w) writes into the table, too, since the memory is one. With the methods so far the row
-takes the history of the product, and the table keeps its own: table.sum().backward() knows nothing
-of w, and gives the overwritten elements a gradient that they should not have.
+Step 50a began with a wrong gradient: table.mul_(10) gives the table a new history, and a view that
+was made before keeps the old one. But the view knows its base, and the calls that lead from there.
+So its history can be made again, when it is needed: if the base's place in the graph, its edge, is
+not the one that it was, the calls are repeated on the base as it is now, and the view takes the
+history of their result. They are always recorded, even if the history is read under no_grad.
 
-The memory belongs to the base, so the base needs the new history. As a formula without writing:
+    before    x -> table (Mul) -> row (Row)
+    after     x -> table (Mul) -> table (Mul, in place) -> row (Row, made again)
 
-    base = base, with the part that the view shows replaced by `values`
+The elements need no care: the view shows the base's memory anyway, and those of the repeated calls
+are not used. This happens at the three places that look at a tensor's history: requires_grad,
+grad_fn and Function.apply. A view that is not used again costs nothing.
 
-    d/d(values)    that part of the gradient: the view's calls, repeated on the gradient
-    d/d(old base)  the gradient, with zeros in that part: nothing of the old elements is left
+A view that a function of your own returned cannot follow, because its backward is yours: repeating
+the calls that its forward made would bypass your formula. PyTorch refuses this too.
 
-CopySlices is this formula, and the name is PyTorch's. Its forward may write in place, because the
-memory is the result's. Its backward may not, since other nodes may hold the same gradient: it
-writes zeros into a clone. That is CopySlices once more, so the second derivative is there, too.
+PyTorch does the same, in grad_fn, comparing the version of the memory. Here the edge is compared: a
+write that is not recorded changes the elements, not the history.
 
-The other views of the base follow by themselves (step 50b), and so does the view that was written.
-
-overwrite does the same for new elements that are not computed from the old ones, a number for
-instance. A tensor that is not a view is its own base, with no calls: all of it is replaced.
-
-Changed: assign. New: CopySlices, overwrite.
-Try: write zeros into g itself, CopySlices on g instead of the clone. Which gradient shows it?
+Changed: View, Tensor.requires_grad, Tensor.grad_fn, Function.apply. New: refresh_view_grad_fn.
+Finished: core/tensor.py, autograd/views.py.
+Try: leave out the two lines in Function.apply. Which gradient is wrong then, and why not both?
 """
 
 import copy
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -35,9 +36,9 @@ import numpy as np
 
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad, set_grad_enabled
-from tinytorch.autograd.views import rebase_history, record_view
 from tinytorch.core.arguments import checked
-from tinytorch.core.device import Device, as_device, cpu
+from tinytorch.core.convert import host_array
+from tinytorch.core.device import Device, as_device, cpu, device_of
 from tinytorch.core.dtype import (
     Defaults,
     DType,
@@ -49,14 +50,522 @@ from tinytorch.core.dtype import (
     result_type,
 )
 from tinytorch.core.state import open_modes, state
-from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, tensor, tensor_method, wrap
 from tinytorch.core.version import (
-    WriteClock,
     bump_version,
+    last_write,
     modified_since,
     next_sequence_nr,
+    storage_of,
     version_of,
 )
+
+
+class Size(tuple):
+    """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
+
+    def __repr__(self) -> str:
+        return f"tinytorch.Size([{', '.join(map(str, self))}])"
+
+    def __getitem__(self, index):
+        part = tuple.__getitem__(self, index)
+        return Size(part) if isinstance(index, slice) else part
+
+    def __add__(self, other):
+        return Size(tuple(self) + tuple(other))
+
+    def __radd__(self, other):
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, times):
+        return Size(tuple(self) * times)
+
+    __rmul__ = __mul__
+
+    def numel(self) -> int:
+        return int(np.prod(self, dtype=np.int64))
+
+
+def copy_array(array: Any, device: Device, memo: dict) -> Any:
+    """A copy for deepcopy. Copies of arrays that share memory share theirs."""
+    owner, backend, size = storage_of(array), device.backend, array.itemsize
+    key = id(owner), "memory"
+    if key not in memo:
+        memo[key] = owner.copy("K")
+    memory = memo[key]
+    if memory.strides != owner.strides or memory.dtype != array.dtype or not array.size:
+        return array.copy()  # the owner's elements do not lie side by side, or are of another type
+    place = (backend.address(array) - backend.address(owner)) // size
+    flat = backend.strided(memory, (memory.size,), (size,))
+    return backend.strided(flat[place:], array.shape, array.strides)
+
+
+class Tensor:
+    """An n-dimensional array that can be differentiated.
+
+    Attributes:
+        array: the NumPy (or CuPy) array with the elements; the graph does not see changes of it.
+        device: the Device where the array lives.
+        requires_grad: whether gradients flow to this tensor.
+        grad: what backward() has accumulated here, or None.
+        grad_fn: the Function call that made this tensor, or None for a leaf.
+
+    Operations are not in this class. Each one attaches its methods where it is defined: see
+    `tensor_method`.
+
+    `Tensor(2, 3)` is an uninitialised float tensor of that shape, `Tensor([1, 2])` a float tensor
+    of these values, as in PyTorch; prefer `tensor(...)`, which keeps the type of its data.
+    """
+
+    # Defaults of what only some tensors change: read here, and not stored in each of them.
+    array: Any
+    device: Device
+    _requires_grad = False
+    _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
+    _view = None  # of a view: how it came from its base (see autograd/views.py)
+    _grad = None
+    # An edge of the graph may end at a leaf, which stands there for a node.
+    sequence_nr = None
+    several = False
+    __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
+
+    def __init__(self, *data: Any, device: Any = None):
+        if len(data) == 1 and not isinstance(data[0], (int, np.integer, Size)):
+            made = tensor(data[0], dtype=Defaults.dtype, device=device)
+            self.array, self.device = made.array, made.device
+        else:
+            self.device = as_device(device)
+            shape = data[0] if data and isinstance(data[0], Size) else data or (0,)
+            self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
+
+    # Its place in the graph.
+
+    @property
+    def requires_grad(self) -> bool:
+        if self._view is not None:
+            self._view.refresh(self)
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if self._edge is not None:
+            if not value:
+                raise RuntimeError(
+                    "you can only change requires_grad flags of leaf variables. If you want to "
+                    "use a computed variable in a subgraph that doesn't require differentiation "
+                    "use var_no_grad = var.detach()."
+                )
+            return
+        if value and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                f"only Tensors of floating point dtype can require gradients, this one is "
+                f"{self.dtype!r}"
+            )
+        self._requires_grad = bool(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
+        """Set requires_grad in place and return the tensor.
+
+        Raises:
+            RuntimeError: the element type is not a floating point type.
+        """
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad_fn(self):
+        if self._view is not None:
+            self._view.refresh(self)
+        return None if self._edge is None else self._edge[0]
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.grad_fn is None
+
+    @property
+    def output_nr(self) -> int:
+        return 0 if self._edge is None else self._edge[1]
+
+    @property
+    def grad(self) -> "Tensor | None":
+        return self._grad
+
+    @grad.setter
+    def grad(self, grad: "Tensor | None") -> None:
+        if grad is not None:
+            if not isinstance(grad, Tensor):
+                raise TypeError(f"assigned grad expected to be a Tensor or None but got {grad!r}")
+            for name in ("shape", "dtype", "device"):
+                mine, theirs = getattr(self, name), getattr(grad, name)
+                if mine != theirs:
+                    raise RuntimeError(
+                        f"assigned grad has data of a different {name}: {theirs} for a tensor "
+                        f"with {mine}"
+                    )
+        self._grad = grad
+
+    def detach(self) -> "Tensor":
+        """The same memory as a tensor of its own, outside the graph."""
+        return wrap(self.array.view(), self.device)
+
+    def detach_(self) -> "Tensor":
+        """Take this tensor itself out of the graph.
+
+        Raises:
+            RuntimeError: the tensor is a view.
+        """
+        if self._view is not None:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        self._requires_grad, self._edge = False, None
+        return self
+
+    @property
+    def data(self) -> "Tensor":
+        return self.detach()
+
+    @data.setter
+    def data(self, new: "Tensor") -> None:
+        if not isinstance(new, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
+        self.array, self.device = new.array.view(), new.device
+
+    @property
+    def _version(self) -> int:
+        return version_of(self.array)
+
+    @property
+    def _base(self) -> "Tensor | None":
+        return None if self._view is None else self._view.base
+
+    # What a tensor is like.
+
+    @property
+    def shape(self) -> Size:
+        return Size(self.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    @property
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.array.dtype]
+
+    def numel(self) -> int:
+        return int(self.array.size)
+
+    nelement = numel
+
+    def size(self, dim: int | None = None) -> Size | int:
+        """The shape, or the length of dimension `dim`.
+
+        Raises:
+            IndexError: the tensor has no such dimension.
+        """
+        if dim is None:
+            return self.shape
+        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of "
+                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
+                if self.array.ndim
+                else "Dimension specified as 0 but tensor has no dimensions"
+            )
+        return self.array.shape[dim]
+
+    def dim(self) -> int:
+        return self.array.ndim
+
+    ndimension = dim
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.array.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self.array.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return False
+
+    def is_signed(self) -> bool:
+        return self.dtype.is_signed
+
+    def get_device(self) -> int:
+        return -1 if self.device.index is None else self.device.index
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    # Out of tinytorch, into Python and NumPy.
+
+    def __len__(self) -> int:
+        if self.array.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.array.shape[0]
+
+    def item(self) -> int | float | bool:
+        """The only element as a Python number.
+
+        Raises:
+            RuntimeError: there is not exactly one element.
+        """
+        if self.array.size != 1:
+            raise RuntimeError(
+                f"a Tensor with {self.array.size} elements cannot be converted to Scalar"
+            )
+        return self.array.item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; a number for a 0-d tensor."""
+        return self.numpy(force=True).tolist()
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """The elements as a numpy.ndarray that shares the memory where that is possible.
+
+        With force=True the tensor is detached, and copied to the host if it is elsewhere.
+
+        Raises:
+            RuntimeError: it requires grad and calls are recorded: the graph would not see a write.
+            TypeError: it is on another device.
+        """
+        if not force:
+            if state.grad_enabled and self.requires_grad:
+                raise RuntimeError(
+                    "Can't call numpy() on Tensor that requires grad. "
+                    "Use tensor.detach().numpy() instead."
+                )
+            if self.device is not cpu:
+                raise TypeError(
+                    f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() "
+                    f"to copy the tensor to host memory first."
+                )
+        return self.device.backend.to_numpy(self.array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __bool__(self) -> bool:
+        if self.array.size != 1:
+            many = "no values" if self.array.size == 0 else "more than one value"
+            raise RuntimeError(f"Boolean value of Tensor with {many} is ambiguous")
+        return bool(self.array.item())
+
+    def __float__(self) -> float:
+        return float(self.array.item())  # ValueError where there are more, or none
+
+    def __int__(self) -> int:
+        return int(self.array.item())
+
+    def __index__(self) -> int:
+        if self.dtype.is_floating_point or self.array.size != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        if self.array.ndim == 0 and type(self) is Tensor:
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
+
+    # == compares elements; a tensor in a set or dict is compared by identity.
+    __hash__ = object.__hash__
+
+    def __reduce__(self):
+        if self.grad_fn is not None:
+            raise RuntimeError("only leaf tensors can be pickled: call detach() first")
+        return unpickle, (type(self), self.numpy(force=True), self.device, self._requires_grad)
+
+    def __deepcopy__(self, memo: dict) -> "Tensor":
+        if self.grad_fn is not None:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment."
+            )
+        if id(self) not in memo:
+            copied = copy_array(self.array, self.device, memo)
+            copy = memo[id(self)] = wrap(copied, self.device, type(self))
+            copy._requires_grad = self._requires_grad
+            copy._grad = None if self._grad is None else self._grad.__deepcopy__(memo)
+            # Names that begin with _ are the package's own: views and hooks are not copied.
+            own = {name: x for name, x in self.__dict__.items() if not name.startswith("_")}
+            copy.__dict__.update({**own, "array": copy.array})
+        return memo[id(self)]
+
+
+def unpickle(cls: type, array: np.ndarray, device: Device, requires_grad: bool) -> Tensor:
+    """A tensor from what Tensor.__reduce__ wrote; hooks stay behind, as in PyTorch."""
+    out = wrap(device.backend.from_numpy(array, device.index), device, cls)
+    out._requires_grad = requires_grad
+    return out
+
+
+def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
+    """A tensor around an array of `device`, without history. No copy, no check."""
+    out = object.__new__(cls)
+    out.array, out.device = array, device
+    # Each operation asks for these. Python finds them sooner in an object than in its class.
+    out._requires_grad, out._edge, out._view = False, None, None
+    return out
+
+
+def tensor_method(*names: str) -> Callable:
+    """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
+
+    The function that this returns is checked. The method is not, to save a call: its first argument
+    is a Tensor already. It is checked if it takes a second one, unless it is an operator.
+
+    Only a program that you run yourself (a step, a notebook) may replace a method of the package.
+
+    Raises:
+        RuntimeError: Tensor has this method already.
+    """
+
+    def attach(function: Callable) -> Callable:
+        written = getattr(function, "fget", function)  # a property hides its function
+        safe = checked(function) if written is function else function
+        kinds = [each.annotation for each in inspect.signature(written).parameters.values()]
+        several = kinds.count(Tensor) > 1
+        for name in names:
+            if name in Tensor.__dict__ and written.__module__ != "__main__":
+                raise RuntimeError(f"Tensor has a method '{name}' already")
+            setattr(Tensor, name, safe if several and not name.startswith("__") else function)
+        return safe
+
+    return attach
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A new leaf tensor with a copy of `data`: a number, nested sequences, an array, a tensor.
+
+    Python floats become the default type, ints int64, bools bool; arrays and tensors keep theirs.
+
+    Raises:
+        ValueError: a nested sequence is ragged.
+        TypeError: there is a string among the data.
+        RuntimeError: the type of an object cannot be inferred.
+    """
+    if isinstance(data, Tensor):
+        device = data.device if device is None else device
+        data = data.numpy(force=True)
+    device = as_device(device)
+    array = host_array(data, None if dtype is None else as_dtype(dtype))
+    out = wrap(device.backend.from_numpy(array, device.index), device)
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor, without a copy where it already is an array or tensor as asked for."""
+    if isinstance(data, Tensor):
+        return data if dtype is None and device is None else data.to(device=device, dtype=dtype)
+    if isinstance(data, np.ndarray) and device is None and dtype in (None, as_dtype(data.dtype)):
+        return from_numpy(data)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A tensor on the memory of a NumPy array: a change of one is a change of the other.
+
+    Raises:
+        TypeError: it is not an array, or has an element type that tinytorch does not have.
+        ValueError: a stride is negative.
+    """
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    as_dtype(array.dtype)
+    if any(stride < 0 for stride in array.strides):
+        raise ValueError(
+            "At least one of the strides of the array is negative, and tensors with negative "
+            "strides are not supported. Make a copy first: array.copy()"
+        )
+    array = np.asarray(array)  # a subclass, such as np.memmap, as a plain array on the same memory
+    return wrap(array.view(), device_of(array))
+
+
+def is_tensor(obj: Any) -> bool:
+    return isinstance(obj, Tensor)
+
+
+class View:
+    """How a view came from its base.
+
+    Attributes:
+        base: the tensor that owns the memory; never a view itself.
+        base_edge: the base's place in the graph when the view was made or refreshed.
+        path: (path of the view that it was made from, call); that of the base is None. To
+            copy all calls into a tuple would make a chain of n views take n^2 steps.
+    """
+
+    def __init__(self, base: Tensor, path: tuple):
+        self.base, self.base_edge, self.path = base, base._edge, path
+
+    @property
+    def calls(self) -> list:
+        """The (Function, parameters) that lead from the base to the view."""
+        calls, path = [], self.path
+        while path is not None:
+            path, call = path
+            calls.append(call)
+        return calls[::-1]
+
+    def refresh(self, view: Tensor) -> None:
+        """Give `view` the history that its base has received from in-place writes since."""
+        if self.base._edge is not self.base_edge:
+            refresh_view_grad_fn(view)
+
+
+def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
+    """Note that `out` was made from `source` by `call`, unless the call had to copy."""
+    if storage_of(out.array) is storage_of(source.array):
+        view = source._view
+        base, path = (source, None) if view is None else (view.base, view.path)
+        out._view = View(base, (path, call))
+
+
+def refresh_view_grad_fn(tensor: Tensor) -> None:
+    """Repeat the calls that made a view, on its base as it is in the graph now.
+
+    Raises:
+        RuntimeError: the view came from a user's Function.
+    """
+    view = tensor._view
+    if tensor._edge is not None and tensor._edge[0].takes_tensors:
+        raise RuntimeError(
+            f"the base of a view that {tensor._edge[0].name()} returned was changed in place. "
+            f"Please clone() the result in its forward."
+        )
+    before = state.grad_enabled
+    state.grad_enabled = True
+    try:
+        again = view.base
+        for function, parameters in view.calls:
+            again = function.apply(again, *parameters)
+    finally:
+        state.grad_enabled = before
+    view.base_edge = view.base._edge
+    if again._edge is not None:
+        rebase_history(tensor, again._edge)
+
+
+def rebase_history(tensor: Tensor, edge: Any) -> None:
+    """Make `tensor` the result of another call: edge is (node, output number)."""
+    tensor._requires_grad, tensor._edge = True, edge
 
 
 def edge_of(tensor: Tensor) -> tuple | None:
@@ -373,7 +882,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         grads = general_step(node, grad, as_tensors)
         edges = node.edges
@@ -492,28 +1001,6 @@ class CustomFunction(Function):
         return type(ctx).backward(ctx, *grads)
 
 
-class CopySlices(Function):
-    """base = base with the part that a view shows replaced by `values`, in place.
-
-    The view is given by the calls that lead from the base to it. The gradient of the values is
-    that part of the gradient; the gradient of what the base was before is zero there.
-    """
-
-    def forward(ctx, base: Any, values: Any, view_calls: tuple) -> Any:
-        ctx.view_calls = view_calls
-        ctx.part_of(base)[...] = values
-        return base
-
-    def part_of(ctx, whole: Any) -> Any:
-        for function, parameters in ctx.view_calls:
-            whole = ctx.call(function, whole, *parameters)
-        return whole
-
-    def backward(ctx, g: Any) -> Any:
-        rest = ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.view_calls)
-        return rest, ctx.part_of(g)
-
-
 def check_writable(target: Tensor) -> None:
     """Raise RuntimeError if a write into `target` would make a gradient or an element wrong."""
     if state.grad_enabled and target.requires_grad:
@@ -542,8 +1029,6 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     record = state.grad_enabled and (target.requires_grad or values._requires_grad)
     if record and values.dtype is not target.dtype:
         values = values.to(target.dtype)
-    if record and target._view is not None:
-        return overwrite(target, values)
     target.array[...] = values.array
     bump_version(target.array)
     if record and values._requires_grad:
@@ -563,21 +1048,6 @@ def take_history(target: Tensor, values: Tensor) -> None:
 
 def has_saved(call: Function | None, array: Any) -> bool:
     return call is not None and any(value is array for value in call.saved)
-
-
-def overwrite(target: Tensor, values: Any) -> Tensor:
-    """Replace the elements of `target` by `values`, a tensor of its shape and type or a number.
-
-    What the target was before has no part in the result: its gradient is zero.
-    """
-    if state.grad_enabled and (target.requires_grad or getattr(values, "requires_grad", False)):
-        view = target._view
-        base, calls = (target, ()) if view is None else (view.base, view.calls)
-        rebase_history(base, CopySlices.apply(base, values, calls)._edge)
-    else:
-        target.array[...] = values.array if isinstance(values, Tensor) else values
-    bump_version(target.array)
-    return target
 
 
 def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -1112,6 +1582,13 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
 
+    def message(action, *args):
+        try:
+            action(*args)
+        except RuntimeError as error:
+            return str(error)
+        return "no error"
+
     class Row(Function):
         """Row i of a table, as a view."""
 
@@ -1136,44 +1613,44 @@ if __name__ == "__main__":
         def backward(ctx, g):
             return ctx.call(Row, g, ctx.i)
 
+    class MyRow(CustomFunction):
+        """Row 0, with a backward that takes ten times the gradient."""
+
+        @staticmethod
+        def forward(ctx, x):
+            return Row.apply(x, 0)
+
+        @staticmethod
+        def backward(ctx, g):
+            return AsRow.apply(g * 10.0, 0, 2)
+
     x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    w = tensor([5.0, 6.0], requires_grad=True)
+    table = x * 1.0
+    row, other = Row.apply(table, 1), Row.apply(table, 0)
+    before = row.grad_fn
+    table.mul_(10.0)
+    print(row, row.grad_fn is before)  # -> tensor([30.0, 40.0]) False
+    print(row.grad_fn.edges[0][0] is table.grad_fn)  # -> True
+    row.sum().backward()
+    print("gradient:", x.grad)  # -> gradient: tensor([[0.0, 0.0], [10.0, 10.0]])
+    x.grad = None
+    other.sum().backward()  # the first that asks for its history is Function.apply
+    print("gradient:", x.grad)  # -> gradient: tensor([[10.0, 10.0], [0.0, 0.0]])
 
     table = x * 1.0
     row = Row.apply(table, 1)
-    values = row * w
-    row.array[...] = values.array  # as in step 50b, whose product forgets the base
-    rebase_history(row, values._edge)
-    table.sum().backward()
-    print(table, x.grad, w.grad)
-    # -> tensor([[1.0, 2.0], [15.0, 24.0]]) tensor([[1.0, 1.0], [1.0, 1.0]]) None
+    table.mul_(10.0)
+    with no_grad():
+        print(row.grad_fn.edges[0][0] is table.grad_fn, (x * 1.0).requires_grad)  # -> True False
+    print("made once:", row.grad_fn is row.grad_fn)  # -> made once: True
 
-    x.grad = None
+    plain = tensor([[1.0, 2.0], [3.0, 4.0]])
+    row = Row.apply(plain, 0)
+    plain.mul_(x)
+    print("of a plain tensor:", row.requires_grad)  # -> of a plain tensor: True
+
     table = x * 1.0
-    first, second = Row.apply(table, 0), Row.apply(table, 1)
-    second.mul_(w)
-    print(table, table.grad_fn.name(), second.grad_fn.name())
-    # -> tensor([[1.0, 2.0], [15.0, 24.0]]) CopySlicesBackward0 RowBackward0
-    (table * table).sum().backward(create_graph=True)
-    print(x.grad)  # -> tensor([[2.0, 4.0], [150.0, 288.0]])
-    print(w.grad)  # -> tensor([90.0, 192.0])
-    gx, x.grad, w.grad = x.grad, None, None
-    gx.sum().backward()
-    print("second derivative:", x.grad)
-    # -> second derivative: tensor([[2.0, 2.0], [50.0, 72.0]])
-
-    x.grad = None
-    second.sum().backward()
-    print("the view follows:", x.grad, first.grad_fn.edges[0][0] is table.grad_fn)
-    # -> the view follows: tensor([[0.0, 0.0], [5.0, 6.0]]) True
-
-    x.grad = None
-    overwrite(first, 7.0)
-    table.sum().backward()
-    print(table, x.grad)
-    # -> tensor([[7.0, 7.0], [15.0, 24.0]]) tensor([[0.0, 0.0], [5.0, 6.0]])
-    print("writes:", table._version)  # -> writes: 2
-    overwrite(table, 8.0)  # not a view: all of it
-    table.sum().backward()
-    print(x.grad, overwrite(tensor([1.0, 2.0]), tensor([3.0, 4.0])))
-    # -> tensor([[0.0, 0.0], [5.0, 6.0]]) tensor([3.0, 4.0])
+    row = MyRow.apply(table)
+    table.mul_(10.0)
+    print(message(row.sum))
+    # -> the base of a view that MyRowBackward0 returned was changed in place. Please clone() ...

@@ -1,27 +1,27 @@
-"""Step 50d: Writing into views: the layout of the gradient
+"""Step 50d: Writing into views: CopySlices
 
-CopySlices repeats a view's calls on the gradient, and writes zeros into the part that they show.
-For this they must show a part of the gradient, and not a copy. Reshape makes a view where the
-elements lie in memory in the right order, and copies otherwise. Base and gradient have the same
-shape, but may lie in memory differently:
+row.mul_(w) writes into the table, too, since the memory is one. With the methods so far the row
+takes the history of the product, and the table keeps its own: table.sum().backward() knows nothing
+of w, and gives the overwritten elements a gradient that they should not have.
 
-    base       by columns (a transposed array)     Reshape of its transpose: a view, written
-    gradient   by rows                             Reshape of its transpose: a copy, and the
-                                                   zeros are written into the copy
+The memory belongs to the base, so the base needs the new history. As a formula without writing:
 
-The gradient of the old elements is then 11 instead of 10, without an error. So CopySlices notes the
-order of the base's dimensions in memory, from the longest stride to the shortest (a stride is the
-distance from one element to the next along a dimension, in bytes). backward copies the gradient in
-this order, and every call that made a view of the base makes a view of the copy.
+    base = base, with the part that the view shows replaced by `values`
 
-The formula also needs each element of the view to be one element of the base, and no two the same.
-In a view of sliding windows (a, b), (b, c) the element b appears twice, and so would its gradient.
-Such a Function declares writable = False, and is refused: by CopySlices, so only where a gradient
-is recorded.
+    d/d(values)    that part of the gradient: the view's calls, repeated on the gradient
+    d/d(old base)  the gradient, with zeros in that part: nothing of the old elements is left
 
-Changed: CopySlices, Function.
-Try: copy first, and transpose the copy: `.copy().transpose(order)`. Which line of the demo is wrong
-then?
+CopySlices is this formula, and the name is PyTorch's. Its forward may write in place, because the
+memory is the result's. Its backward may not, since other nodes may hold the same gradient: it
+writes zeros into a clone. That is CopySlices once more, so the second derivative is there, too.
+
+The other views of the base follow by themselves (step 50c), and so does the view that was written.
+
+overwrite does the same for new elements that are not computed from the old ones, a number for
+instance. A tensor that is not a view is its own base, with no calls: all of it is replaced.
+
+Changed: assign. New: CopySlices, overwrite.
+Try: write zeros into g itself, CopySlices on g instead of the clone. Which gradient shows it?
 """
 
 import copy
@@ -51,8 +51,8 @@ from tinytorch.core.dtype import (
 from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, tensor, tensor_method, wrap
 from tinytorch.core.version import (
-    WriteClock,
     bump_version,
+    last_write,
     modified_since,
     next_sequence_nr,
     version_of,
@@ -96,7 +96,6 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
     view = False  # the result shows the memory of the first input
-    writable = True  # of a view: each element shows one of the input, and no two the same one
     takes_tensors = False  # backward takes Tensors, always (user-defined functions)
 
     # Of one call; most calls keep these.
@@ -374,7 +373,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         sequence_nr, node = heappop(heap)
         grad = arrived.pop(node)
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         grads = general_step(node, grad, as_tensors)
         edges = node.edges
@@ -500,29 +499,18 @@ class CopySlices(Function):
     that part of the gradient; the gradient of what the base was before is zero there.
     """
 
-    def forward(ctx, base: Any, values: Any, view_calls: tuple, order: Any = None) -> Any:
-        ctx.view_calls, ctx.order_of_dims = view_calls, order
-        if order is None:
-            ctx.order_of_dims = sorted(range(base.ndim), key=lambda dim: -base.strides[dim])
-        else:  # a copy that lies in memory as the base does: else the part may be no view of it
-            base = ctx.xp.asarray(base).transpose(order).copy()  # a 0-d gradient may be a scalar
-            base = base.transpose([order.index(dim) for dim in range(base.ndim)])
+    def forward(ctx, base: Any, values: Any, view_calls: tuple) -> Any:
+        ctx.view_calls = view_calls
         ctx.part_of(base)[...] = values
         return base
 
     def part_of(ctx, whole: Any) -> Any:
         for function, parameters in ctx.view_calls:
-            if not function.writable:
-                raise RuntimeError(
-                    f"a view made by {function.__name__} cannot be written in place where "
-                    f"gradients are recorded: its elements overlap, or lie outside of its base. "
-                    f"Please clone() the tensor before performing the operation."
-                )
             whole = ctx.call(function, whole, *parameters)
         return whole
 
     def backward(ctx, g: Any) -> Any:
-        rest = ctx.call(CopySlices, g, 0.0, ctx.view_calls, ctx.order_of_dims)
+        rest = ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.view_calls)
         return rest, ctx.part_of(g)
 
 
@@ -554,7 +542,7 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     record = state.grad_enabled and (target.requires_grad or values._requires_grad)
     if record and values.dtype is not target.dtype:
         values = values.to(target.dtype)
-    if record and target._view is not None:
+    if record and (target._view is not None or not values._requires_grad):
         return overwrite(target, values)
     target.array[...] = values.array
     bump_version(target.array)
@@ -1124,71 +1112,68 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
 
-    def message(action, *args):
-        try:
-            action(*args)
-        except RuntimeError as error:
-            return str(error)
-        return "no error"
-
-    class Reshape(Function):
-        """The elements in another shape: a view, if they lie in memory in this order."""
+    class Row(Function):
+        """Row i of a table, as a view."""
 
         view = True
 
-        def forward(ctx, x, shape):
-            ctx.shape = x.shape
-            return x.reshape(shape)
+        def forward(ctx, x, i):
+            ctx.i, ctx.rows = i, len(x)
+            return x[i]
 
         def backward(ctx, g):
-            return ctx.call(Reshape, g, ctx.shape)
+            return ctx.call(AsRow, g, ctx.i, ctx.rows)
 
-    class Transpose(Function):
-        view = True
+    class AsRow(Function):
+        """A table of zeros, but for row i."""
 
-        def forward(ctx, x):
-            return x.T
-
-        def backward(ctx, g):
-            return ctx.call(Transpose, g)
-
-    class Windows(Function):
-        """Each two neighbours: (a, b), (b, c), ..."""
-
-        view = True
-        writable = False
-
-        def forward(ctx, x):
-            step = x.strides[0]
-            return np.lib.stride_tricks.as_strided(x, (len(x) - 1, 2), (step, step))
-
-    class Careless(CopySlices):
-        """The form of step 50c."""
+        def forward(ctx, row, i, rows):
+            ctx.i = i
+            table = ctx.xp.zeros((rows, *row.shape), row.dtype)
+            table[i] = row
+            return table
 
         def backward(ctx, g):
-            return ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.view_calls), ctx.part_of(g)
+            return ctx.call(Row, g, ctx.i)
 
-    x = from_numpy(np.array([[1.0, 2.0], [3.0, 4.0]]).T).requires_grad_()
-    print("strides:", x.array.strides, (x * 1.0).array.strides)  # -> strides: (8, 16) (8, 16)
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    w = tensor([5.0, 6.0], requires_grad=True)
 
-    base = x * 1.0
-    flat = Reshape.apply(Transpose.apply(base), (4,))
-    call = Careless.apply(base, flat * 10.0, flat._view.calls)
-    call.sum().backward()
-    print("careless:", x.grad)  # -> careless: tensor([[11.0, 11.0], [11.0, 11.0]])
+    table = x * 1.0
+    row = Row.apply(table, 1)
+    values = row * w
+    row.array[...] = values.array  # as in step 50c, whose product forgets the base
+    rebase_history(row, values._edge)
+    table.sum().backward()
+    print(table, x.grad, w.grad)
+    # -> tensor([[1.0, 2.0], [15.0, 24.0]]) tensor([[1.0, 1.0], [1.0, 1.0]]) None
 
     x.grad = None
-    base = x * 1.0
-    flat = Reshape.apply(Transpose.apply(base), (4,))
-    flat.mul_(10.0)
-    base.sum().backward()
-    print("right:", base, x.grad)
-    # -> right: tensor([[10.0, 30.0], [20.0, 40.0]]) tensor([[10.0, 10.0], [10.0, 10.0]])
+    table = x * 1.0
+    first, second = Row.apply(table, 0), Row.apply(table, 1)
+    second.mul_(w)
+    print(table, table.grad_fn.name(), second.grad_fn.name())
+    # -> tensor([[1.0, 2.0], [15.0, 24.0]]) CopySlicesBackward0 RowBackward0
+    (table * table).sum().backward(create_graph=True)
+    print(x.grad)  # -> tensor([[2.0, 4.0], [150.0, 288.0]])
+    print(w.grad)  # -> tensor([90.0, 192.0])
+    gx, x.grad, w.grad = x.grad, None, None
+    gx.sum().backward()
+    print("second derivative:", x.grad)
+    # -> second derivative: tensor([[2.0, 2.0], [50.0, 72.0]])
 
-    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    y = x * 1.0
-    windows = Windows.apply(y)
-    print(windows)  # -> tensor([[1.0, 2.0], [2.0, 3.0]])
-    print(message(windows.mul_, 10.0))
-    # -> a view made by Windows cannot be written in place where gradients are recorded: its ...
-    print("not written:", y)  # -> not written: tensor([1.0, 2.0, 3.0])
+    x.grad = None
+    second.sum().backward()
+    print("the view follows:", x.grad, first.grad_fn.edges[0][0] is table.grad_fn)
+    # -> the view follows: tensor([[0.0, 0.0], [5.0, 6.0]]) True
+
+    x.grad = None
+    overwrite(first, 7.0)
+    table.sum().backward()
+    print(table, x.grad)
+    # -> tensor([[7.0, 7.0], [15.0, 24.0]]) tensor([[0.0, 0.0], [5.0, 6.0]])
+    print("writes:", table._version)  # -> writes: 2
+    overwrite(table, 8.0)  # not a view: all of it
+    table.sum().backward()
+    print(x.grad, overwrite(tensor([1.0, 2.0]), tensor([3.0, 4.0])))
+    # -> tensor([[0.0, 0.0], [5.0, 6.0]]) tensor([3.0, 4.0])

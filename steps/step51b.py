@@ -37,7 +37,7 @@ from tinytorch.core.device import cpu
 from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
+from tinytorch.core.version import bump_version, last_write, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 
@@ -93,7 +93,7 @@ def backward_pass(
             for number, part in enumerate(grad if node.several else (grad,)):
                 if (node, number) in targets:
                     found[node, number] = part
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         if node.plain and not as_tensors:
             grads = node.backward(grad)

@@ -32,7 +32,7 @@ from tinytorch.core.device import cpu
 from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
+from tinytorch.core.version import bump_version, last_write, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 
@@ -108,7 +108,7 @@ def backward_pass(
             if not any(edge is not None and edge[0] in needed for edge in node.edges):
                 edges = ()
                 continue
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         if node.plain and not as_tensors:
             grads = node.backward(grad)

@@ -12,7 +12,7 @@ have all parts of the gradient arrived (step 16), so that a hook sees the whole 
 A leaf has no node, so it keeps its hooks itself. They run before the gradient is added to .grad,
 and grad() runs them too.
 
-A node with hooks is no longer `plain` (step 50h). Hooks get Tensors, while gradients on their way
+A node with hooks is no longer `plain` (step 50i). Hooks get Tensors, while gradients on their way
 are arrays, so run_hooks wraps and unwraps them. A node without hooks costs one test more.
 
 Function and Tensor are finished and stand in modules of the package. So the new attributes are set
@@ -33,7 +33,7 @@ from tinytorch.core.device import cpu
 from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
+from tinytorch.core.version import bump_version, last_write, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 
@@ -158,7 +158,7 @@ def backward_pass(
             if not any(edge is not None and edge[0] in needed for edge in node.edges):
                 edges = ()
                 continue
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         if node.plain and not as_tensors:
             grads = node.backward(grad)

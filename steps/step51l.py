@@ -1,6 +1,6 @@
 """Step 51l: Modes around the nodes of a backward pass
 
-Which node of the backward pass takes the time? A mode sees the calls of operations (step 47c), and
+Which node of the backward pass takes the time? A mode sees the calls of operations (step 47d), and
 while one is open, backward works on Tensors for its sake. Then 200 products take six times as
 long, so a mode that measures time measures mostly itself. And it cannot tell which node a call
 belongs to.
@@ -38,7 +38,7 @@ from tinytorch.core.device import cpu
 from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.core.version import WriteClock, bump_version, next_sequence_nr
+from tinytorch.core.version import bump_version, last_write, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 
@@ -118,7 +118,7 @@ def backward_pass(
             if not any(edge is not None and edge[0] in needed for edge in node.edges):
                 edges = ()
                 continue
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         if node.plain and direct:
             grads = node.backward(grad)

@@ -10,7 +10,7 @@ It writes into an input. x then has new elements and its old history, as in step
 NumPy is not counted. ctx.mark_dirty(x) declares the write: it is counted and checked as in step 49e
 (with recording on for the check: forward runs under no_grad, where any write is allowed), and x,
 which forward has to return, becomes the output. A view is refused, because its base would have to
-take the history too (step 50c).
+take the history too (step 50d).
 
 It returns something that has no derivative: a mask, or the positions of a maximum. For this there
 is ctx.mark_non_differentiable(mask): the result then gets no history.

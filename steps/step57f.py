@@ -36,7 +36,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import bool_, result_type
+from tinytorch.core.dtype import bool_, result_type, uint8
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
@@ -220,6 +220,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
+    if condition.dtype is uint8:  # masks of older programs, before PyTorch had booleans
+        condition = condition != 0
     if condition.dtype is not bool_:
         raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
@@ -261,6 +263,7 @@ if __name__ == "__main__":
 
     n = tensor([1, 2, 3])
     print(where(n > 1, n, 0.5).dtype, n.where(n > 1, 0).tolist())  # -> tinytorch.float32 [0, 2, 3]
+    print(where(tensor([0, 7, 1], dtype=uint8), n, 0).tolist())  # -> [0, 2, 3]
     for wrong in (lambda: where(n, 1, 0), lambda: where(n > 1)):
         try:
             wrong()

@@ -31,7 +31,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import bool_, result_type
+from tinytorch.core.dtype import bool_, result_type, uint8
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
@@ -216,6 +216,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
+    if condition.dtype is uint8:  # masks of older programs, before PyTorch had booleans
+        condition = condition != 0
     if condition.dtype is not bool_:
         raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:

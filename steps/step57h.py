@@ -26,7 +26,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import DType, bool_, number_dtype, numpy_dtype, result_type
+from tinytorch.core.dtype import DType, bool_, number_dtype, numpy_dtype, result_type, uint8
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
@@ -234,6 +234,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
+    if condition.dtype is uint8:  # masks of older programs, before PyTorch had booleans
+        condition = condition != 0
     if condition.dtype is not bool_:
         raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
@@ -289,7 +291,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float32, int8, uint8
+    from tinytorch.core.dtype import float32, int8
     from tinytorch.core.tensor import tensor
 
     mask, x = tensor([True, False]), tensor([1, 2], dtype=int8)

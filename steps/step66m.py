@@ -11,12 +11,12 @@ The last place that a view reaches is easy to compute, as its indices are larges
 It must lie in the storage. With strides and offset that are not negative, the first place is the
 offset; so negative ones are refused. A view without elements reaches nothing.
 
-Where a gradient would be recorded, as_strided raises an error: it has none here. `unfold` and all
-other views have one.
+Where a gradient would be recorded, as_strided raises an error: it has none yet. Step 66n gives it
+one; `unfold` and all other views have theirs.
 
 The trap remains: inside the storage, as_strided reaches what does not belong to the tensor.
 
-Changed: as_strided: storage.py is finished.
+Changed: as_strided.
 Try: compute `last` without the `- 1`. Which line of the demo is refused then?
 """
 

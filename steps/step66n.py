@@ -1,137 +1,334 @@
-"""Step 66n: Changing the shape of a tensor itself
+"""Step 66n: as_strided: a gradient through the memory
 
-`x.unsqueeze(0)` is a new tensor, a view. Programs also write `x.unsqueeze_(0)`, and every variable
-that holds x sees the new shape. No element moves: the tensor takes the array of the view, and its
-place in the graph.
+A library for differential equations calls torch.as_strided(t, (), ()), a view with nothing in it
+but t, and differentiates through it. as_strided of step 66m refuses: which element of x is y[i, j]?
+It may be several, or none.
 
-    x:  array [4], made by Exp              x:  array [1, 4], made by Unsqueeze
-                               x.unsqueeze_(0)          |
-                                                       Exp
+The memory between the two knows. Every element of x has a place in it, and so has every element of
+y. Where the places are equal, it is the same number:
 
-So one function makes all of the in-place forms: call the view, become it. It counts as a write:
-what backward has saved had the other shape.
+    y[i, j]  -- start + i stride[0] + j stride[1] -->  place  <-- its own strides --  x[k]
 
-`resize_` is older, and rougher. It takes any shape, and reads the elements as they lie in memory. A
-shape that needs more than there is gets new memory, whose first part is a copy, and its rest has
-any value. No derivative can be said of that: a tensor that requires gradients refuses.
+So backward makes a memory of zeros, adds the gradient of each y[i, j] at its place, and reads the
+places of x. Places that y reads twice get a sum, and those that only others use are left.
 
-New: shape_in_place, unsqueeze_, squeeze_, transpose_, swapaxes_, t_, resize_, resize_as_.
-Try: leave `bump_version` out, and call backward of the sum below. What shape would be wrong?
+The trap is an x whose own elements share a place: an expanded tensor, for example. Each of them
+would get the whole gradient, and the sum on the way back would count it twice. So they share it, as
+in PyTorch. (In step 66m as_strided was careful about writes; they are refused still.)
+
+New: strided_places. Changed: AsStrided, as_strided: storage.py is finished.
+Try: leave `share` out, and differentiate through an expanded tensor.
 """
 
-import functools
 import importlib
 import math
-from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.inplace import check_writable
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.core.version import bump_version
-from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
-from tinytorch.ops.storage import memory_of, offset_of
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison elementwise indexing reduction shape storage".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
-
-
-def shape_in_place(view: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The in-place form of an operation that returns a view: the tensor becomes this view."""
-
-    @functools.wraps(view)
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        check_writable(self)
-        new = view(self, *args, **kwargs)
-        if self._view is not None:
-            self._view = new._view
-        self.array = new.array
-        if new._edge is not None:
-            self._requires_grad, self._edge = True, new._edge
-        bump_version(self.array)
-        return self
-
-    method.__name__ = method.__qualname__ = f"{view.__name__}_"
-    method.__doc__ = f"{view.__name__}(), of this tensor itself: its elements stay where they are."
-    return method
+from tinytorch.autograd.node import Function
+from tinytorch.core.device import Device, as_device, device_of
+from tinytorch.core.dtype import DType
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
+from tinytorch.core.version import bump_version, storage_of
+from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
+from tinytorch.ops.arithmetic import Mul
+from tinytorch.ops.broadcast import as_integer, as_shape
+from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.indexing import AddIndex, Index
+from tinytorch.ops.parts import Slice, key_along
 
 
-unsqueeze_ = tensor_method("unsqueeze_")(shape_in_place(unsqueeze))
-squeeze_ = tensor_method("squeeze_")(shape_in_place(squeeze))
-transpose_ = tensor_method("transpose_")(shape_in_place(transpose))
-swapaxes_ = tensor_method("swapaxes_")(transpose_)
-t_ = tensor_method("t_")(shape_in_place(t))
+def address_of(array: Any) -> int:
+    """The address of the first element of an array, in bytes."""
+    return device_of(array).backend.address(array)
 
 
-@tensor_method("resize_")
-def resize_(self: Tensor, *sizes: Any) -> Tensor:
-    """Gives the tensor another shape. The elements stay, in the order in which they lie in memory;
-    what is added at the end has any value. Memory that is too small is replaced by a copy.
+def strided(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view that starts where `array` starts, with any shape and strides (in bytes). No check."""
+    return device_of(array).backend.strided(array, shape, strides)
+
+
+def memory_of(array: Any) -> Any:
+    """The whole memory that `array` is a view of, as a flat array of the same element type."""
+    owner = storage_of(array)
+    span = sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
+    count = (span + owner.itemsize) // owner.itemsize if owner.size else 0
+    flat = device_of(array).backend.strided(owner, (count,), (owner.itemsize,))
+    return flat if owner.dtype == array.dtype else flat.view(array.dtype)
+
+
+def offset_of(array: Any) -> int:
+    """The number of elements in memory before the first element of `array`."""
+    address = device_of(array).backend.address
+    return (address(array) - address(storage_of(array))) // array.itemsize
+
+
+class UntypedStorage:
+    """The bytes under a tensor and all its views: `storage[i]` reads one, `storage[i] = 0` writes.
+
+    A write is not recorded in the graph, as in PyTorch, but it counts as a new version: backward
+    raises where it needs the old elements.
+    """
+
+    def __init__(self, memory: Any, device: Device):
+        self.memory = memory  # a flat array
+        self.device = device
+
+    def __len__(self) -> int:
+        return self.memory.size
+
+    def size(self) -> int:
+        """The number of elements: of bytes here, of values in a TypedStorage."""
+        return self.memory.size
+
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+    def data_ptr(self) -> int:
+        """The address of the first byte. Tensors with the same storage share memory."""
+        return address_of(self.memory)
+
+    def to(self, device: Any) -> "UntypedStorage":
+        """These elements on `device`: a copy, unless they are there already."""
+        device = as_device(device)
+        if device is self.device:
+            return self
+        host = self.device.backend.to_numpy(self.memory)
+        return type(self)(device.backend.from_numpy(host, device.index), device)
+
+    def cpu(self) -> "UntypedStorage":
+        return self.to("cpu")
+
+    def cuda(self, device: Any = "cuda") -> "UntypedStorage":
+        return self.to(device)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.memory[self._checked(index)].item()
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.memory[self._checked(index)] = value
+        bump_version(self.memory)
+
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} out of range for storage of size {len(self)}")
+        return index
+
+    def tolist(self) -> list:
+        return self.device.backend.to_numpy(self.memory).tolist()
+
+    def __repr__(self) -> str:
+        name = f"tinytorch.storage.{type(self).__name__}({self._facts()})"
+        return "".join(f" {value}\n" for value in self.tolist()) + f"[{name} of size {len(self)}]"
+
+    def _facts(self) -> str:
+        return f"device={self.device}"
+
+
+class TypedStorage(UntypedStorage):
+    """The memory under a tensor as values of the tensor's element type."""
+
+    @property
+    def dtype(self) -> DType:
+        return DType.by_numpy[self.memory.dtype]
+
+    def _facts(self) -> str:
+        return f"dtype={self.dtype}, device={self.device}"
+
+
+@tensor_method("storage")
+def storage(self: Tensor) -> TypedStorage:
+    """The memory of the tensor, as values. Views of one tensor have the same memory."""
+    return TypedStorage(memory_of(self.array), self.device)
+
+
+@tensor_method("untyped_storage")
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The memory of the tensor, as bytes."""
+    memory = memory_of(self.array)
+    return UntypedStorage(memory.view(self.device.xp.uint8), self.device)
+
+
+@tensor_method("storage_offset")
+def storage_offset(self: Tensor) -> int:
+    """The position of the tensor's first element in its storage."""
+    return offset_of(self.array)
+
+
+@tensor_method("narrow")
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """A view of `length` places of dimension `dim`, beginning at `start`. A negative start counts
+    from the end.
 
     Raises:
-        RuntimeError: the tensor requires gradients, or a size is negative.
+        RuntimeError: the part reaches past the end.
+        IndexError: `start` is outside of the dimension.
     """
-    if self.requires_grad:
-        raise RuntimeError("cannot resize variables that require grad")
-    shape = as_shape(sizes)
-    if min(shape, default=0) < 0:
-        raise RuntimeError(f"resize_: sizes may not be negative, but are {list(shape)}")
-    start, count = offset_of(self.array), math.prod(shape)
-    memory = memory_of(self.array)[start:]
-    if memory.size < count:
-        memory, old = self.device.xp.empty(count, memory.dtype), memory
-        memory[: old.size] = old
-    self.array = memory[:count].reshape(shape)
-    bump_version(self.array)
-    return self
+    if input.array.ndim == 0:
+        raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+    if isinstance(start, Tensor) and (start.array.ndim or start.array.dtype.kind not in "iu"):
+        raise RuntimeError("start must be an 0-dim integral Tensor.")
+    dim = normalize_dim(dim, input.array.ndim)
+    start, length = as_integer(start), as_integer(length)
+    size = input.array.shape[dim]
+    if not -size <= start <= size:
+        raise IndexError(f"start out of range (expected [{-size}, {size}], but got {start})")
+    start = start + size if start < 0 else start
+    if length < 0 or start + length > size:
+        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
+    return Slice.apply(input, key_along(dim, slice(start, start + length)))
 
 
-@tensor_method("resize_as_")
-def resize_as_(self: Tensor, the_template: Tensor) -> Tensor:
-    """`resize_`, to the shape of another tensor."""
-    return resize_(self, the_template.shape)
+@tensor_method("data_ptr")
+def data_ptr(self: Tensor) -> int:
+    """The address of the tensor's first element; 0 for a tensor without elements."""
+    return address_of(self.array) if self.array.size else 0
+
+
+def strided_places(xp: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The place in memory of each element of a view, counted in elements from its first one."""
+    places = xp.zeros(shape, np.int64)
+    for dim, (n, step) in enumerate(zip(shape, strides, strict=True)):
+        places += xp.arange(n).reshape((n,) + (1,) * (len(shape) - 1 - dim)) * step
+    return places
+
+
+class AsStrided(Function):
+    """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
+
+    `start` is counted from the first element of x. Elements of y may share a place or lie outside
+    of x, so a write that is recorded is refused. Backward goes through the memory, too: gradients
+    at one place add up, and x gets those at its own places. Elements of x that share a place share
+    the gradient.
+    """
+
+    view = True
+    writable = False
+
+    def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
+        memory = memory_of(x)[offset_of(x) + start :]
+        steps = tuple(step // x.itemsize for step in x.strides)
+        ctx.places = x.shape, steps, size, stride, start
+        return strided(memory, size, tuple(step * x.itemsize for step in stride))
+
+    def backward(ctx, g: Any) -> Any:
+        shape, steps, size, stride, start = ctx.places
+        xp = ctx.device.xp
+        mine, others = strided_places(xp, shape, steps), strided_places(xp, size, stride) + start
+        every = xp.concatenate([mine.reshape(-1), others.reshape(-1), xp.zeros(1, np.int64)])
+        low, count = every.min(), int(every.max() - every.min()) + 1
+        memory = ctx.call(AddIndex, g, (count,), (), others - low)
+        share = 1 / xp.bincount(mine.reshape(-1) - low, minlength=count)[mine - low]
+        share = share.astype(getattr(g, "array", g).dtype)
+        return ctx.call(Mul, ctx.call(Index, memory, (), mine - low), share)
+
+
+@tensor_method("as_strided")
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of the storage of `input` with a shape and strides (in elements) of your own.
+
+    Args:
+        size, stride: one number for each dimension of the view.
+        storage_offset: the place of the first element in the storage; that of `input` by default.
+
+    Raises:
+        RuntimeError: the view would reach beyond the storage, or a number is negative.
+    """
+    size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
+    first = here if storage_offset is None else as_integer(storage_offset)
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if min((*size, *stride, first)) < 0:
+        raise RuntimeError(
+            f"as_strided: size {list(size)}, stride {list(stride)} and storage offset {first} must "
+            f"not be negative"
+        )
+    if math.prod(size):
+        last = first + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        need, available = (last + 1) * input.array.itemsize, memory_of(input.array).nbytes
+        if need > available:
+            raise RuntimeError(
+                f"as_strided: size {list(size)} and stride {list(stride)} need {need} bytes from a "
+                f"storage of size {available}"
+            )
+    return AsStrided.apply(input, size, stride, first - here)
+
+
+class Unfold(Function):
+    """y[i, ..., k] = x[i * step + k]: all windows of `size` elements along `dim`, as a view."""
+
+    view = True
+
+    def forward(ctx, x: Any, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = x.shape, dim, size, step
+        count = (x.shape[dim] - size) // step + 1
+        shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], size)
+        steps = (*x.strides[:dim], x.strides[dim] * step, *x.strides[dim + 1 :], x.strides[dim])
+        return strided(x, shape, steps)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Fold, g, *ctx.call_with)
+
+    def name(ctx) -> str:
+        return "UnfoldBackward0"
+
+
+class UnfoldToRead(Unfold):
+    """Windows that overlap."""
+
+    writable = False
+
+
+class Fold(Function):
+    """The sum of the windows, each at its position: the adjoint of `Unfold`."""
+
+    def forward(ctx, x: Any, shape: tuple, dim: int, size: int, step: int) -> Any:
+        ctx.call_with = dim, size, step
+        y = ctx.xp.zeros(shape, x.dtype)
+        reach = step * (x.shape[dim] - 1) + 1
+        for k in range(size):
+            y[(slice(None),) * dim + (slice(k, k + reach, step),)] += x[..., k]
+        return y
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.call(Unfold, g, *ctx.call_with)
+
+
+@tensor_method("unfold")
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """All windows of `size` elements along a dimension, `step` apart; the last dimension is new.
+
+    (7,) with size 3, step 2 gives (3, 3).
+
+    Raises:
+        RuntimeError: the window is longer than the dimension, `size` is negative or `step` is below
+            1.
+    """
+    x = self if self.array.ndim else self.reshape(1)
+    dim = normalize_dim(dimension, x.array.ndim)
+    if size < 0:
+        raise RuntimeError(f"size is {size} but must be >= 0")
+    n = x.array.shape[dim]
+    if size > n:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {n} but size is {size}")
+    if step < 1:
+        raise RuntimeError(f"step is {step} but must be > 0")
+    function = UnfoldToRead if step < size else Unfold
+    out = function.apply(x, dim, size, step)
+    return out if self.array.ndim else out.reshape(size)
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
-
-    importlib.import_module("tinytorch.core.printing")
     importlib.import_module("tinytorch.autograd.engine")
-
-    image = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    same = image
-    image.unsqueeze_(0)
-    print(same.shape, same.squeeze_().t_().shape)
-    # -> tinytorch.Size([1, 2, 3]) tinytorch.Size([3, 2])
-    print(image.transpose_(0, 1).tolist())  # -> [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-
-    x = tensor([1.0, 2.0], requires_grad=True)
-    y = x * 3
-    y.unsqueeze_(1)
-    print(y.grad_fn.name(), y.grad_fn.next_functions[0][0].name())
-    # -> UnsqueezeBackward0 MulBackward0
-    (y * tensor([[1.0, 10.0]])).sum().backward()
-    print(x.grad)  # -> tensor([33., 33.])
-    row = (x * 3).view(1, 2)[0]
-    print((row.unsqueeze_(0) * 2).shape, row.is_leaf)  # -> tinytorch.Size([1, 2]) False
-
-    z = x.exp()
-    z.unsqueeze_(0)
-    try:
-        z.sum().backward()
-    except RuntimeError as error:
-        print(str(error)[:66])
-    # -> one of the variables needed for gradient computation has been modi
-
-    buffer = tensor([0, 1, 2, 3, 4, 5])
-    print(buffer.resize_(2, 2).tolist(), buffer.resize_(2, 3).tolist())
-    # -> [[0, 1], [2, 3]] [[0, 1, 2], [3, 4, 5]]
-    print(buffer.resize_as_(tensor([0] * 8))[:6].tolist())  # -> [0, 1, 2, 3, 4, 5]
-    for wrong in (lambda: x.resize_(1), lambda: buffer.resize_(-1)):
-        try:
-            wrong()
-        except RuntimeError as error:
-            print(error)
-    # -> cannot resize variables that require grad
-    # -> resize_: sizes may not be negative, but are [-1]
+    x = tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    y = x.as_strided((3, 2), (1, 1))
+    print(y.tolist())  # -> [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+    y.sum().backward()
+    print(x.grad.tolist())  # -> [1.0, 2.0, 2.0, 1.0]
+    x.grad = None
+    (x[1:3] * 1).as_strided((), ()).backward()
+    print(x.grad.tolist())  # -> [0.0, 1.0, 0.0, 0.0]
+    one = tensor([5.0], requires_grad=True)
+    one.expand(3).as_strided((2,), (0,)).sum().backward()
+    print(one.grad.tolist())  # -> [2.0]

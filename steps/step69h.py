@@ -15,7 +15,7 @@ along, and compute the place of each element from them.)
 The trap: an empty array fits, but a grid of 0 blocks is an error in CUDA. So it gets no launch.
 
 Changed: C_NAMES (int types), Kernel (types, fits), add_on_cuda.
-Try: launch played_add with x and x[::-1]. Which elements does it add up?
+Try: fits of x.reshape(2, 4).T and of x[4:]. Which of the two is refused, and why not the other?
 """
 
 import functools

@@ -358,7 +358,7 @@ if __name__ == "__main__":
     # -> Module.to only accepts floating point, not tinytorch.int64
     print(net.cpu()[0].factor.device)  # -> cpu
     try:
-        net.type(float16)  # asks each tensor for its own type(), which step 83k adds
+        net.type(float16)  # asks each tensor for its own type(), which step 83l adds
     except AttributeError as error:
         print(error)
     # -> 'Tensor' object has no attribute 'type'

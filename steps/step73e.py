@@ -1,4 +1,4 @@
-"""Step 73e: gelu, and its tanh approximation
+"""Step 73e: gelu
 
 relu multiplies x by 1 or 0, and jumps from one to the other. gelu multiplies x by the probability
 that a normal random number is smaller than x (Hendrycks and Gimpel, 2016). GPT and BERT use it.
@@ -6,23 +6,19 @@ that a normal random number is smaller than x (Hendrycks and Gimpel, 2016). GPT 
     gelu(x) = x P(x)         P: the distribution function of the normal distribution
     dy/dx   = P(x) + x P'(x)     P(x) = (1 + erf(x / sqrt(2))) / 2
 
-erf takes much time, and backward needs P(x) again. So Gelu saves it: that costs an array of the
-size of x and makes backward faster, as the demo measures. A second derivative computes P(x) again,
-because a saved array has no history (step 33).
+P'(x) is the bell curve exp(-x^2 / 2) / sqrt(2 pi).
 
-Before erf was fast, programs used a formula with tanh, which is off by 0.0005 at most. GPT-2 was
-trained with it, so its weights need approximate="tanh".
+The trap: gelu is not monotonic. It falls to -0.17 at x = -0.75 and rises again towards 0, so two
+inputs may have the same output.
 
-The trap: with the wrong one of the two a network works, but a little worse, and there is no error.
-Look at the configuration of the weights that you load.
+(PyTorch: nn.functional.gelu.)
 
-New: Gelu, GeluActivation, gelu.
-Try: approximate="sigmoid", x s(1.702 x), is a third formula. How far off is it?
+New: Gelu, gelu.
+Try: gelu(x) - gelu(-x) for some x, on paper first. What is left?
 """
 
 import importlib
 import math
-import timeit
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
@@ -78,40 +74,16 @@ class Elu(Activation):
 
 
 class Gelu(Activation):
-    """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x).
-
-    P(x) is kept, since it takes most of the time; only a second derivative computes it again.
-    """
-
-    saves = 0, None
+    """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x)."""
 
     def share(ctx, x: Any) -> Any:
         return 0.5 + 0.5 * erf_of(x * math.sqrt(0.5), ctx.xp)
 
-    def forward(ctx, x: Any) -> Any:
-        share = ctx.share(x)
-        ctx.save_for_backward(x, share)
-        return x * share
-
-    def backward(ctx, g: Any) -> Any:
-        x, share = ctx.saved
-        share = ctx.share(x) if isinstance(x, Tensor) else share
-        return g * (share + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
-
-
-class GeluActivation(Activation):
-    """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
-
-    def tanh(ctx, x: Any) -> Any:
-        return ctx.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))
-
     def value(ctx, x: Any) -> Any:
-        return 0.5 * x * (1 + ctx.tanh(x))
+        return x * ctx.share(x)
 
     def slope(ctx, g: Any, x: Any) -> Any:
-        t = ctx.tanh(x)
-        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
-        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
+        return g * (ctx.share(x) + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
 
 
 class Silu(Activation):
@@ -154,16 +126,9 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     return Elu.apply(input, alpha)
 
 
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
-
-    approximate="tanh" is a formula without erf, off by 0.0005 at most.
-    Raises:
-        RuntimeError: for another value of `approximate`.
-    """
-    if approximate not in ("none", "tanh"):
-        raise RuntimeError("approximate argument must be either none or tanh.")
-    return (Gelu if approximate == "none" else GeluActivation).apply(input)
+def gelu(input: Tensor) -> Tensor:
+    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016)."""
+    return Gelu.apply(input)
 
 
 def silu(input: Tensor) -> Tensor:
@@ -223,33 +188,18 @@ if __name__ == "__main__":
 
     importlib.import_module("tinytorch.core.printing")
 
-    x = linspace(-6, 6, 1201, requires_grad=True)
-    y, almost = gelu(x), gelu(x, approximate="tanh")
     print(gelu(tensor([-2.0, 0.0, 2.0])))  # -> tensor([-0.0455,  0.0000,  1.9545])
-    print(f"off by {(y - almost).abs().max().item():.5f} at most")  # -> off by 0.00047 at most
-    print(f"smallest: {y.min().item():.3f} at {x[y.argmin()].item():.2f}")
-    # -> smallest: -0.170 at -0.75
-    slopes = grad(y.sum(), x)[0], grad(almost.sum(), x)[0]
-    print(f"their slopes: off by {(slopes[0] - slopes[1]).abs().max().item():.4f}")
-    # -> their slopes: off by 0.0009
     manual_seed(0)
     share = (randn(100_000) < 1.0).float().mean().item()
     print(f"P(1) by counting {share:.2f}, by gelu {gelu(tensor([1.0])).item():.4f}")
     # -> P(1) by counting 0.84, by gelu 0.8413
 
-    # The time of backward, with P(x) kept and with P(x) computed again.
-    many = randn(1000, 1000)
-    node = gelu(many.requires_grad_()).grad_fn
-    kept = min(timeit.repeat(lambda: node.backward(many.array), number=1))
-    erf = min(timeit.repeat(lambda: node.share(many.array), number=1))
-    longer = (kept + erf) / kept
-    print(f"computing P again makes backward {longer:.1f} times as long")  # -> ...
-    first = grad(gelu(x).sum(), x, create_graph=True)[0]
-    second = grad(first.sum(), x)[0]
-    print(f"second derivative at 0: {second[600].item():.4f} = {math.sqrt(2 / math.pi):.4f}")
-    # -> second derivative at 0: 0.7979 = 0.7979
-    try:
-        gelu(x, approximate="fast")
-    except RuntimeError as error:
-        print(error)
-    # -> approximate argument must be either none or tanh.
+    x = linspace(-6, 6, 1201, requires_grad=True)
+    y = gelu(x)
+    print(f"smallest: {y.min().item():.3f} at {x[y.argmin()].item():.2f}")
+    # -> smallest: -0.170 at -0.75
+    (slope,) = grad(y.sum(), x)
+    print(
+        f"slope at -1, 0, 6: {slope[500].item():.2f} {slope[600].item():.2f} {slope[-1].item():.2f}"
+    )
+    # -> slope at -1, 0, 6: -0.08 0.50 1.00

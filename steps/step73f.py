@@ -1,41 +1,31 @@
-"""Step 73f: Activations: float16, in place, and checks
+"""Step 73f: gelu: what backward can reuse
 
-The formulas of steps 73b to 73e accept any array. For float16 each operation rounds:
-x / (1 + exp(-x)) has four, and the demo counts how many results differ from the exact value,
-rounded once. Integers come back as floats of some type, or fail inside.
+backward of step 73e computes P(x) again, with erf, which takes most of its time: with P(x) kept
+from forward it would be several times as fast, as the demo measures. An Activation keeps x alone.
 
-So Activation computes float16 as float32, as sums do (step 41g), and rounds once. And all functions
-call `activate`, which refuses integers and objects that are not tensors.
+So Gelu has a forward and a backward of its own. forward saves P(x) beside x: an array of the size
+of x, until backward has run. PyTorch computes it again, in a single pass; here each operation is a
+pass over memory, and the array is the smaller price.
 
-activate also implements inplace=True: it writes the result into the input's memory. Here that saves
-no memory, because backward needs the old values, so a copy is kept. But programs that use the
-option run. (The gradient of relu needs only the sign, which the result has too: relu_ needs no
-copy.)
+The trap: a saved array has no history (step 33). The second derivative differentiates P(x), and
+would take it for a constant. So backward computes it again where x is a Tensor. `saves = 0, None`
+says that the first saved value is input 0, and the second neither input nor output (step 32d).
 
-The trap is that of all operations in place: a leaf that requires a gradient refuses them (step
-49e). check_writable raises this error before anything is computed.
-
-Changed: Activation, Gelu.forward, and all functions. New: activate, relu_.
-Try: call clone() nowhere in activate. Which derivative becomes wrong?
+Changed: Gelu.
+Try: leave out `if isinstance(x, Tensor)`, and use the saved share always. Which line changes?
 """
 
 import importlib
 import math
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
-from tinytorch.ops.conversion import clone
-from tinytorch.ops.elementwise import require_tensors, sigmoid, tanh
+from tinytorch.ops.elementwise import sigmoid, tanh
 from tinytorch.ops.erf import erf_of
-from tinytorch.ops.reduction import wide
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -45,14 +35,14 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 class Activation(Function):
     """y = f(x), element for element: a subclass gives `value`, f, and `slope`, g times dy/dx.
 
-    float16 is computed as float32 and rounded once. exp never gets a large positive number where
-    its result counts: that would be inf, and inf * 0 is nan.
+    exp never gets a large positive number where its result counts: that would be inf, and inf * 0
+    is nan.
     """
 
     def forward(ctx, x: Any, *options: float) -> Any:
         ctx.options = options
         ctx.save_for_backward(x)
-        return ctx.value(wide(x), *options).astype(x.dtype, copy=False)
+        return ctx.value(x, *options)
 
     def backward(ctx, g: Any) -> Any:
         return ctx.slope(g, *ctx.saved, *ctx.options)
@@ -93,29 +83,14 @@ class Gelu(Activation):
         return 0.5 + 0.5 * erf_of(x * math.sqrt(0.5), ctx.xp)
 
     def forward(ctx, x: Any) -> Any:
-        share = ctx.share(wide(x))
+        share = ctx.share(x)
         ctx.save_for_backward(x, share)
-        return (x * share).astype(x.dtype, copy=False)
+        return x * share
 
     def backward(ctx, g: Any) -> Any:
         x, share = ctx.saved
         share = ctx.share(x) if isinstance(x, Tensor) else share
         return g * (share + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
-
-
-class GeluActivation(Activation):
-    """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
-
-    def tanh(ctx, x: Any) -> Any:
-        return ctx.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))
-
-    def value(ctx, x: Any) -> Any:
-        return 0.5 * x * (1 + ctx.tanh(x))
-
-    def slope(ctx, g: Any, x: Any) -> Any:
-        t = ctx.tanh(x)
-        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
-        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
 
 
 class Silu(Activation):
@@ -142,70 +117,40 @@ class SoftplusActivation(Activation):
         return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
 
 
-def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
-    """function(input, *options), written into `input` if `inplace`.
-
-    Raises:
-        TypeError: for anything but a tensor.
-        NotImplementedError: for integers.
-    """
-    require_tensors("activation", (input,))
-    if not input.is_floating_point():
-        raise NotImplementedError(f"this activation is not implemented for {input.dtype!r}")
-    if not inplace:
-        return function(input, *options)
-    check_writable(input)
-    # backward needs what is overwritten here: it keeps a copy.
-    return assign(input, function(clone(input), *options))
-
-
 @checked
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
+def relu(input: Tensor) -> Tensor:
     """max(input, 0)."""
-    return input.relu_() if inplace else input.relu()
+    return input.relu()
 
 
-@checked
-def relu_(input: Tensor) -> Tensor:
-    """relu, written into the input."""
-    return input.relu_()
-
-
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """input where it is positive, negative_slope * input elsewhere."""
-    return activate(LeakyRelu.apply, input, inplace, negative_slope)
+    return LeakyRelu.apply(input, negative_slope)
 
 
-def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
-    return activate(Elu.apply, input, inplace, alpha)
+    return Elu.apply(input, alpha)
 
 
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
-
-    approximate="tanh" is a formula without erf, off by 0.0005 at most.
-    Raises:
-        RuntimeError: for another value of `approximate`.
-    """
-    if approximate not in ("none", "tanh"):
-        raise RuntimeError("approximate argument must be either none or tanh.")
-    return activate((Gelu if approximate == "none" else GeluActivation).apply, input, False)
+def gelu(input: Tensor) -> Tensor:
+    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016)."""
+    return Gelu.apply(input)
 
 
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
+def silu(input: Tensor) -> Tensor:
     """input * sigmoid(input), also called swish (Elfwing et al., 2017)."""
-    return activate(Silu.apply, input, inplace)
+    return Silu.apply(input)
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
-    return activate(SoftplusActivation.apply, input, False, beta, threshold)
+    return SoftplusActivation.apply(input, beta, threshold)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
-    return -activate(SoftplusActivation.apply, -input, False, 1.0, math.inf)
+    return -SoftplusActivation.apply(-input, 1.0, math.inf)
 
 
 class ReLU(Module):
@@ -244,41 +189,23 @@ class Tanh(Module):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float16
-    from tinytorch.ops.creation import linspace
+    import timeit
 
-    importlib.import_module("tinytorch.core.printing")
+    from tinytorch.autograd.engine import grad
+    from tinytorch.ops.random import manual_seed, randn
 
-    x = linspace(-10, 10, 2001).to(float16)
-    h = x.array
-    exact = (h.astype("f8") / (1 + np.exp(-h.astype("f8")))).astype("f2")
-    stepwise = h / (1 + np.exp(-h))
-    print("rounded four times, wrong:", int((stepwise != exact).sum()), "of", len(h))
-    # -> rounded four times, wrong: 612 of 2001
-    print("rounded once, wrong:      ", int((silu(x).array != exact).sum()))
-    # -> rounded once, wrong:       0
-    print(gelu(x).dtype, softplus(x).dtype, logsigmoid(x).dtype, gelu(x, "tanh").dtype)
-    # -> tinytorch.float16 tinytorch.float16 tinytorch.float16 tinytorch.float16
+    manual_seed(0)
+    # The time of backward, with P(x) kept and with P(x) computed again.
+    many = randn(1000, 1000)
+    node = gelu(many.requires_grad_()).grad_fn
+    kept = min(timeit.repeat(lambda: node.backward(many.array), number=1))
+    erf = min(timeit.repeat(lambda: node.share(many.array), number=1))
+    longer = (kept + erf) / kept
+    print(f"computing P again makes backward {longer:.1f} times as long")  # -> ...
 
-    for wrong in (
-        lambda: silu(tensor([1, 2])),
-        lambda: elu([1.0]),
-        lambda: leaky_relu(tensor([1.0], requires_grad=True), inplace=True),
-    ):
-        try:
-            wrong()
-        except (TypeError, NotImplementedError, RuntimeError) as error:
-            print(f"{type(error).__name__}: {error}")
-    # -> NotImplementedError: this activation is not implemented for tinytorch.int64
-    # -> TypeError: activation(): arguments must be Tensors, not list
-    # -> RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.
-
-    # In place: the same numbers, the same gradient.
-    x = tensor([-1.0, 2.0], requires_grad=True)
-    inside = x * 1
-    print(leaky_relu(inside, 0.5, inplace=True) is inside, inside.tolist())  # -> True [-0.5, 2.0]
-    silu(inside, inplace=True).sum().backward()
-    print(inside.tolist(), x.grad.tolist())
-    # -> [-0.1887703388929367, 1.7615940570831299] [0.130019411444664, 1.0907843112945557]
-    print(relu(tensor([-1.0, 2.0]), inplace=True), relu_(tensor([-3.0])))
-    # -> tensor([0., 2.]) tensor([0.])
+    # The second derivative, where P(x) has to have a history.
+    x = tensor([0.0], requires_grad=True)
+    (first,) = grad(gelu(x).sum(), x, create_graph=True)
+    (second,) = grad(first.sum(), x)
+    print(f"second derivative at 0: {second.item():.4f} = {math.sqrt(2 / math.pi):.4f}")
+    # -> second derivative at 0: 0.7979 = 0.7979

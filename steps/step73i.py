@@ -1,258 +1,263 @@
-"""Step 73i: Catalogue: more activations
+"""Step 73i: Activations in place
 
-Published networks use a dozen other activations. They are like those of step 73c, with other
-formulas; skim them, and come back for the one that your network uses.
+Many programs write ReLU(inplace=True), to save memory: the result takes the place of the input,
+which is not needed any more. So the functions get the option, and activate writes the result into
+the input's memory.
 
-    relu6, hardtanh           cut off on both sides          MobileNetV2
-    hardsigmoid, hardswish    from straight lines, no exp    MobileNetV3
-    threshold                 x, or a value, below a limit
-    celu, selu                elu, with other scales         nets that normalise themselves
-    mish                      x tanh(softplus(x))            YOLOv4
-    softsign, tanhshrink      x / (1 + |x|), x - tanh(x)
-    glu                       one half gates the other       WaveNet, convolutional translation
-    gumbel_softmax            a softmax that samples         VAEs of classes
+For relu this is free: its gradient needs only the sign of the input, which the result has too. The
+others need the old values in backward. `activate` keeps a copy for that, so here the option saves
+no memory. But programs that use it run.
 
-Activations of straight lines are Activation classes of two formulas, made by the function `curve`.
-The others are formulas of existing operations.
+    relu_          writes, saves the result
+    the others     function(clone(input)), then the result is written into `input`
 
-The trap is the corner, where two lines meet: the slope is 0 there, as in PyTorch, while that of
-clamp is 1. The demo shows it.
+The trap is that of all operations in place: a leaf that requires a gradient refuses them (step
+49e). check_writable raises this error before anything is computed.
 
-New: curve, and the functions and modules of the table. Moved: those of step 73h, to activation.py.
-Try: hardtanh of ones, and its gradient; then the same with clamp(-1, 1).
+Changed: activate, relu, leaky_relu, elu, silu. New: relu_.
+Try: leave out clone() in activate. What does backward say of the demo?
 """
 
 import importlib
+import math
 from collections.abc import Callable
+from typing import Any
 
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.autograd.inplace import assign, check_writable
+from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.activation import Activation, FunctionModule, activate, elu, softplus
-from tinytorch.ops.creation import empty_like, zeros_like
-from tinytorch.ops.joining import chunk
-from tinytorch.ops.softmax import softmax
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.module import Module
+from tinytorch.ops.conversion import clone
+from tinytorch.ops.elementwise import require_tensors, sigmoid, tanh
+from tinytorch.ops.erf import erf_of
+from tinytorch.ops.reduction import wide
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def curve(name: str, value: Callable, slope: Callable) -> type[Activation]:
-    """The Activation y = value(ctx, x, ...) with g * dy/dx = slope(ctx, g, x, ...)."""
-    return type(name, (Activation,), {"value": value, "slope": slope})
+class Activation(Function):
+    """y = f(x), element for element: a subclass gives `value`, f, and `slope`, g times dy/dx.
+
+    float16 is computed as float32 and rounded once. exp never gets a large positive number where
+    its result counts: that would be inf, and inf * 0 is nan.
+    """
+
+    def forward(ctx, x: Any, *options: float) -> Any:
+        ctx.options = options
+        ctx.save_for_backward(x)
+        return ctx.value(wide(x), *options).astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        return ctx.slope(g, *ctx.saved, *ctx.options)
+
+    def name(ctx) -> str:
+        return type(ctx).__name__.removesuffix("Activation") + "Backward0"
 
 
-HardtanhActivation = curve(
-    "Hardtanh",
-    lambda ctx, x, a, b: ctx.xp.clip(x, a, b),
-    lambda ctx, g, x, a, b: g * ((x > a) & (x < b)),
-)
-HardsigmoidActivation = curve(
-    "Hardsigmoid",
-    lambda ctx, x: ctx.xp.clip(x + 3, 0, 6) / 6,
-    lambda ctx, g, x: g * ((x > -3) & (x < 3)) / 6,
-)
-HardswishActivation = curve(
-    "Hardswish",
-    lambda ctx, x: x * ctx.xp.clip(x + 3, 0, 6) / 6,
-    lambda ctx, g, x: g * (x >= 3) + g * ((x > -3) & (x < 3)) * (x / 3 + 0.5),
-)
-ThresholdActivation = curve(
-    "Threshold",
-    lambda ctx, x, threshold, value: ctx.xp.where(x <= threshold, value, x),
-    lambda ctx, g, x, threshold, value: g * (x > threshold),
-)
+class LeakyRelu(Activation):
+    """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
+
+    def value(ctx, x: Any, s: float) -> Any:
+        return ctx.xp.maximum(x, 0) + s * ctx.xp.minimum(x, 0)
+
+    def slope(ctx, g: Any, x: Any, s: float) -> Any:
+        return g * s + g * (x > 0) * (1 - s)
 
 
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace=False) -> Tensor:
-    """input, cut off at min_val and max_val.
+class Elu(Activation):
+    """y = x where x > 0, a (exp(x) - 1) elsewhere;   dy/dx = 1, or a exp(x)."""
+
+    def value(ctx, x: Any, a: float) -> Any:
+        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
+
+    def slope(ctx, g: Any, x: Any, a: float) -> Any:
+        return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
+
+
+class Gelu(Activation):
+    """y = x P(x), P the normal distribution function;   dy/dx = P(x) + x P'(x).
+
+    P(x) is kept, since it takes most of the time; only a second derivative computes it again.
+    """
+
+    saves = 0, None
+
+    def share(ctx, x: Any) -> Any:
+        return 0.5 + 0.5 * erf_of(x * math.sqrt(0.5), ctx.xp)
+
+    def forward(ctx, x: Any) -> Any:
+        share = ctx.share(wide(x))
+        ctx.save_for_backward(x, share)
+        return (x * share).astype(x.dtype, copy=False)
+
+    def backward(ctx, g: Any) -> Any:
+        x, share = ctx.saved
+        share = ctx.share(x) if isinstance(x, Tensor) else share
+        return g * (share + x * ctx.xp.exp(x * x * -0.5) * math.sqrt(0.5 / math.pi))
+
+
+class GeluActivation(Activation):
+    """y = x (1 + t) / 2 with t = tanh(c (x + 0.044715 x^3)), c = sqrt(2 / pi): almost Gelu."""
+
+    def tanh(ctx, x: Any) -> Any:
+        return ctx.xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x)))
+
+    def value(ctx, x: Any) -> Any:
+        return 0.5 * x * (1 + ctx.tanh(x))
+
+    def slope(ctx, g: Any, x: Any) -> Any:
+        t = ctx.tanh(x)
+        inner = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * (x * x))
+        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
+
+
+class Silu(Activation):
+    """y = x s(x), s the sigmoid;   dy/dx = s + x s (1 - s)."""
+
+    def value(ctx, x: Any) -> Any:
+        return x / (1 + ctx.xp.exp(-x))
+
+    def slope(ctx, g: Any, x: Any) -> Any:
+        s = 1 / (1 + ctx.xp.exp(-x))
+        return g * s * (1 + x * (1 - s))
+
+
+class SoftplusActivation(Activation):
+    """y = log(1 + exp(b x)) / b, or x where b x > limit;   dy/dx = 1 / (1 + exp(-b x)), or 1."""
+
+    def value(ctx, x: Any, b: float, limit: float) -> Any:
+        z = x * b
+        soft = ctx.xp.maximum(z, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(z)))
+        return soft / b if limit == math.inf else x * (z > limit) + soft * (z <= limit) / b
+
+    def slope(ctx, g: Any, x: Any, b: float, limit: float) -> Any:
+        soft = g / (1 + ctx.xp.exp(x * -b))
+        return soft if limit == math.inf else g * (x * b > limit) + soft * (x * b <= limit)
+
+
+def activate(function: Callable, input: Tensor, inplace: bool, *options: float) -> Tensor:
+    """function(input, *options), written into `input` if `inplace`.
 
     Raises:
-        ValueError: min_val is larger than max_val.
+        TypeError: for anything but a tensor.
+        NotImplementedError: for integers.
     """
-    if min_val > max_val:
-        raise ValueError(f"min_val {min_val} cannot be greater than max_val {max_val}")
-    return activate(HardtanhActivation.apply, input, inplace, min_val, max_val)
-
-
-def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """relu, cut off at 6 (Howard et al., 2017)."""
-    return hardtanh(input, 0.0, 6.0, inplace)
-
-
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """A sigmoid of three straight lines: (input + 3) / 6 between 0 and 1."""
-    return activate(HardsigmoidActivation.apply, input, inplace)
-
-
-def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * hardsigmoid(input) (Howard et al., 2019)."""
-    return activate(HardswishActivation.apply, input, inplace)
-
-
-def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """input where it is larger than the threshold, else the value."""
-    return activate(ThresholdActivation.apply, input, inplace, threshold, value)
-
-
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """elu with a slope of 1 at 0: alpha * (exp(input / alpha) - 1) below (Barron, 2017).
-
-    Raises:
-        RuntimeError: alpha is 0.
-    """
-    if alpha == 0:
-        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    return activate(lambda x: elu(x / alpha) * alpha, input, inplace)
-
-
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """elu, scaled so that mean 0 and variance 1 go through (Klambauer et al., 2017)."""
-    return activate(lambda x: 1.0507009873554805 * elu(x, 1.6732632423543772), input, inplace)
-
-
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * tanh(softplus(input)) (Misra, 2019)."""
-    return activate(lambda x: x * softplus(x).tanh(), input, inplace)
-
-
-def softsign(input: Tensor) -> Tensor:
-    """input / (1 + |input|)."""
-    return input / (input.abs() + 1)
-
-
-def tanhshrink(input: Tensor) -> Tensor:
-    """input - tanh(input)."""
-    return input - input.tanh()
-
-
-def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """One half of the input, times the sigmoid of the other (Dauphin et al., 2016).
-
-    Raises:
-        RuntimeError: the size of `dim` is odd.
-    """
-    if not input.array.ndim or input.array.shape[dim] % 2:
-        raise RuntimeError(f"Halving dimension must be even, but the input has {input.shape}")
-    a, b = chunk(input, 2, dim)
-    return a * b.sigmoid()
+    require_tensors("activation", (input,))
+    if not input.is_floating_point():
+        raise NotImplementedError(f"this activation is not implemented for {input.dtype!r}")
+    if not inplace:
+        return function(input, *options)
+    check_writable(input)
+    # backward needs what is overwritten here: it keeps a copy.
+    return assign(input, function(clone(input), *options))
 
 
 @checked
-def gumbel_softmax(
-    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
-) -> Tensor:
-    """A class drawn with the probabilities softmax(logits), in a form that has a gradient.
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(input, 0)."""
+    return input.relu_() if inplace else input.relu()
 
-    Not `hard`: softmax((logits + noise) / tau), the nearer to one class the smaller tau is. `hard`:
-    exactly one class, with the gradient of the former (Jang et al., 2017). `eps` does nothing.
+
+@checked
+def relu_(input: Tensor) -> Tensor:
+    """relu, written into the input."""
+    return input.relu_()
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """input where it is positive, negative_slope * input elsewhere."""
+    return activate(LeakyRelu.apply, input, inplace, negative_slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """input where it is positive, alpha * (exp(input) - 1) elsewhere (Clevert et al., 2015)."""
+    return activate(Elu.apply, input, inplace, alpha)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """input times the normal distribution's share below it (Hendrycks and Gimpel, 2016).
+
+    approximate="tanh" is a formula without erf, off by 0.0005 at most.
+    Raises:
+        RuntimeError: for another value of `approximate`.
     """
-    noise = -empty_like(logits).exponential_().log()
-    y = softmax((logits + noise) / tau, dim)
-    if not hard:
-        return y
-    one = zeros_like(y).scatter(dim, y.argmax(dim, keepdim=True), 1.0)
-    return one - y.detach() + y
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return activate((Gelu if approximate == "none" else GeluActivation).apply, input, False)
 
 
-class Hardtanh(FunctionModule, function=hardtanh):
-    """hardtanh as a module."""
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """input * sigmoid(input), also called swish (Elfwing et al., 2017)."""
+    return activate(Silu.apply, input, inplace)
 
 
-class ReLU6(FunctionModule, function=relu6):
-    """relu6 as a module."""
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * input)) / beta, a smooth relu; input itself above threshold / beta."""
+    return activate(SoftplusActivation.apply, input, False, beta, threshold)
 
 
-class Hardsigmoid(FunctionModule, function=hardsigmoid):
-    """hardsigmoid as a module."""
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(input)), right also where the sigmoid is too small for a float."""
+    return -activate(SoftplusActivation.apply, -input, False, 1.0, math.inf)
+
+
+class ReLU(Module):
+    """relu as a module."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return relu(input)
+
+
+class LeakyReLU(Module):
+    """leaky_relu as a module."""
+
+    def __init__(self, negative_slope: float = 0.01):
+        super().__init__()
+        self.negative_slope = negative_slope
+
+    def forward(self, input: Tensor) -> Tensor:
+        return leaky_relu(input, self.negative_slope)
 
     def extra_repr(self) -> str:
-        return ""
+        return f"negative_slope={self.negative_slope}"
 
 
-class Hardswish(FunctionModule, function=hardswish):
-    """hardswish as a module."""
+class Sigmoid(Module):
+    """sigmoid as a module."""
 
-    def extra_repr(self) -> str:
-        return ""
-
-
-class Threshold(FunctionModule, function=threshold):
-    """threshold as a module."""
+    def forward(self, input: Tensor) -> Tensor:
+        return sigmoid(input)
 
 
-class CELU(FunctionModule, function=celu):
-    """celu as a module."""
+class Tanh(Module):
+    """tanh as a module."""
 
-
-class SELU(FunctionModule, function=selu):
-    """selu as a module."""
-
-
-class Mish(FunctionModule, function=mish):
-    """mish as a module."""
-
-
-class Softsign(FunctionModule, function=softsign):
-    """softsign as a module."""
-
-
-class Tanhshrink(FunctionModule, function=tanhshrink):
-    """tanhshrink as a module."""
-
-
-class GLU(FunctionModule, function=glu):
-    """glu as a module."""
+    def forward(self, input: Tensor) -> Tensor:
+        return tanh(input)
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
-    from tinytorch.core.tensor import tensor
-    from tinytorch.nn.container import Sequential
-    from tinytorch.ops.random import manual_seed
-
     importlib.import_module("tinytorch.core.printing")
 
-    x = tensor([-4.0, -1.0, 1.0, 4.0], requires_grad=True)
-    curves = hardtanh, relu6, hardsigmoid, hardswish, celu, selu, mish, softsign, tanhshrink
-    for function in curves:
-        y = function(x)
-        slope = grad(y.sum(), x)[0]
-        shown = (" ".join(f"{value:5.2f}" for value in z.tolist()) for z in (y, slope))
-        print(f"{function.__name__:12}", "   ".join(shown))
-    # -> hardtanh     -1.00 -1.00  1.00  1.00    0.00  0.00  0.00  0.00
-    # -> relu6         0.00  0.00  1.00  4.00    0.00  0.00  1.00  1.00
-    # -> hardsigmoid   0.00  0.33  0.67  1.00    0.00  0.17  0.17  0.00
-    # -> hardswish    -0.00 -0.33  0.67  4.00    0.00  0.17  0.83  1.00
-    # -> celu         -0.98 -0.63  1.00  4.00    0.02  0.37  1.00  1.00
-    # -> selu         -1.73 -1.11  1.05  4.20    0.03  0.65  1.05  1.05
-    # -> mish         -0.07 -0.30  0.87  4.00   -0.05  0.06  1.05  1.00
-    # -> softsign     -0.80 -0.50  0.50  0.80    0.04  0.25  0.25  0.04
-    # -> tanhshrink   -3.00 -0.24  0.24  3.00    1.00  0.58  0.58  1.00
-    print("at its corners clamp has the slope", grad(x.clamp(-1, 1).sum(), x)[0].tolist()[1:3])
-    # -> at its corners clamp has the slope [1.0, 1.0]
-    print((threshold(x, 0.5, 9.0) + 0).tolist(), grad(threshold(x, 0.5, 9.0).sum(), x)[0].tolist())
-    # -> [9.0, 9.0, 1.0, 4.0] [0.0, 0.0, 1.0, 1.0]
-    print(glu(x * 100).tolist())  # -> [-400.0, -100.0]
+    # In place: the same numbers, the same gradient.
+    x = tensor([-1.0, 2.0], requires_grad=True)
+    inside = x * 1
+    print(leaky_relu(inside, 0.5, inplace=True) is inside, inside.tolist())  # -> True [-0.5, 2.0]
+    silu(inside, inplace=True).sum().backward()
+    print(inside.tolist(), x.grad.tolist())
+    # -> [-0.1887703388929367, 1.7615940570831299] [0.130019411444664, 1.0907843112945557]
+    print(relu(tensor([-1.0, 2.0]), inplace=True), relu_(tensor([-3.0])))
+    # -> tensor([0., 2.]) tensor([0.])
 
-    manual_seed(0)
-    logits = tensor([1.0, 3.0, 6.0]).log().expand(10000, 3)
-    print((gumbel_softmax(logits, hard=True).mean(0) * 10).round().tolist())  # -> [1.0, 3.0, 6.0]
-    print(gumbel_softmax(logits[:1], tau=9.0).sum().item())  # -> 1.000
-
-    print(Sequential(ReLU6(inplace=True), Hardtanh(-2, 2), Threshold(0.1, 20), GLU(dim=1)))
-    # -> Sequential(
-    # ->   (0): ReLU6(inplace=True)
-    # ->   (1): Hardtanh(min_val=-2, max_val=2)
-    # ->   (2): Threshold(threshold=0.1, value=20)
-    # ->   (3): GLU(dim=1)
-    # -> )
-    print(Hardswish(inplace=True), Hardsigmoid(inplace=True))  # -> Hardswish() Hardsigmoid()
-    for wrong in (lambda: hardtanh(x, 1, 0), lambda: celu(x, 0), lambda: glu(x[:3])):
-        try:
-            wrong()
-        except (ValueError, RuntimeError) as error:
-            print(error)
-    # -> min_val 1 cannot be greater than max_val 0
-    # -> ZeroDivisionError: alpha cannot be 0 for CELU
-    # -> Halving dimension must be even, but the input has tinytorch.Size([3])
+    try:
+        leaky_relu(tensor([1.0], requires_grad=True), inplace=True)
+    except RuntimeError as error:
+        print(error)
+    # -> a leaf Variable that requires grad is being used in an in-place operation.
+    print(elu(tensor([0.0]), inplace=True), gelu(tensor([0.0])), softplus(tensor([0.0])))
+    # -> tensor([0.]) tensor([0.]) tensor([0.6931])
+    print(logsigmoid(tensor([0.0])))  # -> tensor([-0.6931])

@@ -13,7 +13,7 @@ from most of them. For the absolute value it is 3, the median.
 Each loss has a `reduction`: the mean of all losses, their sum, or all of them ("none"). The sum
 grows with the number of items, and would need a smaller step size; so the mean is the default.
 
-As in step 73h the modules need no code. LossModule has two inputs and shows no options, as in
+As in step 73k the modules need no code. LossModule has two inputs and shows no options, as in
 PyTorch.
 
 The trap: `reduction` must be a keyword here. In PyTorch two older arguments come before it, so

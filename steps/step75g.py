@@ -6,9 +6,9 @@ instead: the slope is a parameter, one for the layer or one for each channel.
     prelu(x) = x where x > 0, w x elsewhere        dL/dw = sum of g x over all x <= 0
 
 It needs no Function of its own, because where and the product have derivatives. The module is
-written by hand, because it has a parameter; FunctionModule (step 73h) would make it a buffer.
+written by hand, because it has a parameter; FunctionModule (step 73k) would make it a buffer.
 
-The trap: weight decay (step 76i) pulls a learned slope towards 0, that is, to relu. PyTorch's
+The trap: weight decay (step 76k) pulls a learned slope towards 0, that is, to relu. PyTorch's
 documentation advises against it here.
 
 New: prelu, PReLU. Moved: tinytorch/nn/init.py. tinytorch/nn/functional.py collects all functions.

@@ -62,7 +62,7 @@ if __name__ == "__main__":
                 mse_loss(model(images[batch]), images[batch]).backward()
                 with no_grad():
                     for param, velocity in zip(model.parameters(), velocities, strict=True):
-                        velocity.mul_(0.9).add_(param.grad)  # momentum: step 76h
+                        velocity.mul_(0.9).add_(param.grad)  # momentum: step 76j
                         param -= 2.0 * velocity
         return model, mse_loss(model(images), images).item()
 

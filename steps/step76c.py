@@ -10,7 +10,7 @@ Some mistakes never raise an error: the loop runs, the loss is printed, and noth
 The constructor raises the errors, because then the traceback shows the line that has to be changed.
 It also refuses a tensor instead of a list of tensors: a tensor can be iterated over, and its rows
 would be taken for parameters. The order of the parameters matters when an optimizer is saved (step
-76l).
+76n).
 
 An option can be mandatory: its default is the object `required`, and each group has to give a
 value. None or 0 cannot mark this, because they are possible values of an option. (torch.optim has

@@ -6,7 +6,7 @@ the huge gradient belong?
 
 A module has the names: `named_parameters()` yields pairs (name, tensor). So an optimizer accepts
 such pairs, too. It splits them, and stores the names in the group as the option "param_names", in
-the order of the tensors. Like other options they are printed, and saved (step 76l).
+the order of the tensors. Like other options they are printed, and saved (step 76n).
 
     params        [weight, bias]
     param_names   ["0.weight", "0.bias"]

@@ -1,28 +1,22 @@
-"""Step 76g: Gradient clipping: other norms, inf, and by value
+"""Step 76g: Gradient clipping: the total norm of any order
 
-The clipping of step 76f lacks four things:
+Programs measure gradients by other norms than the length. norm_type is the p of
+(sum of |g|^p)^(1/p); inf stands for the largest element. As in step 76f, the norm of the norms is
+the norm, for each p. The norm alone is useful to monitor a training, so get_total_norm is a
+function of its own.
 
-A gradient of inf has the length inf. 1 / inf is 0, and inf * 0 is nan: this weight becomes nan in
-the next step, and the loss with it, many lines away from the cause. With error_if_nonfinite=True
-the clipping itself raises an error, before any gradient has been changed.
+Step 76f fails in two cases. If no parameter has a gradient, `stack` gets an empty list; the norm of
+nothing is 0. And gradients may be on several devices, and have several dtypes. Each norm is a
+single number, so the norms are copied to the device of the first gradient, and the factor is copied
+to each gradient's.
 
-If no parameter has a gradient, `stack` fails with an empty list. The norm should be 0.
+The trap: with p = inf, max_norm is the bound of the largest element, not of the length. The same
+number clips much less.
 
-Programs use other norms. norm_type is the p of (sum of |g|^p)^(1/p); inf stands for the largest
-element. As in step 76f, the norm of the norms is the norm, for each p.
+(PyTorch: nn.utils.get_total_norm, and clip_grad_norm_(..., norm_type=...).)
 
-Gradients may be on several devices, and have several dtypes. Each norm is a single number, so the
-norms are copied to the device of the first gradient, and the factor is copied to each.
-
-The norm alone is useful to monitor a training, so get_total_norm is a function of its own.
-
-Some programs clip each element instead (clip_grad_value_). That is simpler, with a trap: the
-direction changes. A gradient of (100, 0.5) that is clipped to 0.5 becomes (0.5, 0.5).
-
-(`foreach` chooses among PyTorch's implementations. There is one here, so it changes nothing.)
-
-Changed: clip_grad_norm_. New: get_total_norm, clip_grad_value_.
-Try: leave error_if_nonfinite out of the demo's call. What do the gradients become?
+Changed: clip_grad_norm_. New: get_total_norm.
+Try: the norm for p = 20 in the demo. Which of the three is it close to, and why?
 """
 
 import importlib
@@ -171,23 +165,13 @@ def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 def get_total_norm(
     tensors: Tensor | Iterable[Tensor],
     norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of all tensors, taken as one vector.
-
-    `foreach` selects an implementation in PyTorch. Here and below it changes nothing.
-    Raises:
-        RuntimeError: with error_if_nonfinite, where the norm is nan or inf.
-    """
+    """The norm of all tensors, taken as one vector."""
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     norm_type = float(norm_type)  # "inf" is a number, too
     if not tensors:
         return tensor(0.0)
-    total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)
-    if error_if_nonfinite and not bool(total.isfinite()):
-        raise RuntimeError(f"the total norm of order {norm_type} is non-finite: {total.item()}")
-    return total
+    return norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)
 
 
 @no_grad()
@@ -195,30 +179,16 @@ def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
 ) -> Tensor:
     """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
-    long it was. The direction stays: only the length of the step changes.
-
-    Raises:
-        RuntimeError: as get_total_norm.
-    """
+    long it was. The direction stays: only the length of the step changes."""
     grads = gradients_of(parameters)
-    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    total = get_total_norm(grads, norm_type)
     # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
     factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
     for grad in grads:
         grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
     return total
-
-
-def clip_grad_value_(
-    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
-) -> None:
-    """Cuts each element of the gradients to [-clip_value, clip_value]. The direction changes."""
-    for grad in gradients_of(parameters):
-        grad.clamp_(-clip_value, clip_value)
 
 
 if __name__ == "__main__":
@@ -232,16 +202,6 @@ if __name__ == "__main__":
             weight.grad = tensor(gradient)
         return weights
 
-    # Without the question, an infinite gradient spoils all others.
-    weights = with_gradients([3.0], [0.0, math.inf])
-    try:
-        clip_grad_norm_(weights, 1.0, error_if_nonfinite=True)
-    except RuntimeError as error:
-        print(error)  # -> the total norm of order 2.0 is non-finite: inf
-    print([w.grad.tolist() for w in weights])  # -> [[3.0], [0.0, inf]]
-    clip_grad_norm_(weights, 1.0)
-    print([w.grad.tolist() for w in weights])  # -> [[0.0], [0.0, nan]]
-
     # Nothing to clip, other lengths, another dtype.
     print(clip_grad_norm_([tensor([1.0])], 1.0).item())  # -> 0.0
     weights = with_gradients([3.0], [-2.0, 4.0])
@@ -254,8 +214,3 @@ if __name__ == "__main__":
     print(clip_grad_norm_(weights, 2.0, norm_type=math.inf).item())  # -> 4.0
     print([[round(value, 3) for value in w.grad.tolist()] for w in weights])
     # -> [[1.5], [-1.0, 2.0]]
-
-    # Element by element: the direction changes.
-    weights = with_gradients([100.0, 0.5])
-    clip_grad_value_(weights, 0.5)
-    print(weights[0].grad.tolist())  # -> [0.5, 0.5]

@@ -1,39 +1,33 @@
-"""Step 76h: Momentum
+"""Step 76h: Gradient clipping: infinite gradients
 
-Plain gradient descent is slow in a valley. The loss is steep across it, so the rate must be small;
-it falls gently along it, and with this rate the steps are tiny. The demo's valley is 50 times as
-steep across as along: 342 steps.
+A gradient of inf has the length inf. 1 / inf is 0, and inf * 0 is nan: after the clipping of step
+76g this weight becomes nan in the next step, and the loss with it, many lines away from the cause.
+All other gradients become 0.
 
-So let the steps accumulate, like the velocity of a rolling ball:
+With error_if_nonfinite=True the clipping itself raises an error, before any gradient has been
+changed. Then the program can leave this batch out, or save what it has.
 
-    v = momentum * v + g,        p = p - lr * v
+    inf, nan                a division by a small number, log(0), a float16 beyond 65,504
+    total.isfinite()        one number tells it for all gradients
 
-Across the valley the gradient changes its sign at each step, so in v it cancels. Along the valley
-it has the same sign all the time, and v grows to g + 0.9 g + 0.81 g + ... = g / (1 - 0.9): ten
-times as long with momentum = 0.9. With 0.8, the same valley takes 55 steps.
+The trap: the default is False, as in PyTorch: on a GPU, `if` has to wait for the number.
 
-v must be kept for each parameter from step to step. It is stored in the optimizer's `state`, which
-has a dict for each tensor. A defaultdict creates it at the first access. (In PyTorch, v is called
-momentum_buffer.)
+(`foreach` chooses among PyTorch's implementations. There is one here, so it changes nothing.)
 
-The trap: no gradient and a gradient of zero are now different. A parameter without a gradient does
-not move, while one whose gradient is zero moves on by its momentum. zero_grad sets None, as
-PyTorch does since 2.0; with set_to_none=False it writes zeros into the same memory.
-
-Changed: Optimizer.__init__, Optimizer.zero_grad, SGD.
-Try: momentum=0.99 in the valley. Is more always better?
+Changed: get_total_norm, clip_grad_norm_.
+Try: leave error_if_nonfinite out of the demo's call. What do the gradients become?
 """
 
 import importlib
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import zero_
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.joining import stack
+from tinytorch.ops.norm import norm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -68,7 +62,6 @@ class Optimizer:
                 "params argument given to the optimizer should be an iterable of Tensors or dicts"
             )
         self.defaults = defaults
-        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
         if not groups:
@@ -119,14 +112,11 @@ class Optimizer:
                 raise ValueError(f"a parameter group needs a value for {name}: it has no default")
         self.param_groups.append(param_group)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
+    def zero_grad(self) -> None:
+        """Forgets the gradients."""
         for group in self.param_groups:
             for param in group["params"]:
-                if set_to_none:
-                    param._grad = None
-                elif param.grad is not None:
-                    param.grad = zero_(param.grad.detach())
+                param._grad = None
 
     def step(self) -> None:
         """Moves the parameters once, along the gradients that they have now."""
@@ -152,64 +142,85 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+    """p = p - lr * gradient."""
 
-        v = momentum * v + g         (v = g at the first step)
-        d = v
-
-    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
-    """
-
-    def __init__(self, params: Iterable, lr: float = 1e-3, momentum: float = 0):
+    def __init__(self, params: Iterable, lr: float = 1e-3):
         if not lr >= 0:  # also nan, for which all comparisons are False
             raise ValueError(f"Invalid learning rate: {lr}")
-        super().__init__(params, {"lr": lr, "momentum": momentum})
+        super().__init__(params, {"lr": lr})
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         for param in params:
-            g = param.grad
-            if group["momentum"]:
-                state = self.state[param]
-                v = state.get("momentum_buffer", 0 * g)
-                g = state["momentum_buffer"] = group["momentum"] * v + g
-            param -= group["lr"] * g
+            param -= group["lr"] * param.grad
+
+
+def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of a tensor, or of those of several tensors that have one."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [param.grad for param in parameters if param.grad is not None]
+
+
+@no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all tensors, taken as one vector.
+
+    `foreach` selects an implementation in PyTorch. Here and below it changes nothing.
+    Raises:
+        RuntimeError: with error_if_nonfinite, where the norm is nan or inf.
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    norm_type = float(norm_type)  # "inf" is a number, too
+    if not tensors:
+        return tensor(0.0)
+    total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"the total norm of order {norm_type} is non-finite: {total.item()}")
+    return total
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
+    long it was. The direction stays: only the length of the step changes.
+
+    Raises:
+        RuntimeError: as get_total_norm.
+    """
+    grads = gradients_of(parameters)
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
+    return total
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
+    import math
 
-    # A valley: 50 times as steep across as along.
-    def descend(**options):
-        p = tensor([1.0, 1.0], requires_grad=True)
-        optimizer = SGD([p], **options)
-        for number in range(1, 1001):
-            optimizer.zero_grad()
-            (50 * p[0] ** 2 + p[1] ** 2).backward()
-            optimizer.step()
-            if p.detach().abs().max().item() < 0.001:
-                return number
-        return 1000
+    def with_gradients(*gradients):
+        weights = [tensor([0.0] * len(gradient)) for gradient in gradients]
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = tensor(gradient)
+        return weights
 
-    plain, heavy = descend(lr=0.01), descend(lr=0.01, momentum=0.8)
-    print("steps to 0.001: plain", plain, "and with momentum", heavy)
-    # -> steps to 0.001: plain 342 and with momentum 55
-
-    # Two steps by hand: g = 1 both times. v = 1, then 0.9 + 1.
-    p = tensor([0.0], requires_grad=True)
-    optimizer = SGD([p], lr=1.0, momentum=0.9)
-    for _ in range(2):
-        p.grad = tensor([1.0])
-        optimizer.step()
-        print(f"v = {optimizer.state[p]['momentum_buffer'].item():.1f}, p = {p.item():.1f}")
-    # -> v = 1.0, p = -1.0
-    # -> v = 1.9, p = -2.9
-
-    # Nothing, and zero.
-    optimizer.zero_grad()
-    optimizer.step()
-    print(p.grad, f"{p.item():.2f}")  # -> None -2.90
-    p.grad = gradient = tensor([1.0])
-    optimizer.zero_grad(set_to_none=False)
-    print(gradient.item())  # -> 0.0
-    optimizer.step()
-    print(p.grad.item(), f"{p.item():.2f}")  # -> 0.0 -4.61
+    # The question comes first: the gradients are as they were. Without it, one spoils all others.
+    weights = with_gradients([3.0], [0.0, math.inf])
+    try:
+        clip_grad_norm_(weights, 1.0, error_if_nonfinite=True)
+    except RuntimeError as error:
+        print(error)  # -> the total norm of order 2.0 is non-finite: inf
+    print([w.grad.tolist() for w in weights])  # -> [[3.0], [0.0, inf]]
+    clip_grad_norm_(weights, 1.0)
+    print([w.grad.tolist() for w in weights])  # -> [[0.0], [0.0, nan]]

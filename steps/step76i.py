@@ -1,33 +1,30 @@
-"""Step 76i: Weight decay
+"""Step 76i: Clipping each element
 
-A network with as many weights as data can fit the noise, with huge weights that nearly cancel. In
-the demo 20 weights fit 20 noisy points: the error is small there, but large at new points.
+Some programs do not shorten the gradient, but cut each element to an interval: clip_grad_value_.
+That is simpler, needs no norm, and one large element does not make all others small:
 
-So large weights get a penalty: with weight_decay / 2 * |p|^2 added to the loss, the gradient of
-each weight gets one more term.
+    clip_grad_norm_     (100, 0.5)  ->  (0.49999, 0.0025)       the direction stays
+    clip_grad_value_    (100, 0.5)  ->  (0.5, 0.5)              it changes
 
-    g = g + weight_decay * p
+The trap is the direction. The step no longer goes along the gradient; with a small clip_value it
+goes by the signs of the elements, whatever their sizes.
 
-Each step then subtracts the share lr * weight_decay of each weight, and weights that the data do
-not need go to zero. The penalty itself is never computed: only its gradient is needed.
+(PyTorch: nn.utils.clip_grad_value_.)
 
-The trap is the order. The decay is added to g before g goes into v, so v contains it, too. (PyTorch
-does the same for SGD; step 77l shows where it goes wrong.)
-
-Changed: SGD.
-Try: errors(1.0) in place of errors(0.1). Is the error at new points smaller still?
+New: clip_grad_value_.
+Try: clip_value=0.001. How do the two elements differ afterwards?
 """
 
 import importlib
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import zero_
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.ops.joining import stack
+from tinytorch.ops.norm import norm
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -62,7 +59,6 @@ class Optimizer:
                 "params argument given to the optimizer should be an iterable of Tensors or dicts"
             )
         self.defaults = defaults
-        self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
         if not groups:
@@ -113,14 +109,11 @@ class Optimizer:
                 raise ValueError(f"a parameter group needs a value for {name}: it has no default")
         self.param_groups.append(param_group)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients: None, or zeros in the same memory with set_to_none=False."""
+    def zero_grad(self) -> None:
+        """Forgets the gradients."""
         for group in self.param_groups:
             for param in group["params"]:
-                if set_to_none:
-                    param._grad = None
-                elif param.grad is not None:
-                    param.grad = zero_(param.grad.detach())
+                param._grad = None
 
     def step(self) -> None:
         """Moves the parameters once, along the gradients that they have now."""
@@ -146,78 +139,91 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """p = p - lr * d, where d is the gradient, or what momentum makes of it.
+    """p = p - lr * gradient."""
 
-        g = g + weight_decay * p
-        v = momentum * v + g         (v = g at the first step)
-        d = v
-
-    Source: Sutskever et al., On the importance of initialization and momentum, 2013.
-    Raises:
-        ValueError: for a negative rate.
-    """
-
-    def __init__(
-        self,
-        params: Iterable,
-        lr: float = 1e-3,
-        momentum: float = 0,
-        weight_decay: float = 0,
-    ):
+    def __init__(self, params: Iterable, lr: float = 1e-3):
         if not lr >= 0:  # also nan, for which all comparisons are False
             raise ValueError(f"Invalid learning rate: {lr}")
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        super().__init__(params, {"lr": lr})
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         for param in params:
-            g = param.grad
-            if group["weight_decay"]:
-                g = g + group["weight_decay"] * param
-            if group["momentum"]:
-                state = self.state[param]
-                v = state.get("momentum_buffer", 0 * g)
-                g = state["momentum_buffer"] = group["momentum"] * v + g
-            param -= group["lr"] * g
+            param -= group["lr"] * param.grad
+
+
+def gradients_of(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    """The gradients of a tensor, or of those of several tensors that have one."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [param.grad for param in parameters if param.grad is not None]
+
+
+@no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of all tensors, taken as one vector.
+
+    `foreach` selects an implementation in PyTorch. Here and below it changes nothing.
+    Raises:
+        RuntimeError: with error_if_nonfinite, where the norm is nan or inf.
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    norm_type = float(norm_type)  # "inf" is a number, too
+    if not tensors:
+        return tensor(0.0)
+    total = norm(stack([norm(t, norm_type).to(tensors[0].device) for t in tensors]), norm_type)
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(f"the total norm of order {norm_type} is non-finite: {total.item()}")
+    return total
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Shortens the gradient of all parameters, taken as one vector, to max_norm, and returns how
+    long it was. The direction stays: only the length of the step changes.
+
+    Raises:
+        RuntimeError: as get_total_norm.
+    """
+    grads = gradients_of(parameters)
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    # Multiplied even by 1: to ask on a GPU whether it is 1 would cost more.
+    factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(device=grad.device, dtype=grad.dtype))
+    return total
+
+
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Cuts each element of the gradients to [-clip_value, clip_value]. The direction changes."""
+    for grad in gradients_of(parameters):
+        grad.clamp_(-clip_value, clip_value)
 
 
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
-    from tinytorch.nn.loss import mse_loss
-    from tinytorch.ops.random import manual_seed, randn
 
-    # As many numbers as data: 20 weights, of which 3 count, and 20 noisy points.
-    manual_seed(0)
-    truth = tensor([2.0, -1.0, 1.0] + [0.0] * 17)
-    x, other = randn(20, 20), randn(500, 20)
-    y = x @ truth + 0.5 * randn(20)
+    def with_gradients(*gradients):
+        weights = [tensor([0.0] * len(gradient)) for gradient in gradients]
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = tensor(gradient)
+        return weights
 
-    def errors(weight_decay):
-        """The error at the points it has learned from, and at others."""
-        w = (0 * truth).requires_grad_()
-        optimizer = SGD([w], lr=0.1, momentum=0.9, weight_decay=weight_decay)
-        for _ in range(2000):
-            optimizer.zero_grad()
-            mse_loss(x @ w, y).backward()
-            optimizer.step()
-        return mse_loss(x @ w, y).item(), mse_loss(other @ w, other @ truth).item()
+    weights = with_gradients([100.0, 0.5])
+    clip_grad_norm_(weights, 0.5)
+    print([round(value, 4) for value in weights[0].grad.tolist()])  # -> [0.5, 0.0025]
 
-    plain, decayed = errors(0), errors(0.1)
-    print(f"without: {plain[0]:.3f}, new points {plain[1]:.2f}")  # -> ...
-    print(f"with it: {decayed[0]:.3f}, new points {decayed[1]:.2f}")  # -> ...
-    print("worse at the old, better at the new:", plain[0] < decayed[0], plain[1] > decayed[1])
-    # -> worse at the old, better at the new: True True
-
-    # One step by hand: p = 10, g = 1, so d = 1 + 0.1 * 10.
-    p = tensor([10.0], requires_grad=True)
-    p.grad = tensor([1.0])
-    SGD([p], lr=0.5, weight_decay=0.1).step()
-    print(p.item())  # -> 9.0
-
-    # With momentum the decay is in the velocity, too: v = 2, then 0.9 * 2 + 1 + 0.1 * 9.
-    p = tensor([10.0], requires_grad=True)
-    p.grad = tensor([1.0])
-    optimizer = SGD([p], lr=0.5, momentum=0.9, weight_decay=0.1)
-    for _ in range(2):
-        optimizer.step()
-    print(f"{p.item():.2f}, v = {optimizer.state[p]['momentum_buffer'].item():.2f}")
-    # -> 7.15, v = 3.70
+    # Element by element: the direction changes.
+    weights = with_gradients([100.0, 0.5])
+    clip_grad_value_(weights, 0.5)
+    print(weights[0].grad.tolist())  # -> [0.5, 0.5]

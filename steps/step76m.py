@@ -1,33 +1,31 @@
-"""Step 76m: Loading an optimizer's state: sizes, dtypes, old files
+"""Step 76m: One function checks all options
 
-The file of step 76l was written by the same program. A file may also be older, or come from another
-program:
+SGD(params, momentum=-0.9) is accepted, and moves away from the minimum; so is weight_decay=-1. Each
+number needs its test. And each option is written three times: in the signature, in its test, and in
+the dict of defaults. It is easy to forget one of them.
 
-- With another number of parameters the error is "zip() argument 2 is shorter than argument 1". The
-  message should name both sizes.
-- An old file lacks an option that was added later, and the first step fails with a KeyError. The
-  option should get its default.
-- The parameters may have another dtype or device than those that were saved. So each tensor of the
-  state is converted to the dtype and device of its parameter.
-- The loaded tensors are those of the dict. If the rule writes into its state, it writes into the
-  saved dict too. So everything is copied.
-- A file without names (step 76e) would delete the names here. They stay.
+locals() at the beginning of a function is the dict of its arguments. So a constructor begins with
 
-`adopted` copies one value. There is an exception: a rule that counts its steps keeps the count in
-the state, as "step". Converted to float16 like its parameter, it would stop at 2048, because 2049
-is not a float16. So it keeps its own dtype. Old files contain a number, new ones a tensor: it
-becomes a tensor. (The first such rule is Adam, in step 77c; the demo has a small one.)
+    options = checked(locals())
 
-The trap: a state may contain dicts of tensors. So `adopted` calls itself.
+and an option is written only in the signature. `checked` removes what is not an option: self,
+params, and __class__, which Python adds to a method that calls super(). It checks the others by
+name, with one table for all optimizers: NOT_NEGATIVE already lists the options of steps 77a to 77l.
+Its values are the words of PyTorch's messages.
 
-The loaded values pass through __setstate__, the method that unpickling calls, too. A subclass may
-override it to add values of its own. (PyTorch treats "step" in the same way.)
+Programs also pass options of PyTorch that do not exist here. Some of them change the result:
+amsgrad and centered change the formula, differentiable computes gradients through a step. False,
+their default, is accepted, and True is refused: ignoring it would give wrong numbers without an
+error. Others only choose among PyTorch's implementations, and are ignored.
 
-Changed: Optimizer.load_state_dict. New: Optimizer.adopted, Optimizer.__setstate__.
-Try: remove `and name != "step"`, and see where the demo's count stops.
+A rate may be a tensor. It must have one element, so that it can be compared with 0.
+
+The trap: locals() has to come first. A variable that is set before it would become an option.
+
+Changed: SGD.__init__. New: NOT_NEGATIVE, NOT_SUPPORTED, checked.
+Try: write `small = lr < 1e-6` above `checked(locals())`, and print the optimizer.
 """
 
-import copy
 import importlib
 import warnings
 from collections import defaultdict
@@ -36,8 +34,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import zero_
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -182,66 +179,6 @@ class Optimizer:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    def state_dict(self) -> dict[str, Any]:
-        """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
-
-        The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
-        """
-        numbers: dict[int, int] = {}
-        for group in self.param_groups:
-            for param in group["params"]:
-                numbers.setdefault(id(param), len(numbers))
-        groups = []
-        for group in self.param_groups:
-            groups.append({name: value for name, value in group.items() if name != "params"})
-            groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
-        state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
-        return {"state": state, "param_groups": groups}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
-
-        Raises:
-            ValueError: where the number of groups or their lengths differ.
-        """
-        saved, here = state_dict["param_groups"], self.param_groups
-        if len(saved) != len(here):
-            raise ValueError(
-                f"loaded state dict has a different number of parameter groups: {len(saved)}, "
-                f"here {len(here)}"
-            )
-        lengths = [(len(a["params"]), len(b["params"])) for a, b in zip(saved, here, strict=True)]
-        if any(theirs != ours for theirs, ours in lengths):
-            raise ValueError(
-                "loaded state dict contains a parameter group that doesn't match the size of "
-                f"optimizer's group: (loaded, here) = {lengths}"
-            )
-        params, groups = {}, []
-        for theirs, ours in zip(saved, here, strict=True):
-            params.update(zip(theirs["params"], ours["params"], strict=True))
-            names = {name: ours[name] for name in ("param_names",) if name in ours}
-            options = {name: value for name, value in theirs.items() if name != "params"}
-            groups.append(
-                {**self.defaults, **names, **copy.deepcopy(options), "params": ours["params"]}
-            )
-        state: dict = defaultdict(dict)
-        for key, kept in state_dict["state"].items():
-            state[params.get(key, key)] = self.adopted(kept, params.get(key))
-        self.__setstate__({"state": state, "param_groups": groups})
-
-    def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
-        """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
-        if isinstance(value, dict):
-            return {name: self.adopted(part, param, name) for name, part in value.items()}
-        if isinstance(value, Tensor) and param is not None and name != "step":
-            return value.detach().to(device=param.device, dtype=param.dtype, copy=True)
-        if name == "step" and not isinstance(value, Tensor):
-            return tensor(float(value), dtype=float32)
-        return copy.deepcopy(value)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     def __repr__(self) -> str:
         text = f"{type(self).__name__} ("
         for number, group in enumerate(self.param_groups):
@@ -291,57 +228,31 @@ class SGD(Optimizer):
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float16, float64
+    import math
 
-    def after_a_step(dtype=float32, **options):
-        p = tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
-        optimizer = SGD([("w", p)], momentum=0.9, **options)
-        p.grad = tensor([1.0, 1.0], dtype=dtype)
-        optimizer.step()
-        return p, optimizer
+    from tinytorch.core.tensor import tensor
 
-    _, optimizer = after_a_step(lr=0.5)
-    saved = optimizer.state_dict()
-    del saved["param_groups"][0]["nesterov"]  # as in an old file
-    del saved["param_groups"][0]["param_names"]
-    p, other = after_a_step(float64)
-    other.load_state_dict(saved)
-    other.step()
-    state = other.state[p]["momentum_buffer"]
-    print(state.dtype, "a copy:", state.array is not saved["state"][0]["momentum_buffer"].array)
-    # -> tinytorch.float64 a copy: True
-    group = other.param_groups[0]
-    print(group["lr"], group["nesterov"], group["param_names"])  # -> 0.5 False ['w']
-
-    q = tensor([1.0], requires_grad=True)
-    for wrong in ([q, p], [{"params": q}, {"params": p}]):
+    p = tensor([1.0], requires_grad=True)
+    wrong = (
+        {"momentum": -0.9},
+        {"weight_decay": math.nan},
+        {"lr": -1.0},
+        {"lr": tensor([0.1, 0.2])},
+        {"differentiable": True},
+        {"nesterov": True},
+    )
+    for options in wrong:
         try:
-            SGD(wrong).load_state_dict(saved)
-        except ValueError as error:
-            print(str(error).split("here")[-1])
-    # -> ) = [(1, 2)]
-    # ->  2
+            SGD([p], **options)
+        except (ValueError, RuntimeError) as error:
+            print(f"{type(error).__name__}: {error}")
+    # -> ValueError: Invalid momentum value: -0.9
+    # -> ValueError: Invalid weight_decay value: nan
+    # -> ValueError: Invalid learning rate: -1.0
+    # -> ValueError: Tensor lr must be 1-element
+    # -> RuntimeError: differentiable=True is not supported
+    # -> ValueError: Nesterov momentum requires a momentum
 
-    # A rule that counts: its steps grow smaller. In float16, 2048 + 1 is 2048.
-    class Slowing(SGD):
-        def update(self, params, group):
-            for param in params:
-                state = self.state[param]
-                state["step"] = state.get("step", 0) + 1
-                param -= group["lr"] / state["step"] * param.grad
-
-    importlib.import_module("tinytorch.core.printing")
-    p = tensor([0.0], dtype=float16, requires_grad=True)
-    p.grad = tensor([1.0], dtype=float16)
-    old = {
-        "state": {0: {"step": 2048, "notes": {"why": "a test"}}},
-        "param_groups": [{"params": [0]}],
-    }
-    optimizer = Slowing([p])
-    optimizer.load_state_dict(old)
-    optimizer.step()
-    print(optimizer.state[p])  # -> {'step': tensor(2049.), 'notes': {'why': 'a test'}}
-    again = Slowing([p])
-    again.load_state_dict(optimizer.state_dict())  # here the count is a tensor
-    again.step()
-    print(again.state[p]["step"].item())  # -> 2050.0
+    optimizer = SGD([p], lr=tensor(0.1), momentum=0.9)
+    print(list(optimizer.defaults))
+    # -> ['lr', 'momentum', 'weight_decay', 'nesterov', 'differentiable']

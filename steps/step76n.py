@@ -1,37 +1,39 @@
-"""Step 76n: Optimizer hooks, before and after a step
+"""Step 76n: Optimizer.state_dict: stopping and resuming
 
-A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
-step. Neither of them should change the optimizer or the loop. So an optimizer has hooks, as tensors
-(step 51e) and modules (step 71v) have: functions that it calls before and after a step.
+A machine crashes in the third night of a training. The weights were saved (state_dict, step 71h),
+so load them, make a new optimizer, and go on. But the optimizer's state is gone: with momentum, the
+velocity of each weight is zero again. In the demo, ten steps and ten more are not twenty steps.
 
-    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
+So the optimizer's state must be saved, too. The keys of `state` are the tensors themselves, and the
+next process has other tensors. What stays the same is their order. So state_dict replaces each
+parameter by its number, and load_state_dict gives state number i to the i-th parameter:
 
-A wrapper of `step` calls them: with_hooks. A pair that a hook before the step returns replaces
-(args, kwargs). After a step there is nothing to replace. `registers` makes the methods, because
-only the moment differs.
+    {"state": {0: {"momentum_buffer": tensor}, 1: {...}},
+     "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
 
-The traps. A hook may remove itself while the hooks run, so the loop runs over a copy of the list.
-And only Optimizer.step is wrapped: the demo's subclass with a `step` of its own calls no hook.
+This is why a set, which has no order, is refused (step 76c). The options are saved too, because a
+schedule may have changed them; the saved ones replace those of the constructor.
 
-New: with_hooks, registers, Optimizer.call_hooks, register_step_pre_hook, register_step_post_hook.
-Changed: Optimizer.__init__, step.
-Try: let the hook before a step return ((optimizer, 1), {}). What does Python say?
+Entries of `state` whose keys are not tensors are saved under the same keys.
+
+The trap: the numbers do not name the layers. If two layers of equal size have changed places in the
+program, each gets the velocity of the other, without an error.
+
+(The form is PyTorch's. As there, the dict has the optimizer's own tensors, not copies of them.)
+
+New: Optimizer.state_dict, Optimizer.load_state_dict.
+Try: let the demo load half of it: call optimizer.state.clear() after load_state_dict.
 """
 
-import copy
-import functools
 import importlib
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.hooks import add_hook
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import zero_
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -73,34 +75,6 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def with_hooks(step: Callable) -> Callable:
-    """`step` with the optimizer's hooks before and after it: hook(optimizer, args, kwargs).
-
-    A hook before it may return another (args, kwargs).
-    """
-
-    @functools.wraps(step)
-    def hooked(self: "Optimizer", *args: Any, **kwargs: Any) -> Any:
-        if not self._hooks:
-            return step(self, *args, **kwargs)
-        args, kwargs = self.call_hooks("before step", (self, *args), kwargs)
-        result = step(*args, **kwargs)
-        self.call_hooks("after step", args, kwargs)
-        return result
-
-    return hooked
-
-
-def registers(moment: str, says: str) -> Callable:
-    """A method of Optimizer that registers a hook for this moment."""
-
-    def register(self: "Optimizer", hook: Callable, prepend: bool = False) -> RemovableHandle:
-        return add_hook(self._hooks[moment], hook, prepend)
-
-    register.__doc__ = f"Calls {says}; a hook with prepend=True comes before those there are."
-    return register
-
-
 class Required:
     """The default of an option that has none: each group of parameters has to give it a value."""
 
@@ -128,7 +102,7 @@ class Optimizer:
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts"
             )
-        self.defaults, self._hooks = defaults, defaultdict(Hooks)
+        self.defaults = defaults
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
@@ -189,7 +163,6 @@ class Optimizer:
                 elif param.grad is not None:
                     param.grad = zero_(param.grad.detach())
 
-    @with_hooks
     def step(self) -> None:
         """Moves the parameters once, along the gradients that they have now."""
         with no_grad():
@@ -204,19 +177,6 @@ class Optimizer:
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
-
-    def call_hooks(self, moment: str, *values: Any) -> tuple:
-        """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
-        for hook in list(self._hooks.get(moment, {}).values()):
-            answer = hook(self, *values)
-            if answer is not None and moment != "after step":
-                if not isinstance(answer, tuple) or len(answer) != len(values):
-                    raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
-                values = answer
-        return values
-
-    register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
-    register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
@@ -235,48 +195,17 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
-
-        Raises:
-            ValueError: where the number of groups or their lengths differ.
-        """
+        """Takes over a state_dict."""
         saved, here = state_dict["param_groups"], self.param_groups
-        if len(saved) != len(here):
-            raise ValueError(
-                f"loaded state dict has a different number of parameter groups: {len(saved)}, "
-                f"here {len(here)}"
-            )
-        lengths = [(len(a["params"]), len(b["params"])) for a, b in zip(saved, here, strict=True)]
-        if any(theirs != ours for theirs, ours in lengths):
-            raise ValueError(
-                "loaded state dict contains a parameter group that doesn't match the size of "
-                f"optimizer's group: (loaded, here) = {lengths}"
-            )
         params, groups = {}, []
         for theirs, ours in zip(saved, here, strict=True):
             params.update(zip(theirs["params"], ours["params"], strict=True))
-            names = {name: ours[name] for name in ("param_names",) if name in ours}
             options = {name: value for name, value in theirs.items() if name != "params"}
-            groups.append(
-                {**self.defaults, **names, **copy.deepcopy(options), "params": ours["params"]}
-            )
+            groups.append({**options, "params": ours["params"]})
         state: dict = defaultdict(dict)
         for key, kept in state_dict["state"].items():
-            state[params.get(key, key)] = self.adopted(kept, params.get(key))
-        self.__setstate__({"state": state, "param_groups": groups})
-
-    def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
-        """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
-        if isinstance(value, dict):
-            return {name: self.adopted(part, param, name) for name, part in value.items()}
-        if isinstance(value, Tensor) and param is not None and name != "step":
-            return value.detach().to(device=param.device, dtype=param.dtype, copy=True)
-        if name == "step" and not isinstance(value, Tensor):
-            return tensor(float(value), dtype=float32)
-        return copy.deepcopy(value)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+            state[params.get(key, key)] = kept
+        self.__dict__.update({"state": state, "param_groups": groups})
 
     def __repr__(self) -> str:
         text = f"{type(self).__name__} ("
@@ -327,44 +256,46 @@ class SGD(Optimizer):
 
 
 if __name__ == "__main__":
-    w = tensor([1.0, 1.0], requires_grad=True)
-    w.grad = tensor([100.0, -0.01])
-    optimizer = SGD([w], lr=0.01)
-    optimizer.step()  # no hooks yet
+    import copy
 
-    # The order of the hooks.
-    optimizer.register_step_pre_hook(lambda *_: print("second,", end=" "))
-    optimizer.register_step_pre_hook(lambda *_: print("first,", end=" "), prepend=True)
-    handle = optimizer.register_step_post_hook(lambda *_: print("after"))
-    optimizer.step()  # -> first, second, after
-    handle.remove()
+    from tinytorch.ops.random import manual_seed, randn
 
-    # What a hook before a step returns takes the place of (args, kwargs): two values.
-    optimizer = SGD([w], lr=0.01)
-    optimizer.register_step_pre_hook(lambda *_: "wrong")
-    try:
-        optimizer.step()
-    except RuntimeError as error:
-        print(error)  # -> a hook before step returned 'wrong', which it may not
+    def train(optimizer, steps):
+        """Steps on the sum of all squares."""
+        params = optimizer.param_groups[0]["params"]
+        for _ in range(steps):
+            optimizer.zero_grad()
+            sum((p * p).sum() for p in params).backward()
+            optimizer.step()
 
-    # A subclass with a step of its own: its hook is never called.
-    class Signs(Optimizer):
-        @no_grad()
-        def step(self, size=0.5):
-            for param in self.param_groups[0]["params"]:
-                param -= size * param.grad.sign()
+    def fresh(values):
+        return [value.detach().clone().requires_grad_() for value in values]
 
-    optimizer = Signs([w], {})
-    optimizer.register_step_post_hook(lambda *_: print("never"))
-    optimizer.step()
+    manual_seed(0)
+    start = [randn(2), randn(3)]
 
-    # A step that has a hook may have arguments, and the hook may change them.
-    class Hooked(Signs):
-        step = with_hooks(Signs.step)
+    # Twenty steps in one go.
+    whole = fresh(start)
+    train(SGD(whole, lr=0.1, momentum=0.9), 20)
 
-    w = tensor([1.0, 1.0], requires_grad=True)
-    w.grad = tensor([100.0, -0.01])
-    optimizer = Hooked([w], {})
-    optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: (args, {"size": 0.25}))
-    optimizer.step()
-    print(w.tolist())  # -> [0.75, 1.25]
+    # Ten steps, and then everything is written down.
+    params = fresh(start)
+    optimizer = SGD(params, lr=0.1, momentum=0.9)
+    optimizer.state["note"] = {"from": "the demo"}
+    train(optimizer, 10)
+    saved = copy.deepcopy(optimizer.state_dict())
+    print(saved["param_groups"][0]["params"])  # -> [0, 1]
+    print({number: list(state) for number, state in saved["state"].items()})
+    # -> {'note': ['from'], 0: ['momentum_buffer'], 1: ['momentum_buffer']}
+
+    # Another process has other tensors. Ten more steps, without and with the memory.
+    for with_memory in (False, True):
+        other = fresh(params)
+        optimizer = SGD(other, lr=7.0 if with_memory else 0.1, momentum=0.9)  # the saved rate wins
+        if with_memory:
+            optimizer.load_state_dict(saved)
+        train(optimizer, 10)
+        same = all(bool((a == b).all()) for a, b in zip(other, whole, strict=True))
+        print("with memory" if with_memory else "without", "- as in one go:", same)
+    # -> without - as in one go: False
+    # -> with memory - as in one go: True

@@ -1,39 +1,43 @@
-"""Step 76o: Optimizer hooks: subclasses and copies
+"""Step 76o: Loading an optimizer's state: sizes, dtypes, old files
 
-Many programs define an optimizer with a `step` of its own, and the hooks of step 76n are not called
-there. Its author does not know of the wrapper, so the class has to see to it.
+The file of step 76n was written by the same program. A file may also be older, or come from another
+program:
 
-Python calls __init_subclass__ of a class for each new subclass. There we wrap the `step` that it
-defines. A subclass that inherits `step` inherits the wrapped one.
+- With another number of parameters the error is "zip() argument 2 is shorter than argument 1". The
+  message should name both sizes.
+- An old file lacks an option that was added later, and the first step fails with a KeyError. The
+  option should get its default.
+- The parameters may have another dtype or device than those that were saved. So each tensor of the
+  state is converted to the dtype and device of its parameter.
+- The loaded tensors are those of the dict. If the rule writes into its state, it writes into the
+  saved dict too. So everything is copied.
+- A file without names (step 76e) would delete the names here. They stay.
 
-Such a subclass may also not call Optimizer.__init__, or call it late. So the dict of hooks is made
-in __new__, which runs before any __init__.
+`adopted` copies one value. There is an exception: a rule that counts its steps keeps the count in
+the state, as "step". Converted to float16 like its parameter, it would stop at 2048, because 2049
+is not a float16. So it keeps its own dtype. Old files contain a number, new ones a tensor: it
+becomes a tensor. (The first such rule is Adam, in step 77c; the demo has a small one.)
 
-Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
-not contain the hooks: those belong to the program that registered them, and a lambda cannot be
-pickled.
+The trap: a state may contain dicts of tensors. So `adopted` calls itself.
 
-The trap: `"step" in vars(cls)` asks for a step that is written in this class. hasattr would be true
-for every subclass, and wrap an inherited step twice.
+The loaded values pass through __setstate__, the method that unpickling calls, too. A subclass may
+override it to add values of its own. (PyTorch treats "step" in the same way.)
 
-Changed: Optimizer.__init__. New: Optimizer.__new__, __init_subclass__, __getstate__.
-Try: hasattr(cls, "step") in __init_subclass__. How often is the hook of `Quiet` called?
+Changed: Optimizer.load_state_dict. New: Optimizer.adopted, Optimizer.__setstate__.
+Try: remove `and name != "step"`, and see where the demo's count stops.
 """
 
 import copy
-import functools
 import importlib
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.hooks import Hooks, RemovableHandle
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -75,34 +79,6 @@ def checked(arguments: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def with_hooks(step: Callable) -> Callable:
-    """`step` with the optimizer's hooks before and after it: hook(optimizer, args, kwargs).
-
-    A hook before it may return another (args, kwargs).
-    """
-
-    @functools.wraps(step)
-    def hooked(self: "Optimizer", *args: Any, **kwargs: Any) -> Any:
-        if not self._hooks:
-            return step(self, *args, **kwargs)
-        args, kwargs = self.call_hooks("before step", (self, *args), kwargs)
-        result = step(*args, **kwargs)
-        self.call_hooks("after step", args, kwargs)
-        return result
-
-    return hooked
-
-
-def registers(moment: str, says: str) -> Callable:
-    """A method of Optimizer that registers a hook for this moment."""
-
-    def register(self: "Optimizer", hook: Callable, prepend: bool = False) -> RemovableHandle:
-        return add_hook(self._hooks[moment], hook, prepend)
-
-    register.__doc__ = f"Calls {says}; a hook with prepend=True comes before those there are."
-    return register
-
-
 class Required:
     """The default of an option that has none: each group of parameters has to give it a value."""
 
@@ -140,16 +116,6 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Optimizer":
-        self = super().__new__(cls)
-        self._hooks = defaultdict(Hooks)  # also where a subclass does not call __init__
-        return self
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if "step" in vars(cls):
-            cls.step = with_hooks(cls.step)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters; what it does not say, the defaults do."""
@@ -201,7 +167,6 @@ class Optimizer:
                 elif param.grad is not None:
                     param.grad = zero_(param.grad.detach())
 
-    @with_hooks
     def step(self) -> None:
         """Moves the parameters once, along the gradients that they have now."""
         with no_grad():
@@ -216,19 +181,6 @@ class Optimizer:
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
-
-    def call_hooks(self, moment: str, *values: Any) -> tuple:
-        """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
-        for hook in list(self._hooks.get(moment, {}).values()):
-            answer = hook(self, *values)
-            if answer is not None and moment != "after step":
-                if not isinstance(answer, tuple) or len(answer) != len(values):
-                    raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
-                values = answer
-        return values
-
-    register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
-    register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
@@ -287,10 +239,6 @@ class Optimizer:
             return tensor(float(value), dtype=float32)
         return copy.deepcopy(value)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled with an optimizer: everything but the hooks."""
-        return {name: getattr(self, name) for name in ("defaults", "state", "param_groups")}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
@@ -343,29 +291,57 @@ class SGD(Optimizer):
 
 
 if __name__ == "__main__":
-    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
-    class Signs(Optimizer):
-        @no_grad()
-        def step(self, size=0.5):
-            for param in self.param_groups[0]["params"]:
-                param -= size * param.grad.sign()
+    from tinytorch.core.dtype import float16, float64
 
-    w = tensor([1.0, 1.0], requires_grad=True)
-    w.grad = tensor([100.0, -0.01])
-    optimizer = Signs([w], {})
-    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
-    optimizer.step()  # -> [0.5, 1.5]
+    def after_a_step(dtype=float32, **options):
+        p = tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
+        optimizer = SGD([("w", p)], momentum=0.9, **options)
+        p.grad = tensor([1.0, 1.0], dtype=dtype)
+        optimizer.step()
+        return p, optimizer
 
-    # A copy remembers what the original does, and is independent of it.
-    twin = copy.deepcopy(optimizer)
-    twin.step()  # the hook stayed behind: nothing is printed
-    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
+    _, optimizer = after_a_step(lr=0.5)
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["nesterov"]  # as in an old file
+    del saved["param_groups"][0]["param_names"]
+    p, other = after_a_step(float64)
+    other.load_state_dict(saved)
+    other.step()
+    state = other.state[p]["momentum_buffer"]
+    print(state.dtype, "a copy:", state.array is not saved["state"][0]["momentum_buffer"].array)
+    # -> tinytorch.float64 a copy: True
+    group = other.param_groups[0]
+    print(group["lr"], group["nesterov"], group["param_names"])  # -> 0.5 False ['w']
 
-    # A subclass that calls no __init__ of ours, and inherits its step.
-    class Quiet(Signs):
-        def __init__(self, params):
-            self.param_groups = [{"params": params}]
+    q = tensor([1.0], requires_grad=True)
+    for wrong in ([q, p], [{"params": q}, {"params": p}]):
+        try:
+            SGD(wrong).load_state_dict(saved)
+        except ValueError as error:
+            print(str(error).split("here")[-1])
+    # -> ) = [(1, 2)]
+    # ->  2
 
-    quiet = Quiet([w])
-    quiet.register_step_post_hook(lambda *_: print("a step of", type(quiet).__name__))
-    quiet.step()  # -> a step of Quiet
+    # A rule that counts: its steps grow smaller. In float16, 2048 + 1 is 2048.
+    class Slowing(SGD):
+        def update(self, params, group):
+            for param in params:
+                state = self.state[param]
+                state["step"] = state.get("step", 0) + 1
+                param -= group["lr"] / state["step"] * param.grad
+
+    importlib.import_module("tinytorch.core.printing")
+    p = tensor([0.0], dtype=float16, requires_grad=True)
+    p.grad = tensor([1.0], dtype=float16)
+    old = {
+        "state": {0: {"step": 2048, "notes": {"why": "a test"}}},
+        "param_groups": [{"params": [0]}],
+    }
+    optimizer = Slowing([p])
+    optimizer.load_state_dict(old)
+    optimizer.step()
+    print(optimizer.state[p])  # -> {'step': tensor(2049.), 'notes': {'why': 'a test'}}
+    again = Slowing([p])
+    again.load_state_dict(optimizer.state_dict())  # here the count is a tensor
+    again.step()
+    print(again.state[p]["step"].item())  # -> 2050.0

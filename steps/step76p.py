@@ -1,20 +1,21 @@
-"""Step 76p: Optimizer hooks for saving and loading
+"""Step 76p: Optimizer hooks, before and after a step
 
-A tool saves the epoch with the optimizer's state, and another program must be able to load the
-state without that tool. The hooks of step 76n run before and after a step only. Saving and loading
-get hooks as well:
+A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
+step. Neither of them should change the optimizer or the loop. So an optimizer has hooks, as tensors
+(step 51e) and modules (step 71v) have: functions that it calls before and after a step.
 
-    before saving     hook(optimizer)                  after saving     hook(optimizer, state_dict)
-    before loading    hook(optimizer, state_dict)      after loading    hook(optimizer)
+    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
 
-A state_dict that a hook returns replaces the one that it was given. So call_hooks accepts one value
-that is not a tuple, as well as a pair.
+A wrapper of `step` calls them: with_hooks. A pair that a hook before the step returns replaces
+(args, kwargs). After a step there is nothing to replace. `registers` makes the methods, because
+only the moment differs.
 
-The trap: a hook before loading may delete entries. load_state_dict passes it a copy of the dict,
-so that the caller's dict stays complete.
+The traps. A hook may remove itself while the hooks run, so the loop runs over a copy of the list.
+And only Optimizer.step is wrapped: the demo's subclass with a `step` of its own calls no hook.
 
-Changed: Optimizer.call_hooks, state_dict, load_state_dict. New: four more register_ methods.
-Try: leave out .copy() in load_state_dict. Which line of the demo changes?
+New: with_hooks, registers, Optimizer.call_hooks, register_step_pre_hook, register_step_post_hook.
+Changed: Optimizer.__init__, step.
+Try: let the hook before a step return ((optimizer, 1), {}). What does Python say?
 """
 
 import copy
@@ -127,7 +128,7 @@ class Optimizer:
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts"
             )
-        self.defaults = defaults
+        self.defaults, self._hooks = defaults, defaultdict(Hooks)
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         groups = list(params)
@@ -137,16 +138,6 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Optimizer":
-        self = super().__new__(cls)
-        self._hooks = defaultdict(Hooks)  # also where a subclass does not call __init__
-        return self
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if "step" in vars(cls):
-            cls.step = with_hooks(cls.step)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters; what it does not say, the defaults do."""
@@ -218,26 +209,20 @@ class Optimizer:
         """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
         for hook in list(self._hooks.get(moment, {}).values()):
             answer = hook(self, *values)
-            if answer is not None and values and moment != "after step":
-                answers = answer if isinstance(answer, tuple) else (answer,)
-                if len(answers) != len(values):
+            if answer is not None and moment != "after step":
+                if not isinstance(answer, tuple) or len(answer) != len(values):
                     raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
-                values = answers
+                values = answer
         return values
 
     register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
     register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
-    register_state_dict_pre_hook = registers("before saving", "hook(optimizer)")
-    register_state_dict_post_hook = registers("after saving", "hook(optimizer, state_dict)")
-    register_load_state_dict_pre_hook = registers("before loading", "hook(optimizer, state_dict)")
-    register_load_state_dict_post_hook = registers("after loading", "hook(optimizer)")
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
 
         The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
         """
-        self.call_hooks("before saving")
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for param in group["params"]:
@@ -247,7 +232,7 @@ class Optimizer:
             groups.append({name: value for name, value in group.items() if name != "params"})
             groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
         state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
-        return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
@@ -255,7 +240,6 @@ class Optimizer:
         Raises:
             ValueError: where the number of groups or their lengths differ.
         """
-        (state_dict,) = self.call_hooks("before loading", state_dict.copy())
         saved, here = state_dict["param_groups"], self.param_groups
         if len(saved) != len(here):
             raise ValueError(
@@ -280,7 +264,6 @@ class Optimizer:
         for key, kept in state_dict["state"].items():
             state[params.get(key, key)] = self.adopted(kept, params.get(key))
         self.__setstate__({"state": state, "param_groups": groups})
-        self.call_hooks("after loading")
 
     def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
         """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
@@ -291,10 +274,6 @@ class Optimizer:
         if name == "step" and not isinstance(value, Tensor):
             return tensor(float(value), dtype=float32)
         return copy.deepcopy(value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied and pickled with an optimizer: everything but the hooks."""
-        return {name: getattr(self, name) for name in ("defaults", "state", "param_groups")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -351,16 +330,41 @@ if __name__ == "__main__":
     w = tensor([1.0, 1.0], requires_grad=True)
     w.grad = tensor([100.0, -0.01])
     optimizer = SGD([w], lr=0.01)
+    optimizer.step()  # no hooks yet
 
-    # Saving and loading: a hook adds the epoch, another one takes it out.
-    optimizer.register_state_dict_pre_hook(lambda _: print("saving"))
-    optimizer.register_state_dict_post_hook(lambda _, saved: {**saved, "epoch": 3})
-    saved = optimizer.state_dict()  # -> saving
-    print(list(saved))  # -> ['state', 'param_groups', 'epoch']
-    other = SGD([w])
-    other.register_load_state_dict_pre_hook(lambda _, saved: print("epoch", saved.pop("epoch")))
-    other.register_load_state_dict_post_hook(lambda self: print("lr", self.param_groups[0]["lr"]))
-    other.load_state_dict(saved)
-    # -> epoch 3
-    # -> lr 0.01
-    print("epoch" in saved)  # -> True
+    # The order of the hooks.
+    optimizer.register_step_pre_hook(lambda *_: print("second,", end=" "))
+    optimizer.register_step_pre_hook(lambda *_: print("first,", end=" "), prepend=True)
+    handle = optimizer.register_step_post_hook(lambda *_: print("after"))
+    optimizer.step()  # -> first, second, after
+    handle.remove()
+
+    # What a hook before a step returns takes the place of (args, kwargs): two values.
+    optimizer = SGD([w], lr=0.01)
+    optimizer.register_step_pre_hook(lambda *_: "wrong")
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        print(error)  # -> a hook before step returned 'wrong', which it may not
+
+    # A subclass with a step of its own: its hook is never called.
+    class Signs(Optimizer):
+        @no_grad()
+        def step(self, size=0.5):
+            for param in self.param_groups[0]["params"]:
+                param -= size * param.grad.sign()
+
+    optimizer = Signs([w], {})
+    optimizer.register_step_post_hook(lambda *_: print("never"))
+    optimizer.step()
+
+    # A step that has a hook may have arguments, and the hook may change them.
+    class Hooked(Signs):
+        step = with_hooks(Signs.step)
+
+    w = tensor([1.0, 1.0], requires_grad=True)
+    w.grad = tensor([100.0, -0.01])
+    optimizer = Hooked([w], {})
+    optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: (args, {"size": 0.25}))
+    optimizer.step()
+    print(w.tolist())  # -> [0.75, 1.25]

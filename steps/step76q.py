@@ -1,31 +1,23 @@
-"""Step 76q: step(closure): computing the loss again
+"""Step 76q: Optimizer hooks: subclasses and copies
 
-All rules so far get one gradient and make one step. But is the step good? In the demo the curvature
-is 4, so with a rate of 0.6 each step increases the loss, and the rule does not notice. With the
-loss at the new point it could try a shorter step.
+Many programs define an optimizer with a `step` of its own, and the hooks of step 76p are not called
+there. Its author does not know of the wrapper, so the class has to see to it.
 
-The optimizer cannot compute the loss: only the program has the batch and the model. So the program
-passes a function to step:
+Python calls __init_subclass__ of a class for each new subclass. There we wrap the `step` that it
+defines. A subclass that inherits `step` inherits the wrapped one.
 
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of(model(batch))
-        loss.backward()
-        return loss
+Such a subclass may also not call Optimizer.__init__, or call it late. So the dict of hooks is made
+in __new__, which runs before any __init__.
 
-    loss = optimizer.step(closure)
+Copies and pickles contain the parameters, options and state, which __getstate__ returns. They do
+not contain the hooks: those belong to the program that registered them, and a lambda cannot be
+pickled.
 
-Optimizer.step calls it once and returns the loss. A subclass with a step of its own may call it
-several times; step 77r does. In the demo, Halving halves its rate until the loss falls.
+The trap: `"step" in vars(cls)` asks for a step that is written in this class. hasattr would be true
+for every subclass, and wrap an inherited step twice.
 
-The trap: step may be called, or decorated, with no_grad. A closure that runs there would record no
-graph, and backward would fail. So it runs under enable_grad.
-
-Such methods treat all parameters as one point in a space of many dimensions. parameters_to_vector
-returns this point as a vector. The demo measures the distance between two of them.
-
-Changed: Optimizer.step. New: parameters_to_vector.
-Try: remove enable_grad(). What does the error of the demo say?
+Changed: Optimizer.__init__. New: Optimizer.__new__, __init_subclass__, __getstate__.
+Try: hasattr(cls, "step") in __init_subclass__. How often is the hook of `Quiet` called?
 """
 
 import copy
@@ -38,12 +30,11 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.hooks import Hooks, RemovableHandle
-from tinytorch.autograd.modes import enable_grad, no_grad
+from tinytorch.autograd.modes import no_grad
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.hooks import add_hook
 from tinytorch.ops.creation import zero_
-from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -211,16 +202,8 @@ class Optimizer:
                     param.grad = zero_(param.grad.detach())
 
     @with_hooks
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Moves the parameters once, along the gradients that they have now.
-
-        `closure`, where an optimizer is given one, computes the loss and its gradients first; its
-        loss is returned.
-        """
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
+    def step(self) -> None:
+        """Moves the parameters once, along the gradients that they have now."""
         with no_grad():
             for group in self.param_groups:
                 active = [param for param in group["params"] if param._grad is not None]
@@ -229,7 +212,6 @@ class Optimizer:
                         self.update([param], group)
                 elif active:
                     self.update(active, group)
-        return loss
 
     def update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         """Moves these parameters of one group. Subclasses write it, or a `step` of their own."""
@@ -239,26 +221,20 @@ class Optimizer:
         """Calls hook(self, *values) for each hook; what one returns takes the values' place."""
         for hook in list(self._hooks.get(moment, {}).values()):
             answer = hook(self, *values)
-            if answer is not None and values and moment != "after step":
-                answers = answer if isinstance(answer, tuple) else (answer,)
-                if len(answers) != len(values):
+            if answer is not None and moment != "after step":
+                if not isinstance(answer, tuple) or len(answer) != len(values):
                     raise RuntimeError(f"a hook {moment} returned {answer!r}, which it may not")
-                values = answers
+                values = answer
         return values
 
     register_step_pre_hook = registers("before step", "hook(optimizer, args, kwargs)")
     register_step_post_hook = registers("after step", "hook(optimizer, args, kwargs)")
-    register_state_dict_pre_hook = registers("before saving", "hook(optimizer)")
-    register_state_dict_post_hook = registers("after saving", "hook(optimizer, state_dict)")
-    register_load_state_dict_pre_hook = registers("before loading", "hook(optimizer, state_dict)")
-    register_load_state_dict_post_hook = registers("after loading", "hook(optimizer)")
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {number of the parameter: its state}, "param_groups": [options, ...]}.
 
         The tensors in it are the optimizer's own, as in PyTorch: copy them to keep them.
         """
-        self.call_hooks("before saving")
         numbers: dict[int, int] = {}
         for group in self.param_groups:
             for param in group["params"]:
@@ -268,7 +244,7 @@ class Optimizer:
             groups.append({name: value for name, value in group.items() if name != "params"})
             groups[-1]["params"] = [numbers[id(param)] for param in group["params"]]
         state = {numbers.get(id(key), key): kept for key, kept in self.state.items()}
-        return self.call_hooks("after saving", {"state": state, "param_groups": groups})[0]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over a state_dict; its tensors are cast and moved to where each parameter is.
@@ -276,7 +252,6 @@ class Optimizer:
         Raises:
             ValueError: where the number of groups or their lengths differ.
         """
-        (state_dict,) = self.call_hooks("before loading", state_dict.copy())
         saved, here = state_dict["param_groups"], self.param_groups
         if len(saved) != len(here):
             raise ValueError(
@@ -301,7 +276,6 @@ class Optimizer:
         for key, kept in state_dict["state"].items():
             state[params.get(key, key)] = self.adopted(kept, params.get(key))
         self.__setstate__({"state": state, "param_groups": groups})
-        self.call_hooks("after loading")
 
     def adopted(self, value: Any, param: Tensor | None, name: Any = None) -> Any:
         """A copy of a loaded value, fit for `param`; the count of steps keeps its own type."""
@@ -368,58 +342,30 @@ class SGD(Optimizer):
             param -= group["lr"] * g
 
 
-def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters in one row; the gradient flows through."""
-    return cat([param.reshape(-1) for param in parameters])
-
-
 if __name__ == "__main__":
-    p, q = tensor([1.0], requires_grad=True), tensor([[1.0, -1.0]], requires_grad=True)
-
-    def loss_of():
-        return 2 * (p * p).sum() + 2 * (q * q).sum()
-
-    def closure():
-        optimizer.zero_grad()
-        loss = loss_of()
-        loss.backward()
-        return loss
-
-    # A rate that is too large, and a rule that does not notice.
-    optimizer = SGD([p, q], lr=0.6)
-    with no_grad():  # as some programs do
-        print([round(optimizer.step(closure).item(), 1) for _ in range(4)])
-    # -> [6.0, 11.8, 23.0, 45.2]
-
-    class Halving(SGD):
-        """Gradient descent that halves its rate until the loss falls."""
-
+    # A subclass with a step of its own, as in many PyTorch programs, has the same hooks.
+    class Signs(Optimizer):
         @no_grad()
-        def step(self, closure):
-            with enable_grad():
-                loss = closure()
-            group = self.param_groups[0]
-            start = [param.detach().clone() for param in group["params"]]
-            while True:
-                for param, value in zip(group["params"], start, strict=True):
-                    param.copy_(value - group["lr"] * param.grad)
-                if loss_of() < loss:
-                    return loss
-                group["lr"] /= 2
+        def step(self, size=0.5):
+            for param in self.param_groups[0]["params"]:
+                param -= size * param.grad.sign()
 
-    optimizer = Halving([p, q], lr=0.6)
-    before = parameters_to_vector([p, q])
-    print(before.shape)  # -> tinytorch.Size([3])
-    for _ in range(4):
-        loss = optimizer.step(closure)
-    print(f"rate {optimizer.param_groups[0]['lr']}, loss {loss.item():.4f}")
-    # -> rate 0.3, loss 0.0057
-    after = parameters_to_vector([p, q])
-    print(
-        f"the way was {(after - before).square().sum().sqrt().item():.2f} long"
-    )  # -> the way was 6.64 long
-    after.sum().backward()  # the gradient flows through
-    print(q.grad.shape)  # -> tinytorch.Size([1, 2])
+    w = tensor([1.0, 1.0], requires_grad=True)
+    w.grad = tensor([100.0, -0.01])
+    optimizer = Signs([w], {})
+    optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print(w.tolist()))
+    optimizer.step()  # -> [0.5, 1.5]
 
-    # Without a closure, as before.
-    print(SGD([p, q]).step())  # -> None
+    # A copy remembers what the original does, and is independent of it.
+    twin = copy.deepcopy(optimizer)
+    twin.step()  # the hook stayed behind: nothing is printed
+    print(twin.param_groups[0]["params"][0].tolist(), w.tolist())  # -> [0.0, 2.0] [0.5, 1.5]
+
+    # A subclass that calls no __init__ of ours, and inherits its step.
+    class Quiet(Signs):
+        def __init__(self, params):
+            self.param_groups = [{"params": params}]
+
+    quiet = Quiet([w])
+    quiet.register_step_post_hook(lambda *_: print("a step of", type(quiet).__name__))
+    quiet.step()  # -> a step of Quiet

@@ -1,7 +1,7 @@
 """Step 77c: Adam: momentum, and a rate for each element
 
 RMSprop divides by the size of the gradients, but follows each new gradient, noise included.
-Momentum (step 76h) averages the noise away, but has one rate for all. Adam has a running mean of
+Momentum (step 76j) averages the noise away, but has one rate for all. Adam has a running mean of
 both:
 
     m = beta1 * m + (1 - beta1) * g        which way: the mean of the last 10 gradients
@@ -16,7 +16,7 @@ So divide by that:
     m / (1 - beta1^n),    v / (1 - beta2^n)        n counts the steps
 
 This is why the optimizer has to count ("step" in the state), and why a count must be saved (step
-76m). The first step then has the length lr, whatever the gradient. Multiply the loss by 1000, and
+76o). The first step then has the length lr, whatever the gradient. Multiply the loss by 1000, and
 Adam takes the same path.
 
 The trap: lr is now a length, about the distance that each weight moves in a step. SGD's rate of 0.1

@@ -14,7 +14,7 @@ counts are still those that were written, since a program might have loaded othe
 A rule that needs the count has "step" among its state_names, and finds it in state["step"].
 
 The trap: a state_dict is read by other programs. The count is therefore a tensor on the CPU in
-float32, for parameters on any device. A float16 would stop counting at 2048 (step 76m).
+float32, for parameters on any device. A float16 would stop counting at 2048 (step 76o).
 
 Changed: FlatParameters, FlatOptimizer.flat_parameters.
 Try: let intact ignore `counted`. Which line of the demo changes?

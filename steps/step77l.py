@@ -1,6 +1,6 @@
 """Step 77l: AdamW: decoupled weight decay
 
-Weight decay (step 76i) adds weight_decay * p to the gradient, so that each step takes the share lr
+Weight decay (step 76k) adds weight_decay * p to the gradient, so that each step takes the share lr
 * weight_decay from each weight. With Adam it does not. What is added to g is divided by sqrt(v),
 like g itself:
 
@@ -19,7 +19,7 @@ This is AdamW: "decoupled" weight decay, and what people mean by weight decay to
 option of Adam, and AdamW is Adam with the option set, as in PyTorch.
 
 The trap: a state_dict of Adam has decoupled_weight_decay = False, and the saved options win (step
-76l). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in
+76n). Loaded into AdamW, it would turn it back into Adam. So AdamW sets the option again in
 __setstate__, which runs at the end of loading.
 
 Changed: Adam, FlatOptimizer.update. New: AdamW.

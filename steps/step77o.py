@@ -3,14 +3,14 @@
 The remaining options of PyTorch's signatures, so that programs can be run unchanged. Skim them:
 most are names that are accepted. Each changes a formula that you know by a line, or nothing.
 
-    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76h)
+    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76j)
     lr_decay        Adagrad   the rate is lr / (1 + (step - 1) * lr_decay)
     initial_accumulator_value
                     Adagrad   where s begins. A large one makes the first steps smaller
     foreach, fused, capturable
                     all       choose among PyTorch's implementations. There is one here
     amsgrad, centered, differentiable
-                    refused where they are True: they change the result (step 76k)
+                    refused where they are True: they change the result (step 76m)
 
 Adagrad's state is made when a group is added, not at the first step, as in PyTorch: s has to begin
 with a number that is known only here. A state_dict taken before the first step already contains it.

@@ -8,7 +8,7 @@ worse.
 
 The scheduler cannot repair this, but it can notice it: at its second step (the constructor makes
 the first), it checks whether the optimizer has made a step yet. For this it registers a hook after
-the optimizer's step (step 76n), once for each optimizer, which notes that there was one.
+the optimizer's step (step 76p), once for each optimizer, which notes that there was one.
 
 The trap: this must be checked once, and not in each epoch. A training that begins with
 some epochs in which nothing is moved gets one warning, not a hundred. (`stacklevel=2` lets the

@@ -1,6 +1,6 @@
 """Step 78f: Schedules: rates that are tensors
 
-A rate may be a tensor (step 76k). Programs use this to have several optimizers with one rate, or to
+A rate may be a tensor (step 76m). Programs use this to have several optimizers with one rate, or to
 let other code read the present rate from a place that stays. A scheduler that writes group["lr"] =
 rate puts another tensor there, and the one that the program holds stays as it was.
 

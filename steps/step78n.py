@@ -1,7 +1,7 @@
 """Step 78n: OneCycleLR: momentum
 
 On the top of the hill of step 78m, the steps are large, and momentum multiplies them: with 0.9, a
-step in the same direction is ten times as long (step 76h). A ball on a steep slope should roll
+step in the same direction is ten times as long (step 76j). A ball on a steep slope should roll
 less. So while the rate rises from its lowest to max_lr, momentum falls from 0.95 to 0.85, and then
 it rises again:
 

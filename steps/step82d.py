@@ -1,7 +1,7 @@
 """Step 82d: Downloads from mirrors
 
-The files have to come from somewhere, and the reader of a program does not want to look for them.
-But the server may be gone in ten years, as MNIST's first one is, or send a page that says so.
+The files have to come from somewhere, and a user should not have to look for them. But the server
+may be gone in ten years, as MNIST's first one is, or send a page that says so.
 
 A download is never a side effect: without download=True nothing is fetched, and the error names the
 option. There are several servers with the same files, the mirrors, which are tried one after the
@@ -10,8 +10,8 @@ other. If all fail, the error gives the reason for each.
 `replacing` (step 81v) writes to another name first, and renames the file at the end. So a file that
 is there is complete, even if the power fails meanwhile.
 
-The trap: what a mirror sends is believed. The demo's last mirror has other labels, and nothing
-tells. (PyTorch: torchvision.datasets.MNIST(root, download=True).)
+The trap: what a mirror sends is believed. The demo's last mirror has other labels, and there is no
+error. (PyTorch: torchvision.datasets.MNIST(root, download=True).)
 
 Changed: MNIST. New: MNIST.fetched.
 Try: Tiny.mirrors = [changed, right] at the end of the demo. Which labels come, and why?

@@ -9,7 +9,7 @@ place where something went wrong. For this a checkpoint needs everything that a 
 changes:
 
     net         the weights                                       step 71s
-    optimizer   Adam's running means, and its count of steps      step 76l
+    optimizer   Adam's running means, and its count of steps      step 76n
     scheduler   the place in the schedule                         step 78e
     random      the state of the numbers that shuffle and crop    step 65f
 

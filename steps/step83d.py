@@ -1,26 +1,28 @@
-"""Step 83d: Jacobians that can be differentiated
+"""Step 83d: The Jacobian-vector product, by two backward passes
 
-The results of the last three steps are numbers without a history. But derivatives occur in losses:
-a penalty on the slope makes a network smooth, and a physical law says what the derivative has to
-be. Then a gradient must flow through the Jacobian, to the input or to a weight. The demo tries it,
-and there is nothing to flow through.
+If the inputs move in the direction v, how do the results move? By J v, a column of the Jacobian or
+a mixture of columns. A backward pass gives rows. With 1,000 results it takes 1,000 passes to have a
+single column, as the demo counts.
 
-`create_graph=True` is what grad calls it (step 51b): the backward pass is recorded as well. Two
-more things are needed.
+A trick saves them. Let u be a vector that arrives at the results. The pass gives
 
-- The outputs must stay connected. `without_graph` detaches them: a caller that has not asked
-  for a graph would keep it alive for nothing. With create_graph they go out as they are.
-- So must the inputs. A leaf made by detach() ends the graph there; the caller's x would get no
-  gradient. So an input that requires one is passed on as it is, or rather as a view of itself: grad
-  needs a tensor of its own to stop at, and x may be used inside of func in another way, too.
+    g(u) = u^T J                     as a function of u, a linear one
 
-A weight that func uses without being told, as `w` in the demo, needs nothing: it is in the graph as
-always. And as a caller asked for a graph, there is one within no_grad(), too.
+and the derivative of u^T J by u is J. So a second backward pass, through the first one and with v
+arriving at g, gives v^T J^T, which is J v. Two passes, whatever the number of results. The value of
+u does not matter, as g is linear: zeros will do. Only the first pass must be recorded
+(create_graph), and u must require a gradient.
 
-The trap is the price. The graph of a Jacobian holds a backward pass for each result.
+For the first time we differentiate by a vector that is passed to backward, and not by an input.
+(There is a better way, which carries J v along during the forward pass: forward mode. PyTorch has
+it under torch.func.jvp; a rule for each operation is its price.)
 
-Changed: call_on_leaves, without_graph, vjp, jvp, jacobian.
-Try: keep x instead of view_as(x, x). What is vjp(lambda t: t * x, x, x, create_graph=True) then?
+The trap is a shape. v has the shapes of the inputs for J v, and of the results for v^T J. For
+square cases both fit, and the wrong one gives a plausible answer. vectors_for refuses the rest, and
+puts in 1 for a v that is left out where there is a single number.
+
+Changed: back (create_graph), vjp, jacobian. New: vectors_for, jvp.
+Try: tensors of ones for `us`. Why is the result the same?
 """
 
 import importlib
@@ -32,7 +34,6 @@ from tinytorch.autograd.modes import enable_grad
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.creation import eye, ones_like, zeros, zeros_like
 from tinytorch.ops.joining import stack
-from tinytorch.ops.shape import view_as
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -40,17 +41,15 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 @enable_grad()
-def call_on_leaves(func: Callable, inputs: Any, create_graph: bool) -> tuple[tuple, Any]:
-    """(leaves, what func gives for them), recorded. With create_graph, inputs that require a
-    gradient stay what they are, so that the result can be differentiated with respect to them.
+def call_on_leaves(func: Callable, inputs: Any) -> tuple[tuple, Any]:
+    """(leaves, what func gives for them), recorded.
 
-    TypeError where an input or an output is no tensor."""
+    TypeError where an input or an output is not a tensor."""
     leaves = []
     for x in as_sequence(inputs):
         if not isinstance(x, Tensor):
             raise TypeError(f"The inputs must be Tensors, but one is a {type(x).__name__}")
-        keep = create_graph and x.requires_grad
-        leaves.append(view_as(x, x) if keep else x.detach().requires_grad_())
+        leaves.append(x.detach().requires_grad_())
     outputs = func(*leaves)
     for y in outputs if isinstance(outputs, (tuple, list)) else (outputs,):
         if not isinstance(y, Tensor):
@@ -90,46 +89,39 @@ def as_given(results: tuple, like: Any) -> Any:
     return results[0] if isinstance(like, Tensor) else tuple(results)
 
 
-def without_graph(outputs: Any, create_graph: bool) -> Any:
-    if create_graph:
-        return outputs
+def without_graph(outputs: Any) -> Any:
     return as_given(tuple(y.detach() for y in as_sequence(outputs)), outputs)
 
 
-def vjp(
-    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple:
+def vjp(func: Callable, inputs: Any, v: Any = None, strict: bool = False) -> tuple:
     """(outputs, v^T J): one backward pass, for vectors in the shapes of the outputs."""
-    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    xs, outputs = call_on_leaves(func, inputs)
     vectors = vectors_for(as_sequence(outputs), v, "the output")
-    found = back(as_sequence(outputs), xs, vectors, create_graph, strict)
-    return without_graph(outputs, create_graph), as_given(found, inputs)
+    found = back(as_sequence(outputs), xs, vectors, False, strict)
+    return without_graph(outputs), as_given(found, inputs)
 
 
-def jvp(
-    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple:
+def jvp(func: Callable, inputs: Any, v: Any = None, strict: bool = False) -> tuple:
     """(outputs, J v), for vectors in the shapes of the inputs: how the outputs change on the way.
 
     Two backward passes: u^T J is linear in u, and its derivative in the direction v is J v."""
-    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    xs, outputs = call_on_leaves(func, inputs)
     ys = as_sequence(outputs)
     us = tuple(zeros_like(y).requires_grad_() for y in ys)
     found = back(ys, xs, us, True, strict)
-    found = back(found, us, vectors_for(xs, v, "the input"), create_graph, strict)
-    return without_graph(outputs, create_graph), as_given(found, outputs)
+    found = back(found, us, vectors_for(xs, v, "the input"), False, strict)
+    return without_graph(outputs), as_given(found, outputs)
 
 
-@enable_grad()
-def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
+def jacobian(func: Callable, inputs: Any, strict: bool = False) -> Any:
     """The matrix of all dy_i/dx_j, in the shape [*y.shape, *x.shape]: one backward pass for each
     element of y. For several outputs or inputs a tuple for each, the outputs outside."""
-    xs, outputs = call_on_leaves(func, inputs, create_graph)
+    xs, outputs = call_on_leaves(func, inputs)
     rows = []
     for y in as_sequence(outputs):
         n = y.numel()
         units = eye(n, dtype=y.dtype, device=y.device).reshape(n, *y.shape)
-        found = [back((y,), xs, (unit,), create_graph, strict) for unit in units.unbind(0)]
+        found = [back((y,), xs, (unit,), False, strict) for unit in units.unbind(0)]
         parts = zip(*found, strict=True) if found else [[zeros(0, *x.shape)] for x in xs]
         row = [stack(part).reshape(*y.shape, *x.shape) for part, x in zip(parts, xs, strict=True)]
         rows.append(as_given(tuple(row), inputs))
@@ -137,42 +129,52 @@ def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bo
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
+    from tinytorch.autograd.modes import FunctionMode
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
 
-    def cubes(x):
-        return x**3
+    # A rotation of the plane by half a radian.
+    def rotated(p):
+        angle = tensor(0.5)
+        c, s = angle.cos(), angle.sin()
+        return stack([c * p[0] - s * p[1], s * p[0] + c * p[1]])
 
-    x = tensor([1.0, 2.0], requires_grad=True)
-    graphs = [jacobian(cubes, x, create_graph=flag).requires_grad for flag in (False, True)]
-    print("a graph:", graphs)
-    # -> a graph: [False, True]
-    # The sum of all slopes, 3 x^2, has the derivative 6 x.
-    for product in (vjp, jvp):
-        value, slope = product(cubes, x, tensor([1.0, 1.0]), create_graph=True)
-        (second,) = grad((slope.sum(),), (x,), retain_graph=True)
-        (first,) = grad((value.sum(),), (x,))
-        print(
-            product.__name__, slope.tolist(), second.tolist(), "and of the value:", first.tolist()
-        )
-        # -> vjp [3.0, 12.0] [6.0, 12.0] and of the value: [3.0, 12.0]
-        # -> jvp [3.0, 12.0] [6.0, 12.0] and of the value: [3.0, 12.0]
+    p, v = tensor([3.0, 4.0]), tensor([1.0, 2.0])
+    J = jacobian(rotated, p)
+    value, moved = jvp(rotated, p, v)
+    off = [(each - moved).abs().max().item() for each in (J @ v, vjp(rotated, p, v)[1])]
+    print("J v:", off[0] < 1e-6, "and v^T J:", off[1] < 1e-6)  # -> J v: True and v^T J: False
+    _, column = jvp(rotated, p, tensor([1.0, 0.0]))
+    print("a column:", (column == J[:, 0]).all().item())  # -> a column: True
+    # How far is it, if p moves by a thousandth of v?
+    step = (rotated(p + 0.001 * v) - rotated(p)) / 0.001
+    print("as measured:", (step - moved).abs().max().item() < 0.01)  # -> as measured: True
 
-    with no_grad():
-        print("within no_grad():", vjp(cubes, x, x, create_graph=True)[1].requires_grad)
-    # -> within no_grad(): True
+    class Count(FunctionMode):
+        calls = 0
 
-    # A penalty on the slope, trained. The slope of tanh(w x) at 0 is w, and shall be 0.5.
-    def penalty(w):
-        slope = jacobian(lambda x: (w * x).tanh(), tensor([0.0]), create_graph=True)
-        return ((slope - 0.5) ** 2).sum()
+        def call(self, function, args):
+            self.calls += 1
+            return function.apply(*args)
 
-    w = tensor([2.0], requires_grad=True)
-    for _ in range(50):
-        loss = penalty(w)
-        (g,) = grad((loss,), (w,))
-        w = (w - 0.2 * g).detach().requires_grad_()
-    print("the slope that was wished for:", round(w.item(), 3))
-    # -> the slope that was wished for: 0.5
+    x = tensor([[0.1 * i] for i in range(1000)])
+    calls = []
+    for way in (jacobian, jvp):
+        with Count() as count:
+            way(lambda t: x @ t, tensor([1.0]))
+        calls.append(count.calls)
+    print("1000 results, one column; calls by row and by jvp:", calls[0] > 1000, calls[1] < 20)
+    # -> 1000 results, one column; calls by row and by jvp: True True
+
+    two, slopes = jvp(lambda x, y: (x * y, x.sum()), (p, v), (v, p))
+    print([s.tolist() for s in slopes])  # -> [[10.0, 20.0], 3.0]
+    for wrong in (lambda: vjp(rotated, p), lambda: jvp(rotated, p, tensor([1.0, 2.0, 3.0]))):
+        try:
+            wrong()
+        except RuntimeError as reason:
+            print(reason)
+            # -> The vector v can only be None if the output is a single number.
+            # -> v has the shapes [(3,)], and the input [(2,)]
+    print("of one number:", vjp(lambda x: (x * x).sum(), p)[1].tolist())
+    # -> of one number: [6.0, 8.0]

@@ -1,27 +1,26 @@
-"""Step 83e: The Hessian, and its product with a vector
+"""Step 83e: Jacobians that can be differentiated
 
-The gradient says which way is down; the curvature says how far a step may go before that changes.
-The table of all second derivatives is the Hessian, and it is the Jacobian of the gradient:
+The results of the last three steps are numbers without a history. But derivatives occur in losses:
+a penalty on the slope makes a network smooth, and a physical law says what the derivative has to
+be. Then a gradient must flow through the Jacobian, to the input or to a weight. The demo tries it,
+and there is nothing to flow through.
 
-    H_ij = d2f / dx_i dx_j
+`create_graph=True` is what grad calls it (step 51b): the backward pass is recorded as well. Two
+more things are needed.
 
-The gradient is a backward pass, here with create_graph: `slope_of` makes a function of it, and
-jacobian does the rest, n passes for n numbers.
+- The outputs must stay connected. `without_graph` detaches them: a caller that has not asked
+  for a graph would keep it alive for nothing. With create_graph they go out as they are.
+- So must the inputs. A leaf made by detach() ends the graph there; the caller's x would get no
+  gradient. So an input that requires one is passed on as it is, or rather as a view of itself: grad
+  needs a tensor of its own to stop at, and x may be used inside of func in another way, too.
 
-The trap is the size. The Hessian of the network of step 65s, with 17,226 numbers, has 297 million
-entries: a gigabyte, and 17,226 passes. But methods that use curvature ask only for H v, the
-curvature in one direction, and that is the vjp of the gradient: two passes, and the table is never
-there. vhp gives v^T H; as d2f/dx_i dx_j does not depend on the order, H is symmetric, and this is H
-v as well. So hvp is another name for it. (PyTorch's hvp takes three passes, by the trick of step
-83c, and its documentation recommends vhp.)
+A weight that func uses without being told, as `w` in the demo, needs nothing: it is in the graph as
+always. And as a caller asked for a graph, there is one within no_grad(), too.
 
-A gradient exists only for a single number, so a function with more results is refused. The gradient
-of several inputs is a tuple, so the Hessian is a square of blocks.
+The trap is the price. The graph of a Jacobian holds a backward pass for each result.
 
-In vhp the function is called once: the slope is taken of the output that is there already.
-
-New: slope_of, hessian, vhp, hvp.
-Try: the Hessian of a function that returns its input. What does the error ask for?
+Changed: call_on_leaves, without_graph, vjp, jvp, jacobian.
+Try: keep x instead of view_as(x, x). What is vjp(lambda t: t * x, x, x, create_graph=True) then?
 """
 
 import importlib
@@ -45,7 +44,7 @@ def call_on_leaves(func: Callable, inputs: Any, create_graph: bool) -> tuple[tup
     """(leaves, what func gives for them), recorded. With create_graph, inputs that require a
     gradient stay what they are, so that the result can be differentiated with respect to them.
 
-    TypeError where an input or an output is no tensor."""
+    TypeError where an input or an output is not a tensor."""
     leaves = []
     for x in as_sequence(inputs):
         if not isinstance(x, Tensor):
@@ -137,65 +136,43 @@ def jacobian(func: Callable, inputs: Any, create_graph: bool = False, strict: bo
     return as_given(tuple(rows), outputs)
 
 
-def slope_of(func: Callable, strict: bool) -> Callable:
-    """The gradient of a function with one number as its result, as a function. RuntimeError for
-    another result."""
-
-    def slope(*xs: Tensor) -> tuple:
-        y = func(*xs)
-        if not isinstance(y, Tensor) or y.numel() != 1:
-            raise RuntimeError("The function must return one Tensor with a single element")
-        return back((y,), xs, (ones_like(y),), True, strict)
-
-    return slope
-
-
-def hessian(func: Callable, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
-    """The matrix of all second derivatives, d2y/dx_i dx_j: the Jacobian of the gradient."""
-    found = jacobian(slope_of(func, strict), inputs, create_graph, strict)
-    return found[0] if isinstance(inputs, Tensor) else found
-
-
-def vhp(
-    func: Callable, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple:
-    """(output, v^T H) at the price of two backward passes: H itself is never there. A Hessian is
-    symmetric, so this is H v as well."""
-    xs, output = call_on_leaves(func, inputs, create_graph)
-    with enable_grad():
-        slopes = slope_of(lambda *_: output, strict)(*xs)
-    vectors = vectors_for(xs, v, "the input")
-    found = back(slopes, xs, vectors, create_graph, strict)
-    return without_graph(output, create_graph), as_given(found, inputs)
-
-
-hvp = vhp
-
-
 if __name__ == "__main__":
+    from tinytorch.autograd.modes import no_grad
     from tinytorch.core.tensor import tensor
 
     importlib.import_module("tinytorch.core.printing")
 
-    def rosenbrock(x):  # step 25 went down this valley
-        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+    def cubes(x):
+        return x**3
 
-    start = tensor([0.0, 2.0])
-    H = hessian(rosenbrock, start)
-    print(H.tolist())  # -> [[-798.0, 0.0], [0.0, 200.0]]
-    value, product = hvp(rosenbrock, start, tensor([1.0, 1.0]))
-    print(value.item(), product.tolist())  # -> 401.0 [-798.0, 200.0]
+    x = tensor([1.0, 2.0], requires_grad=True)
+    graphs = [jacobian(cubes, x, create_graph=flag).requires_grad for flag in (False, True)]
+    print("a graph:", graphs)
+    # -> a graph: [False, True]
+    # The sum of all slopes, 3 x^2, has the derivative 6 x.
+    for product in (vjp, jvp):
+        value, slope = product(cubes, x, tensor([1.0, 1.0]), create_graph=True)
+        (second,) = grad((slope.sum(),), (x,), retain_graph=True)
+        (first,) = grad((value.sum(),), (x,))
+        print(
+            product.__name__, slope.tolist(), second.tolist(), "and of the value:", first.tolist()
+        )
+        # -> vjp [3.0, 12.0] [6.0, 12.0] and of the value: [3.0, 12.0]
+        # -> jvp [3.0, 12.0] [6.0, 12.0] and of the value: [3.0, 12.0]
 
-    # 1,000 numbers: the table has a million entries, a direction has 1,000.
-    many = tensor([0.001 * i for i in range(1000)])
-    _, product = vhp(lambda x: (x**4).sum(), many, ones_like(many))
-    print("12 x^2:", (product - 12 * many**2).abs().max().item() < 1e-4)  # -> 12 x^2: True
+    with no_grad():
+        print("within no_grad():", vjp(cubes, x, x, create_graph=True)[1].requires_grad)
+    # -> within no_grad(): True
 
-    blocks = hessian(lambda x, y: (x * x).sum() * y, (start, tensor(3.0)))
-    print([[tuple(block.shape) for block in row] for row in blocks])
-    # -> [[(2, 2), (2,)], [(2,), ()]]
-    print(blocks[0][0].tolist(), blocks[0][1].tolist())  # -> [[6.0, 0.0], [0.0, 6.0]] [0.0, 4.0]
-    try:
-        hessian(lambda x: x, start)
-    except RuntimeError as reason:
-        print(reason)  # -> The function must return one Tensor with a single element
+    # A penalty on the slope, trained. The slope of tanh(w x) at 0 is w, and shall be 0.5.
+    def penalty(w):
+        slope = jacobian(lambda x: (w * x).tanh(), tensor([0.0]), create_graph=True)
+        return ((slope - 0.5) ** 2).sum()
+
+    w = tensor([2.0], requires_grad=True)
+    for _ in range(50):
+        loss = penalty(w)
+        (g,) = grad((loss,), (w,))
+        w = (w - 0.2 * g).detach().requires_grad_()
+    print("the slope that was wished for:", round(w.item(), 3))
+    # -> the slope that was wished for: 0.5

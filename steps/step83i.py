@@ -1,26 +1,32 @@
-"""Step 83i: functional_call: tied weights
+"""Step 83i: A module as a function of its parameters
 
-An autoencoder may use one matrix in both directions, and a language model may use its embedding as
-the last layer. Such a tensor has two names in the module. Given a value for one of them, step 83h
-replaces it in one place; the other place goes on with the module's own, and half of the gradient is
-lost without an error.
+Meta-learning takes a few steps of gradient descent inside the forward pass: p' = p - lr * g, then
+the loss with p', and its gradient with respect to p. A module cannot do that: its parameters are
+leaves, and `p.data = ...` would cut the graph between p and p'. Every layer would have to be
+written again, as a function that is given its weights.
 
-So a value for one name holds for all names of the same tensor:
+functional_call makes such a function of any module. A module finds its parameters in a dict (step
+71d). So for the time of one call, the dict holds the given tensors, with their history:
 
-    named_parameters(remove_duplicate=False)     a.weight and b.weight, one object
-    {"a.weight": w}                              becomes {"a.weight": w, "b.weight": w}
+    y = functional_call(module, {"weight": w, "bias": b}, (x,))
 
-Two different values for it make no sense, and are refused. tie_weights=False leaves each name as it
-is given.
+and the gradient of y flows to what w and b were computed from. Names that are not given keep the
+module's own tensors.
 
-The trap: two tensors that are equal are not tied. They have to be one object.
+A forward may replace a buffer, as a running mean does. What it has put into the module's place goes
+into the dict, and the module's own buffer comes back.
 
-New: tied. Changed: functional_call.
-Try: tie the demo's weights by b.weight.data = a.weight.data. Are they tied for functional_call?
+The trap: the old tensors have to come back even if forward raises: `finally`.
+
+PyTorch's words: torch.func.functional_call. With func.grad (step 83o) and vmap (step 83s) it gives
+the gradient of each sample.
+
+New: functional_call. Moved: solve and inv, to tinytorch/linalg.py.
+Try: at the end, net.weight.data -= lr * g.detach(), then the loss and its gradient. Which factor of
+2 (w' x - y) x (1 - 2 lr x^2) is missing?
 """
 
 import importlib
-from collections.abc import Mapping
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
@@ -34,28 +40,11 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 ABSENT = object()  # marks a name that the module did not have before the call
 
 
-def tied(given: Mapping[str, Tensor], members: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What is given for one name of a member, for its other names as well.
-
-    Raises:
-        ValueError: different tensors for names of one member.
-    """
-    values = dict(given)
-    for name, value in given.items():
-        for other, member in members.items():
-            if member is members.get(name):
-                if values.setdefault(other, value) is not value:
-                    raise ValueError(f"{name} and {other} are tied, but got different tensors")
-    return values
-
-
 def functional_call(
     module: Module,
     parameter_and_buffer_dicts: dict[str, Tensor],
     args: Any = None,
     kwargs: dict | None = None,
-    *,
-    tie_weights: bool = True,
 ) -> Any:
     """module(*args, **kwargs), with these tensors in the place of its parameters and buffers.
 
@@ -63,13 +52,10 @@ def functional_call(
     dict.
     """
     given = parameter_and_buffer_dicts
-    members = dict(module.named_parameters(remove_duplicate=False))
-    members.update(module.named_buffers(remove_duplicate=False))
-    values = tied(given, members) if tie_weights else given
     args = () if args is None else args if isinstance(args, tuple) else (args,)
     before = []
     try:
-        for name, value in values.items():
+        for name, value in given.items():
             path, _, key = name.rpartition(".")
             part = module.get_submodule(path)
             where = part._store_of(key)
@@ -79,38 +65,51 @@ def functional_call(
         return module(*args, **kwargs or {})
     finally:
         for name, store, key, old in before:
-            if name in given:
-                given[name] = store[key]
+            given[name] = store[key]
             store[key] = old
             if old is ABSENT:
                 del store[key]
 
 
 if __name__ == "__main__":
+    from tinytorch.autograd.engine import grad
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.linear import Linear
+    from tinytorch.nn.parameter import Parameter
 
     importlib.import_module("tinytorch.core.printing")
 
-    class Tied(Module):
+    # One step inside, then the derivative of the loss after it: 2 (w' x - y) x (1 - 2 lr x^2).
+    net = Linear(1, 1, bias=False)
+    net.weight = Parameter(tensor([[2.0]]))
+    x, y, lr = tensor([[3.0]]), tensor([[1.0]]), 0.01
+    inner = ((net(x) - y) ** 2).sum()
+    (g,) = grad(inner, net.weight, create_graph=True)
+    moved = {"weight": net.weight - lr * g}
+    outer = ((functional_call(net, moved, (x,)) - y) ** 2).sum()
+    print(f"{moved['weight'].item():.2f} {outer.item():.2f}")  # -> 1.70 16.81
+    print(f"{grad(outer, net.weight)[0].item():.3f}", f"{2 * 4.1 * 3 * (1 - 0.18):.3f}")
+    # -> 20.172 20.172
+    print(net.weight.item())  # -> 2.0
+
+    # A buffer that forward replaces, and a name that the module does not have.
+    class Counter(Module):
         def __init__(self):
             super().__init__()
-            self.a, self.b = Linear(2, 2, bias=False), Linear(2, 2, bias=False)
-            self.b.weight = self.a.weight
+            self.register_buffer("calls", tensor(0.0))
 
         def forward(self, x):
-            return self.b(self.a(x))
+            self.calls = self.calls + 1
+            return x * self.calls
 
-    net, w = Tied(), tensor([[2.0, 0.0], [0.0, 3.0]])
-    net.a.weight.data = tensor([[1.0, 0.0], [0.0, 1.0]])
-    print([name for name, _ in net.named_parameters(remove_duplicate=False)])
-    # -> ['a.weight', 'b.weight']
-    x = tensor([1.0, 1.0])
-    print("one of two:", functional_call(net, {"a.weight": w}, x, tie_weights=False).tolist())
-    # -> one of two: [2.0, 3.0]
-    print("tied:", functional_call(net, {"a.weight": w}, x).tolist())  # -> tied: [4.0, 9.0]
-    print(net.b.weight is net.a.weight)  # -> True
+    counter, state = Counter(), {"calls": tensor(5.0)}
+    print(functional_call(counter, state, y).item())  # -> 6.0
+    print(state["calls"].item(), counter.calls.item())  # -> 6.0 0.0
+    print(functional_call(net, {"weight": x, "unknown": y}, (x,)).item())  # -> 9.0
+    print(hasattr(net, "unknown"))  # -> False
+
+    # An error in forward: the weight is back.
     try:
-        functional_call(net, {"a.weight": w, "b.weight": w * 2}, x)
-    except ValueError as error:
-        print(error)  # -> a.weight and b.weight are tied, but got different tensors
+        functional_call(net, {"weight": tensor([1.0])}, (tensor([1.0, 2.0]),))
+    except RuntimeError:
+        print(net.weight.item())  # -> 2.0

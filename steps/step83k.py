@@ -1,149 +1,144 @@
-"""Step 83k: Legacy names: FloatTensor, Variable, type()
+"""Step 83k: functional_call: checking names and values
 
-Programs from 2017 use names that PyTorch no longer needs:
+A misspelt name is not an error in step 83i: "weigth" is put into the module for the time of the
+call, nothing reads it, and the result is computed with the old weight. strict=True asks for exactly
+the names of the module. (The default is False, as in PyTorch: often only some of the tensors are to
+be replaced.)
 
-    x = Variable(torch.FloatTensor([3, 2]), requires_grad=True)
-    y = labels.type(torch.LongTensor)
+The second mistake is a value that is not a tensor, such as the number 3. A layer would complain
+about an argument that the program never gave; a forward that only multiplies would compute a
+result, without a gradient. It is always refused.
 
-In those years one name gave the type and the device of a tensor, and a tensor had to be put into a
-Variable before it could be differentiated, as in our first steps. Such programs still run in
-PyTorch, and many of the best tutorials are among them. So they run here.
+Parameters and buffers often come in two dicts, since only the parameters are differentiated. So
+several dicts are accepted, and made one. The trap: a name that is in two of them. One of the values
+would be ignored, so this is an error, too.
 
-Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways: as a function
-that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type of the elements. But
-it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
-methods `__call__` and `__instancecheck__`.
-
-x.type(LongTensor) converts the elements; it takes a dtype or the name of such a class, too. Without
-an argument it returns the name of the tensor's own class in those years.
-
-New: TypedTensor, FloatTensor, LongTensor and so on, Tensor.type, Tensor.new,
-set_default_tensor_type, variable.
-Try: remove `__instancecheck__`, and read what Python says of isinstance.
+New: one_dict. Changed: functional_call.
+Try: functional_call(net, {"layer.weigth": w}, x) in the demo, without strict. What comes out?
 """
 
 import importlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tinytorch.core import dtype as types
-from tinytorch.core.device import cpu
-from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method
-from tinytorch.ops.conversion import to
-from tinytorch.ops.creation import empty
+from tinytorch.core.tensor import Tensor
+from tinytorch.nn.module import Module
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class TypedTensor:
-    """FloatTensor and its kin, which older programs use as if they were classes.
-
-    FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
-    elements, and isinstance(x, FloatTensor) asks for the element type of x.
-    """
-
-    def __init__(self, dtype: types.DType):
-        self.dtype = dtype
-
-    def __call__(self, *data: Any) -> Tensor:
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
-            return tensor(data[0], dtype=self.dtype)
-        return empty(*data or (0,), dtype=self.dtype)
-
-    def __instancecheck__(self, x: Any) -> bool:
-        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
+ABSENT = object()  # marks a name that the module did not have before the call
 
 
-FloatTensor = TypedTensor(types.float32)
-LongTensor = TypedTensor(types.int64)
-DoubleTensor = TypedTensor(types.float64)
-IntTensor = TypedTensor(types.int32)
-ByteTensor = TypedTensor(types.uint8)
-BoolTensor = TypedTensor(types.bool_)
-HalfTensor = TypedTensor(types.float16)
-ShortTensor = TypedTensor(types.int16)
-CharTensor = TypedTensor(types.int8)
+def one_dict(dicts: Any) -> dict[str, Tensor]:
+    """The dict, or several in one. Raises ValueError for a name that two of them have."""
+    if isinstance(dicts, dict):
+        return dicts
+    if not isinstance(dicts, Sequence) or not all(isinstance(each, dict) for each in dicts):
+        raise ValueError(f"Expected a dict, or a list or tuple of dicts, but got {type(dicts)}")
+    names = [name for each in dicts for name in each]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{twice} appeared in multiple dictionaries: which one is meant?")
+    return {name: value for each in dicts for name, value in each.items()}
 
 
-# The types whose names in those years were not "Bool", "Int" and "Float".
-KINDS = {
-    **{"uint8": "Byte", "int8": "Char", "int16": "Short", "int64": "Long"},
-    **{"float16": "Half", "bfloat16": "BFloat16", "float64": "Double"},
-}
-
-
-def class_name(dtype: types.DType) -> str:
-    """The name of a class of tensors in those years: FloatTensor, LongTensor."""
-    return KINDS.get(dtype.name, dtype.name.rstrip("_0123456789").capitalize()) + "Tensor"
-
-
-@tensor_method("type")
-def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The tensor with another element type, given as a dtype, as FloatTensor or LongTensor, or as
-    the name of such a class; Tensor stands for the default type. Without one, the name of its own
-    class in those years, such as "tinytorch.FloatTensor".
+def tied(given: Mapping[str, Tensor], members: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What is given for one name of a member, for its other names as well.
 
     Raises:
-        ValueError: there is no class of that name.
+        ValueError: different tensors for names of one member.
     """
-    if dtype is None:
-        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{class_name(self.dtype)}"
-    if isinstance(dtype, str):
-        package, _, name = dtype.rpartition(".")
-        named = {class_name(each): each for each in types.DType.by_name.values()}
-        if not package or name not in named:
-            raise ValueError(f"invalid type: '{dtype}'")
-        return to(self, "cuda" if package.endswith("cuda") else cpu, named[name])
-    dtype = types.get_default_dtype() if dtype is Tensor else getattr(dtype, "dtype", dtype)
-    return to(self, dtype=dtype, non_blocking=non_blocking)
+    values = dict(given)
+    for name, value in given.items():
+        for other, member in members.items():
+            if member is members.get(name):
+                if values.setdefault(other, value) is not value:
+                    raise ValueError(f"{name} and {other} are tied, but got different tensors")
+    return values
 
 
-@tensor_method("new")
-def new(self: Tensor, *data: Any) -> Tensor:
-    """What the class of the tensor made in those years: x.new(2, 3), or x.new([1, 2]), of the type
-    and on the device of x."""
-    return TypedTensor(self.dtype)(*data).to(self.device)
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Any,
+    args: Any = None,
+    kwargs: dict | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """module(*args, **kwargs), with these tensors in the place of its parameters and buffers.
 
-
-def set_default_tensor_type(t: Any) -> None:
-    """set_default_dtype, by FloatTensor or DoubleTensor, or by the name "torch.DoubleTensor".
+    A dict of names, or several; what they do not name stays. A buffer that the call replaces is
+    replaced in the dict.
 
     Raises:
-        TypeError: the type is not of floats.
+        ValueError: a name comes twice.
+        TypeError: what takes a place is not a Tensor.
+        RuntimeError: with `strict`, the names are not exactly those of the module.
     """
-    types.set_default_dtype(empty(0).type(t).dtype)
-
-
-def variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
-    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`.
-    `volatile` was what no_grad is now, and has no effect, as in PyTorch."""
-    return data.detach().requires_grad_(requires_grad)
+    given = one_dict(parameter_and_buffer_dicts)
+    members = dict(module.named_parameters(remove_duplicate=False))
+    members.update(module.named_buffers(remove_duplicate=False))
+    values = tied(given, members) if tie_weights else given
+    if strict and values.keys() != members.keys():
+        wrong = sorted(values.keys() ^ members.keys())
+        raise RuntimeError(f"missing or unexpected names for {type(module).__name__}: {wrong}")
+    for value in values.values():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{value} is not an instance of tinytorch.Tensor")
+    args = () if args is None else args if isinstance(args, tuple) else (args,)
+    before = []
+    try:
+        for name, value in values.items():
+            path, _, key = name.rpartition(".")
+            part = module.get_submodule(path)
+            where = part._store_of(key)
+            store = part.__dict__[where] if where else part.__dict__
+            before.append((name, store, key, store.get(key, ABSENT)))
+            store[key] = value
+        return module(*args, **kwargs or {})
+    finally:
+        for name, store, key, old in before:
+            if name in given:
+                given[name] = store[key]
+            store[key] = old
+            if old is ABSENT:
+                del store[key]
 
 
 if __name__ == "__main__":
-    importlib.import_module("tinytorch.autograd.engine")
+    from tinytorch.core.tensor import tensor
+    from tinytorch.nn.linear import Linear
 
-    # As it was written in 2017.
-    w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
-    loss = (w * w).sum()
-    loss.backward()
-    print(w.grad.tolist())  # -> [6.0, 4.0]
-    labels = w.detach().type(LongTensor)
-    print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
-    print(labels.type(), w.type())  # -> tinytorch.LongTensor tinytorch.FloatTensor
-    print(labels.type("torch.FloatTensor").dtype, (labels > 2).type(Tensor).tolist())
-    # -> tinytorch.float32 [1.0, 0.0]
-    try:
-        labels.type("FloatTensor")
-    except ValueError as error:
-        print(error)  # -> invalid type: 'FloatTensor'
-    print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
-    # -> False tinytorch.Size([2, 3])
-    print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())
-    # -> tinytorch.uint8 tinytorch.float64 [1]
-    state = w.detach().new(2, 3).zero_()
-    print(state.shape, labels.new([5]).type())  # -> tinytorch.Size([2, 3]) tinytorch.LongTensor
-    set_default_tensor_type("torch.DoubleTensor")
-    print(tensor(0.5).dtype)  # -> tinytorch.float64
-    set_default_tensor_type(FloatTensor)
+    importlib.import_module("tinytorch.core.printing")
+
+    class Counter(Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Linear(2, 2, bias=False)
+            self.register_buffer("calls", tensor(0.0))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return self.layer(x)
+
+    net, w = Counter(), tensor([[2.0, 0.0], [0.0, 3.0]])
+    params, buffers, x = {"layer.weight": w}, {"calls": tensor(5.0)}, tensor([1.0, 1.0])
+    print(functional_call(net, (params, buffers), x, strict=True).tolist())  # -> [2.0, 3.0]
+    for wrong, options in (
+        (5, {}),
+        ((params, params), {}),
+        ({"layer.weigth": w}, {"strict": True}),
+        ({"layer.weight": 3}, {}),
+    ):
+        try:
+            functional_call(net, wrong, x, **options)
+        except (ValueError, TypeError, RuntimeError) as error:
+            print(error)
+    # -> Expected a dict, or a list or tuple of dicts, but got <class 'int'>
+    # -> ['layer.weight'] appeared in multiple dictionaries: which one is meant?
+    # -> missing or unexpected names for Counter: ['calls', 'layer.weight', 'layer.weigth']
+    # -> 3 is not an instance of tinytorch.Tensor

@@ -1,234 +1,149 @@
-"""Step 83l: Catalogue: names that programs look up
+"""Step 83l: Legacy names: FloatTensor, Variable, type()
 
-Skim this one: none of it computes anything new. A program may run for an hour and then stop at a
-name that it only asks about, so the names that common programs ask for are here, with the answer
-that is true of tinytorch:
+Programs from 2017 use names that PyTorch no longer needs:
 
-    backends.cudnn.benchmark = True       a switch, which changes nothing here
-    backends.mps                          is_available() is False
-    multiprocessing                       Python's own
-    nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
-    nn.DataParallel(model)                calls the model: there is one device
-    DistributedSampler                    every n-th item, in one order for all processes
-    einops.rearrange(x, "b c -> c b")     works on tensors
+    x = Variable(torch.FloatTensor([3, 2]), requires_grad=True)
+    y = labels.type(torch.LongTensor)
 
-Two things are worth a look. `import tinytorch.nn.modules.loss` finds its module in sys.modules,
-where Python looks first: `places` puts one there for each of PyTorch's files. It holds no names.
-A module may have a function `__getattr__`, which Python asks for a name that it does not find.
+In those years one name gave the type and the device of a tensor, and a tensor had to be put into a
+Variable before it could be differentiated, as in our first steps. Such programs still run in
+PyTorch, and many of the best tutorials are among them. So they run here.
 
-And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
-process had one more batch than the others, it would wait for them forever.
+Variable(x) is easy: a new leaf on the same memory. FloatTensor is used in two ways: as a function
+that makes a tensor, and in isinstance(x, FloatTensor), which asks for the type of the elements. But
+it is not a class: all our tensors are Tensors. An object can answer to both uses if it has the
+methods `__call__` and `__instancecheck__`.
 
-New: backends/cudnn.py, mps.py, cuda.py; multiprocessing.py, nn/modules.py, utils/einops.py,
-nn/parallel/data_parallel.py, utils/data/distributed.py.
-Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
+x.type(LongTensor) converts the elements; it takes a dtype or the name of such a class, too. Without
+an argument it returns the name of the tensor's own class in those years.
+
+New: TypedTensor, FloatTensor, LongTensor and so on, Tensor.type, Tensor.new,
+set_default_tensor_type, variable.
+Try: remove `__instancecheck__`, and read what Python says of isinstance.
 """
 
 import importlib
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
-from types import ModuleType
 from typing import Any
 
-from tinytorch.nn.module import Module
-from tinytorch.ops.random import Generator, randperm
-from tinytorch.utils.data.sampler import Sampler
-
-try:
-    from einops._backends import TorchBackend
-except ImportError:
-    TorchBackend = None
+from tinytorch.core import dtype as types
+from tinytorch.core.device import cpu
+from tinytorch.core.tensor import Size, Tensor, tensor, tensor_method
+from tinytorch.ops.conversion import to
+from tinytorch.ops.creation import empty
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-enabled = benchmark = deterministic = allow_tf32 = False
+class TypedTensor:
+    """FloatTensor and its kin, which older programs use as if they were classes.
+
+    FloatTensor(2, 3) is a new tensor of that shape on the CPU, FloatTensor([1, 2]) one of these
+    elements, and isinstance(x, FloatTensor) asks for the element type of x.
+    """
+
+    def __init__(self, dtype: types.DType):
+        self.dtype = dtype
+
+    def __call__(self, *data: Any) -> Tensor:
+        if len(data) == 1 and not isinstance(data[0], (int, Size)):
+            return tensor(data[0], dtype=self.dtype)
+        return empty(*data or (0,), dtype=self.dtype)
+
+    def __instancecheck__(self, x: Any) -> bool:
+        return isinstance(x, Tensor) and x.dtype is self.dtype and x.device is cpu
 
 
-def is_available() -> bool:
-    """False: tinytorch does not use it."""
-    return False
+FloatTensor = TypedTensor(types.float32)
+LongTensor = TypedTensor(types.int64)
+DoubleTensor = TypedTensor(types.float64)
+IntTensor = TypedTensor(types.int32)
+ByteTensor = TypedTensor(types.uint8)
+BoolTensor = TypedTensor(types.bool_)
+HalfTensor = TypedTensor(types.float16)
+ShortTensor = TypedTensor(types.int16)
+CharTensor = TypedTensor(types.int8)
 
 
-is_built = is_available
+# The types whose names in those years were not "Bool", "Int" and "Float".
+KINDS = {
+    **{"uint8": "Byte", "int8": "Char", "int16": "Short", "int64": "Long"},
+    **{"float16": "Half", "bfloat16": "BFloat16", "float64": "Double"},
+}
 
 
-class matmul:
-    """NVIDIA's library of matrix products takes its own decisions here, through CuPy."""
+def class_name(dtype: types.DType) -> str:
+    """The name of a class of tensors in those years: FloatTensor, LongTensor."""
+    return KINDS.get(dtype.name, dtype.name.rstrip("_0123456789").capitalize()) + "Tensor"
 
-    allow_tf32 = False
 
-
-def set_float32_matmul_precision(precision: str) -> None:
-    """Allows PyTorch to compute float32 products less exactly. Here they are always exact.
+@tensor_method("type")
+def type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The tensor with another element type, given as a dtype, as FloatTensor or LongTensor, or as
+    the name of such a class; Tensor stands for the default type. Without one, the name of its own
+    class in those years, such as "tinytorch.FloatTensor".
 
     Raises:
-        ValueError: `precision` is not "highest", "high" or "medium".
+        ValueError: there is no class of that name.
     """
-    if precision not in ("highest", "high", "medium"):
-        raise ValueError(f"{precision} is not one of 'highest', 'high' or 'medium'")
+    if dtype is None:
+        return f"tinytorch.{'cuda.' if self.is_cuda else ''}{class_name(self.dtype)}"
+    if isinstance(dtype, str):
+        package, _, name = dtype.rpartition(".")
+        named = {class_name(each): each for each in types.DType.by_name.values()}
+        if not package or name not in named:
+            raise ValueError(f"invalid type: '{dtype}'")
+        return to(self, "cuda" if package.endswith("cuda") else cpu, named[name])
+    dtype = types.get_default_dtype() if dtype is Tensor else getattr(dtype, "dtype", dtype)
+    return to(self, dtype=dtype, non_blocking=non_blocking)
 
 
-class DataParallel(Module):
-    """Calls `module`. PyTorch's class divides each batch among the GPUs; here there is one.
-
-    Its parameters are called "module.weight" and so on, as PyTorch's are.
-    """
-
-    def __init__(self, module: Module, device_ids=None, output_device=None, dim: int = 0):
-        super().__init__()
-        self.module, self.device_ids, self.output_device = module, device_ids, output_device
-        self.dim = dim
-
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        return self.module(*inputs, **kwargs)
+@tensor_method("new")
+def new(self: Tensor, *data: Any) -> Tensor:
+    """What the class of the tensor made in those years: x.new(2, 3), or x.new([1, 2]), of the type
+    and on the device of x."""
+    return TypedTensor(self.dtype)(*data).to(self.device)
 
 
-NAMES = (
-    "activation batchnorm container conv dropout flatten fold instancenorm linear loss module "
-    "normalization padding pixelshuffle pooling rnn sparse transformer upsampling utils"
-)
+def set_default_tensor_type(t: Any) -> None:
+    """set_default_dtype, by FloatTensor or DoubleTensor, or by the name "torch.DoubleTensor".
 
-
-def repeated(n: int) -> Callable[[Any], tuple]:
-    """The function that makes n of one number, and a tuple of what has several."""
-    return lambda x: tuple(x) if isinstance(x, Iterable) else (x,) * n
-
-
-_single, _pair, _triple = map(repeated, (1, 2, 3))
-
-
-def __getattr__(name: str) -> Any:
-    """A place, or what tinytorch.nn or one of its modules has under this name."""
-    if name in PLACES:
-        return PLACES[name]
-    package = __name__.rpartition(".")[0]
-    for key, module in list(sys.modules.items()):
-        if key.startswith(package) and name in vars(module) and not name.startswith("__"):
-            return vars(module)[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def places(names: str) -> dict[str, ModuleType]:
-    """Modules below this one, which Python finds when a program imports them. Each has the names of
-    all of tinytorch.nn."""
-    made = {name: ModuleType(f"{__name__}.{name}", __doc__) for name in names.split()}
-    for name, module in made.items():
-        module.__getattr__ = __getattr__
-        sys.modules[f"{__name__}.{name}"] = module
-    return made
-
-
-PLACES = places(NAMES)
-
-
-class DistributedSampler(Sampler):
-    """Every num_replicas-th item, from item `rank` on: the share of one of num_replicas processes.
-
-    All processes shuffle in the same way, from seed + epoch: call set_epoch before each epoch. All
-    shares are equally long: some of the first items come twice, or with drop_last the last ones
-    are left out.
     Raises:
-        RuntimeError: without num_replicas and rank, which process groups do not give yet.
-        ValueError: for a rank outside of 0 to num_replicas - 1.
+        TypeError: the type is not of floats.
     """
-
-    def __init__(
-        self,
-        dataset: Sized,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ):
-        if num_replicas is None or rank is None:
-            raise RuntimeError("Requires distributed package to be available")
-        if not 0 <= rank < num_replicas:
-            raise ValueError(
-                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
-            )
-        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
-        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
-        shares = len(dataset) / num_replicas
-        self.num_samples = math.floor(shares) if drop_last else math.ceil(shares)
-        self.total_size = self.num_samples * num_replicas
-
-    def __iter__(self) -> Iterator[int]:
-        n = len(self.dataset)
-        generator = Generator().manual_seed(self.seed + self.epoch)
-        order = randperm(n, generator=generator).tolist() if self.shuffle else range(n)
-        for place in range(self.rank, self.total_size, self.num_replicas):
-            yield order[place % n]
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+    types.set_default_dtype(empty(0).type(t).dtype)
 
 
-class TinytorchBackend(TorchBackend or object):
-    """How einops calls tinytorch: as it calls PyTorch. It finds this class among the subclasses of
-    its own, so that defining it is enough."""
-
-    framework_name = "tinytorch"
-
-    def __init__(self):
-        self.torch = sys.modules["tinytorch"]
+def variable(data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+    """autograd.Variable, which Tensor has replaced: a new leaf that shares the memory of `data`.
+    `volatile` was what no_grad is now, and has no effect, as in PyTorch."""
+    return data.detach().requires_grad_(requires_grad)
 
 
 if __name__ == "__main__":
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import ones
+    importlib.import_module("tinytorch.autograd.engine")
 
-    importlib.import_module("tinytorch.core.printing")
-
-    print(is_available(), is_built(), enabled, benchmark, matmul.allow_tf32)
-    # -> False False False False False
-
-    # Names in the places where PyTorch has them.
-    place = importlib.import_module("tinytorch.nn.modules.linear")
-    print(place.Linear is Linear, __getattr__("linear"))  # -> True <module '__main__.linear'>
-    print(_pair(3), _triple((1, 2, 3)), _single(0), sorted(PLACES)[:3])
-    # -> (3, 3) (1, 2, 3) (0,) ['activation', 'batchnorm', 'container']
+    # As it was written in 2017.
+    w = variable(FloatTensor([3.0, 2.0]), requires_grad=True)
+    loss = (w * w).sum()
+    loss.backward()
+    print(w.grad.tolist())  # -> [6.0, 4.0]
+    labels = w.detach().type(LongTensor)
+    print(isinstance(labels, LongTensor), labels.tolist())  # -> True [3, 2]
+    print(labels.type(), w.type())  # -> tinytorch.LongTensor tinytorch.FloatTensor
+    print(labels.type("torch.FloatTensor").dtype, (labels > 2).type(Tensor).tolist())
+    # -> tinytorch.float32 [1.0, 0.0]
     try:
-        __getattr__("Nothing")
-    except AttributeError as error:
-        print(error)  # -> module '__main__' has no attribute 'Nothing'
-
-    # A wrapper adds a word to the names of a state_dict.
-    model = DataParallel(Linear(3, 2))
-    print(list(model.state_dict()), model(ones(4, 3)).shape)
-    # -> ['module.weight', 'module.bias'] tinytorch.Size([4, 2])
-
-    # Three processes share ten items: each sees four, and two items come twice.
-    samplers = [DistributedSampler(range(10), 3, rank, seed=7) for rank in range(3)]
-    shares = [list(sampler) for sampler in samplers]
-    seen = sum(shares, [])
-    print(len(seen), len(set(seen)))  # -> 12 10
-    for sampler in samplers:
-        sampler.set_epoch(1)
-    print([list(sampler) for sampler in samplers] == shares)  # -> False
-    plain = DistributedSampler(range(10), 3, 1, shuffle=False, drop_last=True)
-    print(list(plain), len(plain))  # -> [1, 4, 7] 3
-    set_float32_matmul_precision("high")
-    mistakes = (
-        lambda: set_float32_matmul_precision("low"),
-        lambda: DistributedSampler(range(10), 3, 3),
-        lambda: DistributedSampler(range(10)),
-    )
-    for mistake in mistakes:
-        try:
-            mistake()
-        except (ValueError, RuntimeError) as error:
-            print(error)
-    # -> low is not one of 'highest', 'high' or 'medium'
-    # -> Invalid rank 3, rank should be in the interval [0, 2]
-    # -> Requires distributed package to be available
-
-    # einops asks each backend whether a tensor is its own. This one says how to call tinytorch.
-    print(TinytorchBackend().framework_name)  # -> tinytorch
+        labels.type("FloatTensor")
+    except ValueError as error:
+        print(error)  # -> invalid type: 'FloatTensor'
+    print(isinstance(labels, FloatTensor), FloatTensor(2, 3).shape)
+    # -> False tinytorch.Size([2, 3])
+    print(ByteTensor([1, 0]).dtype, DoubleTensor([1, 0]).dtype, IntTensor([1.9]).tolist())
+    # -> tinytorch.uint8 tinytorch.float64 [1]
+    state = w.detach().new(2, 3).zero_()
+    print(state.shape, labels.new([5]).type())  # -> tinytorch.Size([2, 3]) tinytorch.LongTensor
+    set_default_tensor_type("torch.DoubleTensor")
+    print(tensor(0.5).dtype)  # -> tinytorch.float64
+    set_default_tensor_type(FloatTensor)

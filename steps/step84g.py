@@ -236,7 +236,7 @@ if __name__ == "__main__":
     # -> kernel 3 [1. 1. 2. 1. 2. 1. 2. 1. 2. 1. 2. 1. 1.]
     # -> kernel 4 [1. 1. 2. 2. 2. 2. 2. 2. 2. 2. 2. 2. 1. 1.]
 
-    # A picture of 7 x 7 from 16 numbers, by gradient descent through two transposed convolutions.
+    # A picture of 8 x 8 from 16 numbers, by gradient descent through two transposed convolutions.
     manual_seed(0)
     small = geometry((1, 4, 4, 4), (16, 4, 4, 4), (1, 1), ((0, 0),) * 2, (1, 1), 1)
     large = geometry((1, 1, 8, 8), (4, 1, 4, 4), (2, 2), ((1, 1),) * 2, (1, 1), 1)

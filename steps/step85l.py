@@ -1,7 +1,7 @@
 """Step 85l: The twelve pooling layers, from one class
 
 A network is written down as layers, so each function needs a module: MaxPool2d(2) keeps its numbers
-and calls max_pool2d. Step 73h has such a class, FunctionModule: it reads a function's arguments
+and calls max_pool2d. Step 73k has such a class, FunctionModule: it reads a function's arguments
 from its signature. All that is left is
 
     stride    is by default the size of the kernel, and the layer shows it as its own

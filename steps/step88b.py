@@ -3,8 +3,11 @@
 After a few passes over 1,437 images the network knows each of them, and its loss on them says
 nothing any more. More images would help. We can make some: a digit stays what it is if it is
 turned a little, sheared, resized or moved. `warp` does it anew each time that an image is used,
-so the network never sees the same image twice. This is called data augmentation, and it is the
-cheapest way to a better network.
+so the network never sees the same image twice. This is called data augmentation.
+
+It pays in a long training. `python examples/train_cnn.py` passes 30 times over the images and reads
+99.2 % of the test digits; with strength 0, which changes nothing, 97.8 %. After five of its passes
+it is the other way round, 86 % and 92 %: images that always change are harder to learn.
 
 For each new pixel, ask where in the old image it comes from:
 
@@ -122,4 +125,4 @@ if __name__ == "__main__":
     right = accuracy(model, test, test_labels)
     print(f"{right:.1%} in {time.perf_counter() - began:.1f} s")  # -> ...
     print("above 95 %:", right > 0.95)  # -> above 95 %: True
-    # With 24 channels and 30 passes it is about 99 %: python examples/train_cnn.py
+    # Six passes are few. With 24 channels and 30 passes it is 99 %: python examples/train_cnn.py

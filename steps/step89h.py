@@ -85,7 +85,7 @@ if __name__ == "__main__":
     manual_seed(0)
     model = VAE()
     optimizer = Adam(model.parameters(), lr=3e-3)
-    for epoch in range(1, 31):
+    for epoch in range(1, 21):
         for batch in randperm(len(x))[:1400].reshape(-1, 50):
             pixels, kl = model.loss(x[batch])
             optimizer.zero_grad()

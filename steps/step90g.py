@@ -1,21 +1,24 @@
-"""Step 90g: EmbeddingBag
+"""Step 90g: Weights and padding in a bag of words
 
-The bags of step 90d as a module, with what a program wants beside the words.
+Two things are missing in the bags of step 90d. Words that are in every text say little, and should
+count less. And texts that come as a matrix are filled up with a padding word, which counts in the
+mean like any other: the demo's first text has two words and two paddings.
 
-A weight for each word: words that are in every text say little, so they should count less. With
-per_sample_weights w the bag is sum_k w_k W[i_k], and w can have a gradient, too. A weighted mean
-or maximum could mean several things. PyTorch refuses them, and so does this module.
+A weight for each word: with per_sample_weights w the bag is
+
+    sum_k w_k W[i_k]                    dL/dw_k = dL/dbag . W[i_k]
+
+and w can have a gradient, too. A weighted mean or maximum could mean several things. PyTorch
+refuses them, and so does this function.
 
 A padding: the words with index padding_idx neither count in a mean nor get a gradient. This takes
 one line, because there is a place that changes nothing already: they are sent there.
 
-Does a bag understand anything? The demo reads the docstrings of the first steps of this repository
-and decides by the words alone whether a paragraph comes from a step about gradients (1 to 30) or
-from one about tensors and operations (41 to 59): 16 numbers for each word, a mean, and one linear
-layer.
+The trap: in a mean, the padding has to be left out of the number of words as well, not only of the
+sum. `sizes` counts the places below n, and those of the padding are n by then.
 
-New: EmbeddingBag. Changed: embedding_bag.
-Try: leave out the line with masked_fill. The padding then counts in both means.
+Changed: embedding_bag.
+Try: leave out the line with masked_fill. The padding then counts in the mean.
 """
 
 import importlib
@@ -270,72 +273,33 @@ class Embedding(Table):
         return embedding(input, self.weight, **self._options())
 
 
-class EmbeddingBag(Table):
-    """embedding_bag as a module."""
-
-    shown = dict(
-        max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode=None, padding_idx=None
-    )
-
-    def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        _weight: Tensor | None = None,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-        device=None,
-        dtype=None,
-    ):
-        super().__init__()
-        self.sparse, self.include_last_offset = sparse, include_last_offset
-        options = max_norm, norm_type, scale_grad_by_freq, mode, padding_idx
-        named = dict(zip(self.shown, options, strict=True))
-        self._make((num_embeddings, embedding_dim), _weight, device, dtype, **named)
-
-    def forward(self, input: Tensor, offsets=None, per_sample_weights=None) -> Tensor:
-        others = {"sparse": self.sparse, "include_last_offset": self.include_last_offset}
-        options = {"per_sample_weights": per_sample_weights, **others, **self._options()}
-        return embedding_bag(input, self.weight, offsets, **options)
-
-
 if __name__ == "__main__":
-    import pathlib
-    import re
-    from itertools import accumulate, chain
-
     from tinytorch.core.tensor import tensor
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.random import manual_seed, randperm
-    from tinytorch.optim.adam import Adam
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
-    manual_seed(0)
-    table = tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]])
+    table = tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]], requires_grad=True)
     words, offsets = tensor([0, 3, 3, 2]), tensor([0, 2])
 
-    summed = EmbeddingBag.from_pretrained(table, mode="sum")
     factors = tensor([1.0, 0.5, -1.0, 1.0], requires_grad=True)
-    print(summed, summed(words, offsets, factors).tolist())
-    # -> EmbeddingBag(4, 2, mode='sum') [[3.0, 30.0], [-1.0, -10.0]]
-    summed(words, offsets, factors).sum().backward()
+    summed = embedding_bag(words, table, offsets, mode="sum", per_sample_weights=factors)
+    print(summed.tolist())  # -> [[3.0, 30.0], [-1.0, -10.0]]
+    summed.sum().backward()
     print(factors.grad.tolist())  # -> [11.0, 44.0, 44.0, 33.0]
 
-    mean = EmbeddingBag.from_pretrained(table, padding_idx=3, max_norm=None)
-    print(mean, mean(words, offsets).tolist())
-    # -> EmbeddingBag(4, 2, mode='mean', padding_idx=3) [[1.0, 10.0], [3.0, 30.0]]
+    # Word 3 is the padding: it counts in the mean, or it does not.
+    texts = tensor([[0, 1, 3, 3], [2, 3, 3, 3]])
+    print(embedding_bag(texts, table)[:, 0].tolist())  # -> [2.75, 3.75]
+    table.grad = None
+    bags = embedding_bag(texts, table, padding_idx=3)
+    print(bags[:, 0].tolist())  # -> [1.5, 3.0]
+    bags.sum().backward()
+    print(table.grad[:, 0].tolist())  # -> [0.5, 0.5, 1.0, 0.0]
 
     mistakes = {
-        "weights": lambda: mean(words, offsets, factors),
-        "shape": lambda: summed(words, offsets, factors[:2]),
+        "weights": lambda: embedding_bag(words, table, offsets, per_sample_weights=factors),
+        "shape": lambda: embedding_bag(words, table, offsets, per_sample_weights=factors[:2]),
         "frequency": lambda: embedding_bag(words, table, offsets, scale_grad_by_freq=True),
         "frequency, max": lambda: embedding_bag(
             words, table, offsets, mode="max", scale_grad_by_freq=True
@@ -350,40 +314,3 @@ if __name__ == "__main__":
     # -> shape: ValueError
     # -> frequency: NotImplementedError
     # -> frequency, max: ValueError
-
-    # Paragraphs of this repository's own steps.
-    texts, labels = [], []
-    for path in sorted(pathlib.Path(__file__).parent.glob("step[0-5]*.py")):
-        number = int(re.search(r"step(\d+)", path.name)[1])
-        if number <= 30 or number >= 41:
-            for paragraph in path.read_text(encoding="utf-8").split('"""')[1].split("\n\n")[1:]:
-                texts.append(re.findall("[a-z_]+", paragraph.lower()))
-                labels.append(int(number >= 41))
-    vocabulary = {word: i for i, word in enumerate(sorted({w for text in texts for w in text}))}
-    order = randperm(len(texts)).tolist()
-    train, test = order[: len(order) * 3 // 4], order[len(order) * 3 // 4 :]
-
-    def batch(chosen):
-        """The words of the chosen texts in one row, where each text starts, and the labels."""
-        rows = [[vocabulary[word] for word in texts[i]] for i in chosen]
-        starts = [0, *accumulate(map(len, rows))][:-1]
-        return tensor(list(chain(*rows))), tensor(starts), tensor([labels[i] for i in chosen])
-
-    bag, head = EmbeddingBag(len(vocabulary), 16), Linear(16, 2)
-    optimizer = Adam([*bag.parameters(), *head.parameters()], lr=0.05)
-
-    def right(chosen):
-        """The share of the chosen texts that is classified correctly."""
-        *given, target = batch(chosen)
-        return (head(bag(*given)).argmax(1) == target).float().mean().item()
-
-    print(f"{len(texts)} paragraphs, {len(vocabulary)} words")  # -> ...
-    *given, target = batch(train)
-    for _ in range(15):
-        optimizer.zero_grad()
-        cross_entropy(head(bag(*given)), target).backward()
-        optimizer.step()
-    share = sum(labels[i] for i in test) / len(test)
-    print(f"correct: {right(train):.0%} of those learned, {right(test):.0%} of new ones")  # -> ...
-    print("better than the more frequent answer:", right(test) > max(share, 1 - share))
-    # -> better than the more frequent answer: True

@@ -188,7 +188,7 @@ if __name__ == "__main__":
         manual_seed(2)
         cell, head, right = make(5, 16), Linear(16, 4), []
         optimizer = Adam([*cell.parameters(), *head.parameters()], lr=0.05)
-        for _ in range(150):
+        for _ in range(90):
             first = randint(0, 4, (32,))
             h = read(cell, cat([one_hot(first, 5).float()[None], randn(30, 32, 5) * 0.3]))
             optimizer.zero_grad()

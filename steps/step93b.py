@@ -6,7 +6,7 @@ places.
 
 Two ways to get such vectors:
 
-- learned: a table with a row for each place, an Embedding (step 90a), trained like all the rest.
+- learned: a table with a row for each place, an Embedding (step 90b), trained like all the rest.
 - computed: sines and cosines of the place, of many wavelengths (Vaswani et al., 2017):
 
     p[t, 2i] = sin(t / 10000^(2i / E)),    p[t, 2i + 1] = cos(t / 10000^(2i / E))

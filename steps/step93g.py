@@ -153,7 +153,7 @@ def is_causal_mask(mask: Tensor | None, is_causal: bool | None) -> bool:
     expected = causal_mask(n, mask.device)
     if not mask.is_floating_point():
         expected = expected != 0  # of booleans: True where a position may not look
-    return n == m and bool((mask == expected).all())
+    return n == m and bool((mask == expected).array.all())
 
 
 class TransformerStack(Module):

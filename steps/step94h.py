@@ -285,6 +285,6 @@ if __name__ == "__main__":
     print(tuple(generate(model, x, 130).shape))  # -> (1, 150)
 
     model = GPT(Config(len(tokenizer)))
-    train(model, tokenizer.encode(text), 120)
+    train(model, tokenizer.encode(text), 60)
     title = tokenizer.encode('"""Step 31: ').reshape(1, -1)
     print(tokenizer.decode(generate(model, title, 120, 0.7, 20)[0]))  # -> ...

@@ -1,35 +1,27 @@
-"""Step 95f: Shapes and memory of each call
+"""Step 95f: Shapes: one row for each size of input
 
 "aten::addmm, 20 calls, 900 us" (step 95d) hides that one layer takes 30 times as long as the other,
-because both have the same name. And a model that does not fit asks another question: which call
-allocates the memory?
+because both have the same name. What tells them apart is the shapes of their arguments.
 
-record_shapes=True notes the shapes of the arguments, and key_averages(group_by_input_shape=True)
-makes a row for each combination. They are off unless asked for, since they make events slower, and
-without grouping they would say something false about a row that adds up different shapes.
+    aten::addmm    4 calls   [[256, 64], [512, 64], [512]] or [[256, 512], [10, 512], [10]]
 
-profile_memory=True counts bytes. Python's module tracemalloc counts all that is allocated and not
-yet freed, and NumPy reports its arrays to it. An event reads it at both ends, as it reads the
-clock, and the difference is treated in the same way:
+record_shapes=True notes the shapes of the arguments in each event, and
+key_averages(group_by_input_shape=True) makes a row for each combination of name and shapes. An
+argument without a shape, a number for example, is an empty list.
 
-    total = after - before,      self = total - the totals of the events inside
+Both are off unless asked for: to note the shapes makes each event slower.
 
-So memory may be negative: an event freed more than it took. Most nodes of the backward pass free
-what their call has saved, but only after their event has ended, so this memory is in the row of the
-range around them.
+The trap: without group_by_input_shape a row adds up calls of different shapes. It shows none, since
+any that it showed would be wrong for some of its calls.
 
-The trap: tracemalloc notes where each piece of memory was allocated, which takes time. Measure time
-and memory in two runs.
-
-New: memory_text. Changed: FunctionEvent, FunctionEventAvg, EventList, profile.
-Try: profile with profile_memory=True and without it. How much longer does aten::relu take?
+Changed: FunctionEvent, FunctionEventAvg, EventList, profile.
+Try: total_average() of the averages by shape. Is it the sum that the averages by name give?
 """
 
 import functools
 import importlib
 import re
 import time
-import tracemalloc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,14 +40,13 @@ for name in "comparison indexing matmul reduction sampling shape".split():
 
 
 TIMES = ("count", "cpu_time_total", "self_cpu_time_total")
-MEMORY = ("cpu_memory_usage", "self_cpu_memory_usage")
 
 
 class FunctionEvent:
     """One call of an operation, one node of a backward pass, or one range with a name.
 
-    Times are in microseconds, memory in bytes. What the events inside it took is part of the
-    totals, and not of self_cpu_time_total and self_cpu_memory_usage.
+    Times are in microseconds. What the events inside it took is part of cpu_time_total, and not of
+    self_cpu_time_total.
     """
 
     count = 1
@@ -63,15 +54,12 @@ class FunctionEvent:
     def __init__(self, name: str, input_shapes: list):
         self.key = self.name = name
         self.input_shapes = input_shapes
-        self.inner_time = self.inner_memory = 0.0  # of the events inside
-        self.memory = tracemalloc.get_traced_memory()[0]  # 0 while tracemalloc does not run
+        self.inner_time = 0.0  # of the events inside
         self.start = time.perf_counter_ns()
 
     def stop(self) -> None:
         self.cpu_time_total = (time.perf_counter_ns() - self.start) / 1000
-        self.cpu_memory_usage = tracemalloc.get_traced_memory()[0] - self.memory
         self.self_cpu_time_total = self.cpu_time_total - self.inner_time
-        self.self_cpu_memory_usage = self.cpu_memory_usage - self.inner_memory
 
 
 class FunctionEventAvg:
@@ -79,7 +67,7 @@ class FunctionEventAvg:
 
     def __init__(self, key: str, input_shapes: list, events: list[FunctionEvent]):
         self.key, self.input_shapes = key, input_shapes
-        for name in (*TIMES, *MEMORY):
+        for name in TIMES:
             setattr(self, name, sum(getattr(event, name) for event in events))
 
     @property
@@ -97,16 +85,12 @@ def time_text(microseconds: float) -> str:
     return with_unit(microseconds, {"s": 10**6, "ms": 10**3, "us": 1}, 3)
 
 
-def memory_text(size: float) -> str:
-    return with_unit(size, {" GB": 1 << 30, " MB": 1 << 20, " KB": 1 << 10, " B": 1}, 2)
-
-
 class EventList(list):
     """Events, or their sums by name."""
 
     def table(self, sort_by: str | None = None, row_limit: int = 100) -> str:
         """One row for each, the largest `sort_by` first: "count", "cpu_time_total",
-        "self_cpu_time_total", "cpu_memory_usage", ...
+        "self_cpu_time_total", ...
 
         Raises:
             AttributeError: there is nothing of the name `sort_by`.
@@ -120,11 +104,8 @@ class EventList(list):
             ("CPU total %", lambda row: f"{100 * row.cpu_time_total / whole:.2f}%"),
             ("CPU total", lambda row: time_text(row.cpu_time_total)),
             ("CPU time avg", lambda row: time_text(row.cpu_time_total / row.count)),
+            ("# of Calls", lambda row: str(row.count)),
         ]
-        if any(row.cpu_memory_usage for row in rows):
-            columns.append(("CPU Mem", lambda row: memory_text(row.cpu_memory_usage)))
-            columns.append(("Self CPU Mem", lambda row: memory_text(row.self_cpu_memory_usage)))
-        columns.append(("# of Calls", lambda row: str(row.count)))
         if any(row.input_shapes for row in rows):
             columns.append(("Input Shapes", lambda row: str(row.input_shapes)))
         lines = [[title for title, _ in columns]]
@@ -165,13 +146,10 @@ class profile(NodeMode):
         print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=10))
 
     An operation is called aten::mul, its node MulBackward0.
-
-    profile_memory counts what a call allocated less what it freed, with tracemalloc: memory of the
-    CPU, Python's own objects included. It makes the times longer.
     """
 
-    def __init__(self, *, record_shapes: bool = False, profile_memory: bool = False):
-        self.record_shapes, self.profile_memory = record_shapes, profile_memory
+    def __init__(self, *, record_shapes: bool = False):
+        self.record_shapes = record_shapes
         self.stack: list[FunctionEvent] = []  # the events that have begun, the outermost first
         self.recorded = EventList()  # those that have ended
         self.complete = EventList()  # the recording that was completed last
@@ -187,7 +165,6 @@ class profile(NodeMode):
         del self.stack[self.stack.index(event) :]
         if self.stack:
             self.stack[-1].inner_time += event.cpu_time_total
-            self.stack[-1].inner_memory += event.cpu_memory_usage
         self.recorded.append(event)
 
     def call(self, function: type, args: tuple) -> Any:
@@ -204,17 +181,9 @@ class profile(NodeMode):
         finally:
             self.end(event)
 
-    def __enter__(self) -> "profile":
-        self.starts_tracing = self.profile_memory and not tracemalloc.is_tracing()
-        if self.starts_tracing:
-            tracemalloc.start()
-        return NodeMode.__enter__(self)
-
     def __exit__(self, *exception: Any) -> None:
         NodeMode.__exit__(self)
         self.complete = EventList(sorted(self.recorded, key=lambda event: event.start))
-        if self.starts_tracing:
-            tracemalloc.stop()
 
     def events(self) -> EventList:
         """The recorded events in the order of their beginnings, once the recording is complete."""
@@ -256,24 +225,8 @@ if __name__ == "__main__":
     # -> aten::addmm 2 [[256, 512], [10, 512], [10]] ...
     print("Input Shapes" in prof.key_averages(group_by_input_shape=True).table())  # -> True
     print("Input Shapes" in prof.key_averages().table())  # -> False
-
-    with profile(profile_memory=True) as prof:
-        with record_function("forward"):
-            loss = cross_entropy(model(x), digits)
-        with record_function("backward"):
-            loss.backward()
-    print(prof.key_averages().table(sort_by="cpu_memory_usage"))  # -> ...
-
-    memory = {row.key: row.cpu_memory_usage for row in prof.key_averages()}
-    hidden = 256 * 512 * 4  # bytes
-    print(f"one hidden layer takes {memory_text(hidden)}")  # -> one hidden layer takes 512.00 KB
-    print(f"relu: {memory['aten::relu'] / hidden:.1f} of that")  # -> relu: 1.0 of that
-    print("backward frees:", memory["backward"] < 0)  # -> backward frees: True
-    print(tracemalloc.is_tracing())  # -> False
-
-    print(prof.key_averages().total_average().count)  # -> 10
-
-    # Without profile_memory, nothing is counted, and it costs nothing.
-    with profile() as prof:
-        model(x)
-    print("CPU Mem" in prof.key_averages().table())  # -> False
+    print(prof.key_averages().total_average().count)  # -> 16
+    # A number has no shape.
+    with profile(record_shapes=True) as prof:
+        x * 2.0
+    print(prof.events()[0].input_shapes)  # -> [[256, 64], []]

@@ -1,26 +1,25 @@
-"""Step 95g: Profiling a few steps of a training
+"""Step 95g: Memory: which call allocates it
 
-A training takes hours. To profile all of it would fill the memory with events, and its first steps
-are not like the others. A few steps from the middle are enough, and perhaps a few more later on.
-So the program gives the profiler a schedule, a function from the number of a step to an action,
+A model that does not fit asks another question than that of step 95a: not which call takes the
+time, but which call takes the memory.
 
-    NONE             the profiler is not an open mode: training runs as without it
-    WARMUP           measure, and discard
-    RECORD           measure, and keep
-    RECORD_AND_SAVE  the same for the last time, then call on_trace_ready(prof)
+profile_memory=True counts bytes. Python's module tracemalloc counts all that is allocated and not
+yet freed, and NumPy reports its arrays to it. An event reads it at both ends, as it reads the
+clock, and the difference is treated in the same way:
 
-and calls `prof.step()` after each step. change() switches from one action to the next. Each step is
-an event too, ProfilerStep#3, with all others of the step inside it.
+    total = after - before,      self = total - the totals of the events inside
 
-There are two traps. Without prof.step() nothing ever changes, and the profiler waits. And a range
-may be open when the recording begins. Its start was not recorded, so `end` must not expect it on
-the stack.
+So memory may be negative: an event freed more than it took. Most nodes of the backward pass free
+what their call has saved, but only after their event has ended, so this memory is in the row of the
+range around them.
 
-New: ProfilerAction, profile.change, profile.step. Changed: profile.
-Try: leave the test `if event in self.stack` out. Which range raises the error?
+The trap: tracemalloc notes where each piece of memory was allocated, which takes time. Measure time
+and memory in two runs.
+
+New: memory_text. Changed: FunctionEvent, FunctionEventAvg, EventList, profile.
+Try: profile with profile_memory=True and without it. How much longer does aten::relu take?
 """
 
-import enum
 import functools
 import importlib
 import re
@@ -31,7 +30,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import NodeMode
 from tinytorch.autograd.node import Function
-from tinytorch.core.state import open_modes, state
+from tinytorch.core.state import state
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.class_loss import cross_entropy
 from tinytorch.nn.container import Sequential
@@ -144,15 +143,6 @@ class EventList(list):
         return FunctionEventAvg("Total", [], list(self))
 
 
-class ProfilerAction(enum.Enum):
-    """What a profiler does during a step."""
-
-    NONE = 0
-    WARMUP = 1  # measure and forget
-    RECORD = 2
-    RECORD_AND_SAVE = 3  # the last of the steps that are recorded together
-
-
 @functools.cache
 def aten_name(function: str) -> str:
     """LogSoftmax -> aten::log_softmax."""
@@ -169,25 +159,14 @@ class profile(NodeMode):
             loss.backward()
         print(prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=10))
 
-    An operation is called aten::mul, its node MulBackward0. With a `schedule`, call step() after
-    each step of the training; on_trace_ready(prof) is called whenever the recorded steps are
-    complete. Without one, everything is recorded, and on_trace_ready called at the end.
+    An operation is called aten::mul, its node MulBackward0.
 
     profile_memory counts what a call allocated less what it freed, with tracemalloc: memory of the
     CPU, Python's own objects included. It makes the times longer.
     """
 
-    def __init__(
-        self,
-        *,
-        schedule: Callable[[int], ProfilerAction] | None = None,
-        on_trace_ready: Callable[["profile"], Any] | None = None,
-        record_shapes: bool = False,
-        profile_memory: bool = False,
-    ):
-        self.schedule, self.on_trace_ready = schedule, on_trace_ready
+    def __init__(self, *, record_shapes: bool = False, profile_memory: bool = False):
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
-        self.step_num, self.step_event, self.action = 0, None, ProfilerAction.NONE
         self.stack: list[FunctionEvent] = []  # the events that have begun, the outermost first
         self.recorded = EventList()  # those that have ended
         self.complete = EventList()  # the recording that was completed last
@@ -200,12 +179,11 @@ class profile(NodeMode):
 
     def end(self, event: FunctionEvent) -> None:
         event.stop()
-        if event in self.stack:  # it is not if it began before the recording
-            del self.stack[self.stack.index(event) :]
-            if self.stack:
-                self.stack[-1].inner_time += event.cpu_time_total
-                self.stack[-1].inner_memory += event.cpu_memory_usage
-            self.recorded.append(event)
+        del self.stack[self.stack.index(event) :]
+        if self.stack:
+            self.stack[-1].inner_time += event.cpu_time_total
+            self.stack[-1].inner_memory += event.cpu_memory_usage
+        self.recorded.append(event)
 
     def call(self, function: type, args: tuple) -> Any:
         event = self.begin(aten_name(function.__name__), args=args)
@@ -221,43 +199,15 @@ class profile(NodeMode):
         finally:
             self.end(event)
 
-    def change(self, action: ProfilerAction) -> None:
-        """Go over to `action`. A profiler that does nothing is not among the open modes."""
-        if self.step_event is not None:
-            self.end(self.step_event)
-        before, nothing = self.action, ProfilerAction.NONE
-        if before is not nothing and action is nothing:
-            state.modes = tuple(mode for mode in state.modes if mode is not self)
-            open_modes.remove(self)
-        self.action, self.step_event = action, None
-        recorded = before in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
-        ready = before is ProfilerAction.RECORD_AND_SAVE or (recorded and action is nothing)
-        if ready:
-            self.complete = EventList(sorted(self.recorded, key=lambda event: event.start))
-        if ready or not recorded:
-            self.stack, self.recorded = [], EventList()
-        if ready and self.on_trace_ready is not None:
-            self.on_trace_ready(self)
-        if before is nothing and action is not nothing:
-            NodeMode.__enter__(self)
-        if self.schedule is not None and action is not nothing:
-            self.step_event = self.begin(f"ProfilerStep#{self.step_num}")
-
-    def step(self) -> None:
-        """Say that a step of the training has ended; the schedule decides what the next is."""
-        self.step_num += 1
-        if self.schedule is not None:
-            self.change(self.schedule(self.step_num))
-
     def __enter__(self) -> "profile":
         self.starts_tracing = self.profile_memory and not tracemalloc.is_tracing()
         if self.starts_tracing:
             tracemalloc.start()
-        self.change(ProfilerAction.RECORD if self.schedule is None else self.schedule(0))
-        return self
+        return NodeMode.__enter__(self)
 
     def __exit__(self, *exception: Any) -> None:
-        self.change(ProfilerAction.NONE)
+        NodeMode.__exit__(self)
+        self.complete = EventList(sorted(self.recorded, key=lambda event: event.start))
         if self.starts_tracing:
             tracemalloc.stop()
 
@@ -288,48 +238,26 @@ class record_function:
 
 if __name__ == "__main__":
     manual_seed(0)
-    model = Sequential(Linear(64, 128), ReLU(), Linear(128, 10))
-    x, digits = randn(32, 64), randint(0, 10, (32,))
+    model = Sequential(Linear(64, 512), ReLU(), Linear(512, 10))
+    x, digits = randn(256, 64), randint(0, 10, (256,))
 
-    def third_and_fourth(step):
-        """NONE, NONE, WARMUP, RECORD, RECORD_AND_SAVE, NONE, ..."""
-        if step < 5:
-            return list(ProfilerAction)[max(step - 1, 0)]
-        return ProfilerAction.NONE
+    with profile(profile_memory=True) as prof:
+        with record_function("forward"):
+            loss = cross_entropy(model(x), digits)
+        with record_function("backward"):
+            loss.backward()
+    print(prof.key_averages().table(sort_by="cpu_memory_usage"))  # -> ...
 
-    print([third_and_fourth(step).name for step in range(6)])
-    # -> ['NONE', 'NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
+    memory = {row.key: row.cpu_memory_usage for row in prof.key_averages()}
+    hidden = 256 * 512 * 4  # bytes
+    print(f"one hidden layer takes {memory_text(hidden)}")  # -> one hidden layer takes 512.00 KB
+    print(f"relu: {memory['aten::relu'] / hidden:.1f} of that")  # -> relu: 1.0 of that
+    print("backward frees:", memory["backward"] < 0)  # -> backward frees: True
+    print(tracemalloc.is_tracing())  # -> False
 
-    reports = []
+    print(prof.key_averages().total_average().count)  # -> 10
 
-    def report(prof):
-        names = [event.name for event in prof.events()]
-        steps = [name for name in names if name.startswith("ProfilerStep")]
-        reports.append((prof.step_num, steps, names.count("aten::relu")))
-
-    with profile(schedule=third_and_fourth, on_trace_ready=report) as prof:
-        print(state.modes, open_modes)  # -> () []
-        for _ in range(10):
-            cross_entropy(model(x), digits).backward()
-            prof.step()
-    print(reports.pop())  # -> (5, ['ProfilerStep#3', 'ProfilerStep#4'], 2)
-
-    # A program that ends before its recording does gets what there is.
-    with profile(schedule=third_and_fourth, on_trace_ready=report) as prof:
-        for _ in range(3):
-            model(x)
-            prof.step()
+    # Without profile_memory, nothing is counted, and it costs nothing.
+    with profile() as prof:
         model(x)
-    print(reports.pop())  # -> (3, ['ProfilerStep#3'], 1)
-
-    # A range that begins before the recording, and ends in it.
-    with profile(schedule=lambda step: list(ProfilerAction)[step + 1]) as prof:
-        with record_function("too early"):
-            prof.step()
-    print([event.name for event in prof.events()])  # -> ['ProfilerStep#1']
-
-    # Without a schedule, all is recorded; step() only counts.
-    with profile(on_trace_ready=report) as prof:
-        model(x)
-        prof.step()
-    print(reports.pop())  # -> (1, [], 1)
+    print("CPU Mem" in prof.key_averages().table())  # -> False

@@ -1,25 +1,23 @@
-"""Step 95h: A schedule: wait, warm up, record, and again
+"""Step 95h: Profiling a few steps of a training
 
-The schedule of step 95g was a list of five actions, written by hand for one place in the training.
-Most programs need the same pattern: skip the first steps once, then wait, warm up, record, and
-begin again.
+A training takes hours. To profile all of it would fill the memory with events, and its first steps
+are not like the others. A few steps from the middle are enough, and perhaps a few more later on.
+So the program gives the profiler a schedule, a function from the number of a step to an action,
 
-    schedule(wait=2, warmup=1, active=2):
+    NONE             the profiler is not an open mode: training runs as without it
+    WARMUP           measure, and discard
+    RECORD           measure, and keep
+    RECORD_AND_SAVE  the same for the last time, then call on_trace_ready(prof)
 
-    step      0     1     2        3       4                5     6     7        8   ...
-    action    NONE  NONE  WARMUP   RECORD  RECORD_AND_SAVE  NONE  NONE  WARMUP   RECORD
+and calls `prof.step()` after each step. change() switches from one action to the next. Each step is
+an event too, ProfilerStep#3, with all others of the step inside it.
 
-One division says which cycle a step is in, and at which position:
+There are two traps. Without prof.step() nothing ever changes, and the profiler waits. And a range
+may be open when the recording begins. Its start was not recorded, so `end` must not expect it on
+the stack.
 
-    cycle, position = divmod(step - skip_first, wait + warmup + active)
-
-schedule() returns a function, which remembers the five numbers.
-
-The trap: the meaning of repeat=0. It is not "never", but "without end": the recording comes back
-until the training ends, and a file is written each time.
-
-New: schedule.
-Try: repeat=1 in the plan. What is printed?
+New: ProfilerAction, profile.change, profile.step. Changed: profile.
+Try: leave the test `if event in self.stack` out. Which range raises the error?
 """
 
 import enum
@@ -153,31 +151,6 @@ class ProfilerAction(enum.Enum):
     WARMUP = 1  # measure and forget
     RECORD = 2
     RECORD_AND_SAVE = 3  # the last of the steps that are recorded together
-
-
-def schedule(
-    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
-) -> Callable[[int], ProfilerAction]:
-    """What to do in step 0, 1, 2, ...: after `skip_first` steps, wait, warm up and record; and
-    again, `repeat` times, or without end for 0.
-
-    Raises:
-        AssertionError: a number is negative, or `active` is not positive.
-    """
-    assert min(wait, warmup, repeat, skip_first) >= 0 < active, (
-        "Invalid profiler schedule arguments"
-    )
-
-    def action(step: int) -> ProfilerAction:
-        cycle, position = divmod(step - skip_first, wait + warmup + active)
-        if step < skip_first or position < wait or cycle >= repeat > 0:
-            return ProfilerAction.NONE
-        if position < wait + warmup:
-            return ProfilerAction.WARMUP
-        last = position == wait + warmup + active - 1
-        return ProfilerAction.RECORD_AND_SAVE if last else ProfilerAction.RECORD
-
-    return action
 
 
 @functools.cache
@@ -314,27 +287,49 @@ class record_function:
 
 
 if __name__ == "__main__":
-    plan = schedule(wait=2, warmup=1, active=2)
-    print([plan(step).name for step in range(6)])
-    # -> ['NONE', 'NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
-    once = schedule(wait=0, warmup=0, active=1, repeat=1, skip_first=1)
-    print([once(step).name for step in range(3)])  # -> ['NONE', 'RECORD_AND_SAVE', 'NONE']
-    try:
-        schedule(wait=1, warmup=1, active=0)
-    except AssertionError as error:
-        print(error)  # -> Invalid profiler schedule arguments
-
     manual_seed(0)
     model = Sequential(Linear(64, 128), ReLU(), Linear(128, 10))
     x, digits = randn(32, 64), randint(0, 10, (32,))
 
-    def report(prof):
-        slowest = max(prof.key_averages(), key=lambda row: row.self_cpu_time_total)
-        print(f"after {prof.step_num} steps, {len(prof.events())} events; slowest: {slowest.key}")
+    def third_and_fourth(step):
+        """NONE, NONE, WARMUP, RECORD, RECORD_AND_SAVE, NONE, ..."""
+        if step < 5:
+            return list(ProfilerAction)[max(step - 1, 0)]
+        return ProfilerAction.NONE
 
-    with profile(schedule=plan, on_trace_ready=report) as prof:
+    print([third_and_fourth(step).name for step in range(6)])
+    # -> ['NONE', 'NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
+
+    reports = []
+
+    def report(prof):
+        names = [event.name for event in prof.events()]
+        steps = [name for name in names if name.startswith("ProfilerStep")]
+        reports.append((prof.step_num, steps, names.count("aten::relu")))
+
+    with profile(schedule=third_and_fourth, on_trace_ready=report) as prof:
+        print(state.modes, open_modes)  # -> () []
         for _ in range(10):
             cross_entropy(model(x), digits).backward()
             prof.step()
-    # -> after 5 steps, 18 events; slowest: ...
-    # -> after 10 steps, 18 events; slowest: ...
+    print(reports.pop())  # -> (5, ['ProfilerStep#3', 'ProfilerStep#4'], 2)
+
+    # A program that ends before its recording does gets what there is.
+    with profile(schedule=third_and_fourth, on_trace_ready=report) as prof:
+        for _ in range(3):
+            model(x)
+            prof.step()
+        model(x)
+    print(reports.pop())  # -> (3, ['ProfilerStep#3'], 1)
+
+    # A range that begins before the recording, and ends in it.
+    with profile(schedule=lambda step: list(ProfilerAction)[step + 1]) as prof:
+        with record_function("too early"):
+            prof.step()
+    print([event.name for event in prof.events()])  # -> ['ProfilerStep#1']
+
+    # Without a schedule, all is recorded; step() only counts.
+    with profile(on_trace_ready=report) as prof:
+        model(x)
+        prof.step()
+    print(reports.pop())  # -> (1, [], 1)

@@ -1,39 +1,33 @@
-"""Step 95i: A trace: events on a time line
+"""Step 95i: A schedule: wait, warm up, record, and again
 
-A table adds up, and so it forgets the order: whether the time went in one long call or in a gap
-between two, and which call came first. A trace keeps both. Chrome's format for it is JSON, and
-simple enough to be written by hand: a list with one entry for each event,
+The schedule of step 95h was a list of five actions, written by hand for one place in the training.
+Most programs need the same pattern: skip the first steps once, then wait, warm up, record, and
+begin again.
 
-    {"ph": "X", "name": "aten::mul", "ts": 17.5, "dur": 3.2, "pid": 1, "tid": 1, "args": {...}}
+    schedule(wait=2, warmup=1, active=2):
 
-"X" is an event with a beginning (ts) and a duration (dur), in microseconds. Entries of one process
-and thread (pid, tid) are drawn as bars in one lane, inner events below outer ones. The nesting is
-not stored, because it follows from the times.
+    step      0     1     2        3       4                5     6     7        8   ...
+    action    NONE  NONE  WARMUP   RECORD  RECORD_AND_SAVE  NONE  NONE  WARMUP   RECORD
 
-Open the file at https://ui.perfetto.dev (it stays on your machine), or in chrome://tracing.
+One division says which cycle a step is in, and at which position:
 
-A range may also be a function. record_function becomes a decorator: each call is a range of its
-own, because a function may call itself.
+    cycle, position = divmod(step - skip_first, wait + warmup + active)
 
-PyTorch programs say what to measure: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]. Of
-work on a GPU, tinytorch measures only the time to start it, and a warning says so.
+schedule() returns a function, which remembers the five numbers.
 
-New: ProfilerActivity, export_chrome_trace. Changed: FunctionEvent, profile, record_function.
-Finished: profiler.py.
-Try: `python steps/step95i.py trace.json`, and open the file in Perfetto.
+The trap: the meaning of repeat=0. It is not "never", but "without end": the recording comes back
+until the training ends, and a file is written each time.
+
+New: schedule.
+Try: repeat=1 in the plan. What is printed?
 """
 
 import enum
 import functools
 import importlib
-import json
-import os
-import pathlib
 import re
-import threading
 import time
 import tracemalloc
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -64,10 +58,9 @@ class FunctionEvent:
 
     count = 1
 
-    def __init__(self, name: str, category: str, input_shapes: list):
+    def __init__(self, name: str, input_shapes: list):
         self.key = self.name = name
-        self.category, self.input_shapes = category, input_shapes
-        self.thread = threading.get_native_id()
+        self.input_shapes = input_shapes
         self.inner_time = self.inner_memory = 0.0  # of the events inside
         self.memory = tracemalloc.get_traced_memory()[0]  # 0 while tracemalloc does not run
         self.start = time.perf_counter_ns()
@@ -152,23 +145,6 @@ class EventList(list):
         """The sum over all events."""
         return FunctionEventAvg("Total", [], list(self))
 
-    def export_chrome_trace(self, path: str | os.PathLike) -> None:
-        """Write a file that ui.perfetto.dev and chrome://tracing show as a picture over time."""
-        trace = []
-        for event in self:
-            args = {"Input Dims": event.input_shapes} if event.input_shapes else {}
-            entry = {"ph": "X", "cat": event.category, "name": event.name, "args": args}
-            entry |= {"pid": os.getpid(), "tid": event.thread}
-            trace.append(entry | {"ts": event.start / 1000, "dur": event.cpu_time_total})
-        pathlib.Path(path).write_text(json.dumps({"traceEvents": trace}))
-
-
-class ProfilerActivity(enum.Enum):
-    """What to measure. Of work on a GPU, only the time that the CPU takes to start it is known."""
-
-    CPU = 0
-    CUDA = 2
-
 
 class ProfilerAction(enum.Enum):
     """What a profiler does during a step."""
@@ -231,14 +207,11 @@ class profile(NodeMode):
     def __init__(
         self,
         *,
-        activities: Iterable[ProfilerActivity] | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[["profile"], Any] | None = None,
         record_shapes: bool = False,
         profile_memory: bool = False,
     ):
-        if ProfilerActivity.CUDA in (activities or ()):
-            warnings.warn("only the time of the CPU is measured, not that of the GPU", stacklevel=2)
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.step_num, self.step_event, self.action = 0, None, ProfilerAction.NONE
@@ -246,9 +219,9 @@ class profile(NodeMode):
         self.recorded = EventList()  # those that have ended
         self.complete = EventList()  # the recording that was completed last
 
-    def begin(self, name: str, category: str = "cpu_op", args: Iterable = ()) -> FunctionEvent:
+    def begin(self, name: str, args: Iterable = ()) -> FunctionEvent:
         shapes = [list(getattr(x, "shape", ())) for x in args] if self.record_shapes else []
-        event = FunctionEvent(name, category, shapes)
+        event = FunctionEvent(name, shapes)
         self.stack.append(event)
         return event
 
@@ -295,7 +268,7 @@ class profile(NodeMode):
         if before is nothing and action is not nothing:
             NodeMode.__enter__(self)
         if self.schedule is not None and action is not nothing:
-            self.step_event = self.begin(f"ProfilerStep#{self.step_num}", "user_annotation")
+            self.step_event = self.begin(f"ProfilerStep#{self.step_num}")
 
     def step(self) -> None:
         """Say that a step of the training has ended; the schedule decides what the next is."""
@@ -322,81 +295,46 @@ class profile(NodeMode):
     def key_averages(self, group_by_input_shape: bool = False) -> EventList:
         return self.complete.key_averages(group_by_input_shape)
 
-    def export_chrome_trace(self, path: str | os.PathLike) -> None:
-        self.complete.export_chrome_trace(path)
-
 
 class record_function:
-    """`with record_function("forward"):` or `@record_function("forward")`: the time of a piece of
-    the program gets a row of its own in an open profile."""
+    """`with record_function("forward"):` the time of a piece of the program gets a row of its own
+    in an open profile."""
 
     def __init__(self, name: str):
         self.name = name
 
     def __enter__(self) -> "record_function":
         profiles = [mode for mode in state.modes if isinstance(mode, profile)]
-        self.begun = [(mode, mode.begin(self.name, "user_annotation")) for mode in profiles]
+        self.begun = [(mode, mode.begin(self.name)) for mode in profiles]
         return self
 
     def __exit__(self, *exception: Any) -> None:
         for mode, event in self.begun:
             mode.end(event)
 
-    def __call__(self, function: Callable) -> Callable:
-        @functools.wraps(function)
-        def call(*args, **kwargs):
-            with record_function(self.name):  # each call its own: it may be recursive
-                return function(*args, **kwargs)
-
-        return call
-
 
 if __name__ == "__main__":
-    import sys
-    import tempfile
+    plan = schedule(wait=2, warmup=1, active=2)
+    print([plan(step).name for step in range(6)])
+    # -> ['NONE', 'NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
+    once = schedule(wait=0, warmup=0, active=1, repeat=1, skip_first=1)
+    print([once(step).name for step in range(3)])  # -> ['NONE', 'RECORD_AND_SAVE', 'NONE']
+    try:
+        schedule(wait=1, warmup=1, active=0)
+    except AssertionError as error:
+        print(error)  # -> Invalid profiler schedule arguments
 
     manual_seed(0)
     model = Sequential(Linear(64, 128), ReLU(), Linear(128, 10))
     x, digits = randn(32, 64), randint(0, 10, (32,))
 
-    @record_function("training step")
-    def train(depth):
-        """Calls itself, so that a range lies inside another one of the same name."""
-        cross_entropy(model(x), digits).backward()
-        if depth:
-            train(depth - 1)
+    def report(prof):
+        slowest = max(prof.key_averages(), key=lambda row: row.self_cpu_time_total)
+        print(f"after {prof.step_num} steps, {len(prof.events())} events; slowest: {slowest.key}")
 
-    with profile(record_shapes=True, activities=[ProfilerActivity.CPU]) as prof:
-        train(1)
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = sys.argv[1] if len(sys.argv) > 1 else f"{folder}/trace.json"
-        prof.export_chrome_trace(path)
-        trace = json.loads(pathlib.Path(path).read_text())["traceEvents"]
-    print(len(trace), sorted(trace[0]))
-    # -> 18 ['args', 'cat', 'dur', 'name', 'ph', 'pid', 'tid', 'ts']
-    first, second, *_ = trace
-    print(first["name"], first["cat"], first["args"])  # -> training step user_annotation {}
-    print(second["name"], second["cat"], second["args"])
-    # -> aten::addmm cpu_op {'Input Dims': [[32, 64], [128, 64], [128]]}
-    (begin, end), (b, e) = ((x["ts"], x["ts"] + x["dur"]) for x in (first, second))
-    inside = begin <= b <= e <= end
-    print("a bar inside a bar:", inside)  # -> a bar inside a bar: True
-
-    # The same as text: one character for 2 % of the time.
-    scale = 50 / first["dur"]
-    for event in trace[:9]:
-        start, length = (event["ts"] - first["ts"]) * scale, max(1, event["dur"] * scale)
-        print(f"{event['name']:17} |{' ' * int(start)}{'-' * int(length)}")
-    # -> ...
-
-    with profile(schedule=schedule(wait=0, warmup=0, active=1, repeat=1)) as steps:
-        train(0)
-        steps.step()
-    print(steps.events()[0].name, steps.events()[0].category)
-    # -> ProfilerStep#0 user_annotation
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        profile(activities=[ProfilerActivity.CUDA])
-    print(caught[0].message)  # -> only the time of the CPU is measured, not that of the GPU
+    with profile(schedule=plan, on_trace_ready=report) as prof:
+        for _ in range(10):
+            cross_entropy(model(x), digits).backward()
+            prof.step()
+    # -> after 5 steps, 18 events; slowest: ...
+    # -> after 10 steps, 18 events; slowest: ...

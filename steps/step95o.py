@@ -1,55 +1,41 @@
-"""Step 95o: Nested checkpoints, and modes
+"""Step 95o: Checkpoints as PyTorch calls them: use_reentrant, and no_grad
 
-Each block of a network is a checkpoint, and the whole network is one as well. In step 95n that
-fails with an error: the outer second run hands out what its nodes have saved, and the nodes of the
-inner block have saved a Dropped. Its values are computed later than `time` says, so they look as if
-they had been modified.
+A program that was written for PyTorch says checkpoint(block, x, use_reentrant=False). In step 95n
+this keyword goes to the block, which does not know it: the demo begins with such a block.
 
-The inner Dropped has the right time, so the outer one leaves the check to it. Depth costs time: a
-block in n checkpoints is computed n + 1 times.
+use_reentrant is PyTorch's switch between two implementations. The older one (True) runs backward
+within backward and lacks some features of the newer one. PyTorch asks the caller to choose.
+tinytorch has the newer one only: True raises an error, and leaving it out gives a warning.
 
-    outer          run 1 (forward)        run 2 (backward)
-      inner          run 1                  run 2, then run 3 for the values
+Under no_grad nothing is recorded, so there is nothing to drop, and the function is simply called.
+Otherwise each checkpoint of a network in use would save the state of the random numbers (20 us)
+for a second run that never comes.
 
-The second thing is a mode (step 47c) that changes what is computed, for example to other types. The
-forward pass was in its `with` block, backward is not: the second run would give other numbers. So
-the second run enters the modes of the call again. A mode may remember what it has done, and not do
-it twice: so only nodes that save something are compared, as only they wait for values.
+The trap: a keyword of this name never reaches the function, and neither does preserve_rng_state.
 
-A NodeMode only watches (step 51l), so the opposite holds: one that was open in forward is closed
-and must not see the second run, and one that is open in backward must see it. The profiler shows it
-as a part of the node that asked for it.
-
-Changed: Dropped, Segment.
-Try: leave `*self.modes` out. Which error of step 95n does the demo raise?
+Changed: checkpoint.
+Try: stacklevel=1, and print caught[0].lineno. Which line does the warning blame then?
 """
 
 import importlib
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from tinytorch.autograd.engine import NodeMode, grad
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor
-from tinytorch.core.version import modified_since, next_sequence_nr
-from tinytorch.ops.comparison import equal
-from tinytorch.ops.random import Generator, generator_for
-from tinytorch.profiler import profile
+from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import next_sequence_nr
+from tinytorch.nn.linear import Linear
+from tinytorch.ops.random import Generator, generator_for, randn
 from tinytorch.random import fork_rng
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison indexing matmul norm reduction sampling shape".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-class CheckpointError(RuntimeError):
-    """A function did something else when it was computed again."""
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -73,30 +59,15 @@ def graph_since(time: int, outputs: Any) -> list[Function]:
     return sorted(nodes, key=lambda node: -node.sequence_nr)
 
 
-def check_unmodified(values: Iterable, time: int) -> None:
-    """Raise RuntimeError if one of the tensors or arrays was written in place after `time`."""
-    for value in values:
-        array = getattr(value, "array", value)
-        if hasattr(array, "base") and modified_since(array, time):
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an "
-                "inplace operation: a checkpoint cannot be computed again as it was"
-            )
-
-
 class Dropped:
     """Stands for what a node has saved. The first access computes the checkpoint again."""
 
     segment: "Segment | None" = None  # what is to be computed
-    saved: Any = None  # what it gave, and when
-    time = 0
+    saved: Any = None  # what it gave
 
     def values(self) -> Any:
         if self.segment is not None:
             self.segment.recompute()
-        if isinstance(self.saved, Dropped):  # of a checkpoint in the checkpoint
-            return self.saved.values()
-        check_unmodified(self.saved, self.time)
         return self.saved
 
     def __iter__(self) -> Iterator:
@@ -118,52 +89,31 @@ class Segment:
             generator_for(device, None)  # make it, if nothing was drawn yet
         default = Generator.default.values() if preserve_rng_state else ()
         self.random = [(generator, generator.get_state()) for generator in default]
-        self.modes = [mode for mode in state.modes if not isinstance(mode, NodeMode)]
         self.time = next_sequence_nr()
 
     def drop(self, outputs: Any) -> None:
         """Take from the nodes behind `outputs` what they have saved."""
         nodes = graph_since(self.time, outputs)
-        edges = [edge for node in nodes for edge in node.edges if edge is not None]
-        self.inputs = [edge[0] for edge in edges if isinstance(edge[0], Tensor)]
-        self.inputs += tensors_in([self.args, self.kwargs])
-        nodes = [node for node in nodes if node.saved is not NOTHING]
-        self.recorded = [(type(node), *node.outputs) for node in nodes]
         self.dropped = []
         for node in nodes:
             dropped = Dropped()
-            dropped.segment, node.saved = self, dropped
-            node.saved_arrays = tuple  # (): the engine checks nothing, `values` does
+            if node.saved is not NOTHING:
+                dropped.segment, node.saved = self, dropped
             # Only the node keeps it alive, so that its values go when backward has used them.
             self.dropped.append(weakref.ref(dropped))
 
     def recompute(self) -> None:
         """Call the function again, and hand out the values that its operations save."""
-        check_unmodified(self.inputs, self.time)
-        before, time = state.modes, next_sequence_nr()
-        state.modes = tuple(mode for mode in before if isinstance(mode, NodeMode))
-        try:
-            with ExitStack() as inside:
-                for context in (fork_rng(enabled=bool(self.random)), enable_grad(), *self.modes):
-                    inside.enter_context(context)
-                for generator, position in self.random:
-                    generator.set_state(position)
-                outputs = self.function(*self.args, **self.kwargs)
-        finally:
-            state.modes = before
-        # Only those that save: autocast, for one, casts a parameter once, and not again.
-        nodes = [node for node in graph_since(time, outputs) if node.saved is not NOTHING]
-        if [(type(node), *node.outputs) for node in nodes] != self.recorded:
-            raise CheckpointError(
-                "the function of a checkpoint has recorded other operations, or results of other "
-                "shapes or types, when it was computed again"
-            )
         time = next_sequence_nr()
+        with fork_rng(enabled=bool(self.random)), enable_grad():
+            for generator, position in self.random:
+                generator.set_state(position)
+            outputs = self.function(*self.args, **self.kwargs)
+        nodes = graph_since(time, outputs)
         for node, reference in zip(nodes, self.dropped, strict=True):
-            node.check_saved()
             dropped = reference()
             if dropped is not None:
-                dropped.saved, dropped.time, dropped.segment = node.saved, time, None
+                dropped.saved, dropped.segment = node.saved, None
 
 
 def checkpoint(
@@ -177,13 +127,10 @@ def checkpoint(
 
     What its operations have saved is dropped after the call. When backward comes to the first of
     them, the function is called once more, with the same random numbers (unless preserve_rng_state
-    is False) and under the same modes. Gradients are the same, of any order; it takes the time of
-    a second forward pass. Checkpoints may contain others.
+    is False). Gradients are the same, of any order; it takes the time of a second forward pass.
 
     Raises:
         NotImplementedError: use_reentrant=True, PyTorch's older form.
-        RuntimeError: in backward: an argument or parameter was changed in place since the call.
-        CheckpointError: in backward: the function does not do the same a second time.
     """
     if use_reentrant:
         raise NotImplementedError("checkpoint needs use_reentrant=False; it is recommended anyway")
@@ -201,37 +148,24 @@ def checkpoint(
 
 
 if __name__ == "__main__":
-    x = tensor([0.5, 2.0], requires_grad=True)
-    calls = []
+    layer, x = Linear(4, 4), randn(3, 4, requires_grad=True)
 
-    def block(x):
-        calls.append("block")
-        return (x * x).tanh()
+    def strict(x, **options):
+        """A block that does not know any options."""
+        print("it gets", options)
+        return layer(x).tanh()
 
-    def inner(x):
-        return checkpoint(block, x, use_reentrant=False) * x
+    y = checkpoint(strict, x, use_reentrant=False)  # -> it gets {}
+    print(y.grad_fn.name())  # -> TanhBackward0
 
-    (expected,) = grad(((x * x).tanh() * x).sum(), x)
-    y = checkpoint(inner, x, use_reentrant=False)
-    print(len(calls), equal(*grad(y.sum(), x), expected), len(calls))  # -> 1 True 3
-
-    class Doubled(FunctionMode):
-        """tanh is twice as large."""
-
-        def call(self, function, args):
-            out = function.apply(*args)
-            return out * 2.0 if function.__name__ == "Tanh" else out
-
-    with Doubled():
-        y = checkpoint(block, x, use_reentrant=False)
-    (doubled,) = grad(y.sum(), x)
-    print(equal(doubled, *grad(2.0 * block(x).sum(), x)))  # -> True
-    print(state.modes)  # -> ()
-
-    # The profiler that is open in backward sees the second run, within a node.
-    with profile():
-        y = checkpoint(block, x, use_reentrant=False).sum()
-    with profile() as prof:
-        y.backward()
-    print([event.name for event in prof.events()])
-    # -> ['SumBackward0', 'TanhBackward0', 'aten::mul', 'aten::tanh', 'MulBackward0']
+    with no_grad():
+        print(checkpoint(layer, x, use_reentrant=False).requires_grad)  # -> False
+    try:
+        checkpoint(layer, x, use_reentrant=True)
+    except NotImplementedError as error:
+        print(error)  # -> checkpoint needs use_reentrant=False; it is recommended anyway
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        checkpoint(layer, x)
+    print(caught[0].message)
+    # -> the use_reentrant parameter should be passed explicitly; tinytorch takes False

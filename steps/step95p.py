@@ -1,46 +1,43 @@
-"""Step 95p: How many checkpoints? Memory against time
+"""Step 95p: Checks that the second run repeats the first
 
-A network of n layers in s segments: forward keeps the s inputs of the segments, and backward keeps
-besides what one segment of n / s layers saves.
+The second run must do what the first one did. Three things can go wrong, and with step 95o the
+first two give a wrong gradient without an error:
 
-    memory = s * input + (n / s) * saved
+    an input has changed     x or a weight was written in place after the call: the second run
+                             starts from other values
+    another path             the function depends on a counter, a clock, a flag: it records other
+                             nodes, and what they saved is handed to the wrong ones
+    a false alarm            the function itself writes in place, into its own results. The second
+                             run does so too, later than forward, and the engine's check of
+                             versions (step 49b) takes that for a modification
 
-With few segments, each is large. With many, there are many inputs. The sum is smallest where both
-parts are equal, at s = sqrt(n * saved / input): with one array saved for each layer, memory grows
-as the square root of the depth (Chen et al., 2016), for the time of one more forward pass.
+1. Save the time at which the call began. Before the second run, check that no argument and no leaf
+   of the graph was written since.
+2. Compare the type of each node, and the shape and type of its results, with those of the first.
+3. Turn the engine's check off for these nodes. Each new node checks its values right after the
+   second run, with its own time. From then on, `Dropped` checks, with the time of the run's end.
 
-checkpoint_sequential divides a Sequential into segments. The last one is not a checkpoint, because
-backward begins with it and would compute it again at once. So one segment means no checkpoint.
+The trap is what these checks do not detect: the same operations with other numbers. For a function
+that multiplies by the time of the clock, the gradient is silently wrong, here as in PyTorch.
 
-The demo measures the curve: bytes with tracemalloc (step 95f), which counts NumPy's arrays, as the
-peak of forward and backward together. The time is printed without a promise.
-
-The trap is to expect the memory of one layer. The gradients of the parameters, the parameters and
-the optimizer's state are what they were; checkpoints lower only what the graph keeps.
-
-New: in_turn, checkpoint_sequential. Finished: utils/checkpoint.py.
-Try: segments of other lengths, (3, 5, 6) as well. Where is the smallest peak?
+New: CheckpointError, check_unmodified. Changed: Dropped, Segment.
+Try: leave the line with saved_arrays out. Which promise breaks?
 """
 
 import importlib
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tinytorch.autograd.engine import NodeMode
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.engine import grad
+from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.device import cpu
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.core.version import modified_since, next_sequence_nr
-from tinytorch.nn.activation import GELU, Tanh
-from tinytorch.nn.container import Sequential
-from tinytorch.nn.linear import Linear
-from tinytorch.ops.comparison import allclose
-from tinytorch.ops.random import Generator, generator_for, manual_seed, randn
+from tinytorch.ops.random import Generator, generator_for
 from tinytorch.random import fork_rng
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -94,8 +91,6 @@ class Dropped:
     def values(self) -> Any:
         if self.segment is not None:
             self.segment.recompute()
-        if isinstance(self.saved, Dropped):  # of a checkpoint in the checkpoint
-            return self.saved.values()
         check_unmodified(self.saved, self.time)
         return self.saved
 
@@ -118,7 +113,6 @@ class Segment:
             generator_for(device, None)  # make it, if nothing was drawn yet
         default = Generator.default.values() if preserve_rng_state else ()
         self.random = [(generator, generator.get_state()) for generator in default]
-        self.modes = [mode for mode in state.modes if not isinstance(mode, NodeMode)]
         self.time = next_sequence_nr()
 
     def drop(self, outputs: Any) -> None:
@@ -127,32 +121,25 @@ class Segment:
         edges = [edge for node in nodes for edge in node.edges if edge is not None]
         self.inputs = [edge[0] for edge in edges if isinstance(edge[0], Tensor)]
         self.inputs += tensors_in([self.args, self.kwargs])
-        nodes = [node for node in nodes if node.saved is not NOTHING]
         self.recorded = [(type(node), *node.outputs) for node in nodes]
         self.dropped = []
         for node in nodes:
             dropped = Dropped()
-            dropped.segment, node.saved = self, dropped
-            node.saved_arrays = tuple  # (): the engine checks nothing, `values` does
+            if node.saved is not NOTHING:
+                dropped.segment, node.saved = self, dropped
+                node.saved_arrays = tuple  # (): the engine checks nothing, `values` does
             # Only the node keeps it alive, so that its values go when backward has used them.
             self.dropped.append(weakref.ref(dropped))
 
     def recompute(self) -> None:
         """Call the function again, and hand out the values that its operations save."""
         check_unmodified(self.inputs, self.time)
-        before, time = state.modes, next_sequence_nr()
-        state.modes = tuple(mode for mode in before if isinstance(mode, NodeMode))
-        try:
-            with ExitStack() as inside:
-                for context in (fork_rng(enabled=bool(self.random)), enable_grad(), *self.modes):
-                    inside.enter_context(context)
-                for generator, position in self.random:
-                    generator.set_state(position)
-                outputs = self.function(*self.args, **self.kwargs)
-        finally:
-            state.modes = before
-        # Only those that save: autocast, for one, casts a parameter once, and not again.
-        nodes = [node for node in graph_since(time, outputs) if node.saved is not NOTHING]
+        time = next_sequence_nr()
+        with fork_rng(enabled=bool(self.random)), enable_grad():
+            for generator, position in self.random:
+                generator.set_state(position)
+            outputs = self.function(*self.args, **self.kwargs)
+        nodes = graph_since(time, outputs)
         if [(type(node), *node.outputs) for node in nodes] != self.recorded:
             raise CheckpointError(
                 "the function of a checkpoint has recorded other operations, or results of other "
@@ -177,8 +164,7 @@ def checkpoint(
 
     What its operations have saved is dropped after the call. When backward comes to the first of
     them, the function is called once more, with the same random numbers (unless preserve_rng_state
-    is False) and under the same modes. Gradients are the same, of any order; it takes the time of
-    a second forward pass. Checkpoints may contain others.
+    is False). Gradients are the same, of any order; it takes the time of a second forward pass.
 
     Raises:
         NotImplementedError: use_reentrant=True, PyTorch's older form.
@@ -200,65 +186,51 @@ def checkpoint(
     return outputs
 
 
-def in_turn(functions: Sequence[Callable], x: Any) -> Any:
-    for function in functions:
-        x = function(x)
-    return x
-
-
-def checkpoint_sequential(
-    functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **options: Any
-) -> Any:
-    """The functions (or layers of a Sequential) one after the other, in `segments` checkpoints.
-
-    The last segment is not a checkpoint: backward would compute it again at once.
-    """
-    functions = list(functions)
-    size = len(functions) // segments
-    last = size * (segments - 1)
-    for start in range(0, last, size):
-        part = functions[start : start + size]
-        input = checkpoint(in_turn, part, input, use_reentrant=use_reentrant, **options)
-    return in_turn(functions[last:], input)
-
-
 if __name__ == "__main__":
-    import time
-    import tracemalloc
+    x = tensor([0.5, 2.0], requires_grad=True)
+    w = tensor([3.0, 4.0])
 
-    manual_seed(0)
-    # 16 layers, each of which keeps four arrays of the size of its input.
-    model = Sequential(*(Sequential(Linear(64, 64), Tanh(), GELU(), Tanh()) for _ in range(16)))
-    x = randn(256, 64)
-    one = x.numel() * 4
+    def attempt(y):
+        try:
+            print(grad(y.sum(), x)[0].tolist())
+        except RuntimeError as error:
+            print(type(error).__name__, str(error)[:66])
 
-    def step(segments):
-        loss = checkpoint_sequential(model, segments, x, use_reentrant=False).sum()
-        loss.backward()
+    y = checkpoint(lambda x, w: (x * w).tanh(), x, w, use_reentrant=False)
+    w += 1.0
+    attempt(y)  # -> RuntimeError one of the variables needed for gradient computation has been modi
 
-    step(1)
-    expected = model[0][0].weight.grad.clone()
-    peaks = {}
-    for segments in (1, 2, 4, 8, 16):
-        model.zero_grad()
-        start = time.perf_counter()
-        step(segments)
-        elapsed = time.perf_counter() - start
-        same = allclose(model[0][0].weight.grad, expected)
+    weight = tensor([3.0, 4.0], requires_grad=True)
+    y = checkpoint(lambda x: (x * weight).tanh(), x, use_reentrant=False)
+    with no_grad():
+        weight += 1.0
+    attempt(y)  # -> RuntimeError one of the variables needed for gradient computation has been modi
 
-        model.zero_grad()
-        tracemalloc.start()
-        step(segments)
-        peaks[segments] = tracemalloc.get_traced_memory()[1] / one
-        tracemalloc.stop()
-        bar = "*" * round(peaks[segments])
-        print(f"{segments:2} segments {1000 * elapsed:6.1f} ms, same gradient {same} |{bar}")
-    # ->  1 segments ... ms, same gradient True |*****...
-    # ->  2 segments ... ms, same gradient True |*****...
-    # ->  4 segments ... ms, same gradient True |*****...
-    # ->  8 segments ... ms, same gradient True |*****...
-    # -> 16 segments ... ms, same gradient True |*****...
+    calls = []
 
-    print(min(peaks, key=peaks.get) in (4, 8))  # -> True
-    print(f"{peaks[1] / min(peaks.values()):.0f} times less")  # -> ...
-    print(peaks[1] > 2.5 * min(peaks.values()))  # -> True
+    def another_path(x):
+        calls.append(x)
+        return x.tanh() if len(calls) == 1 else x.exp()
+
+    attempt(checkpoint(another_path, x, use_reentrant=False))
+    # -> CheckpointError the function of a checkpoint has recorded other operations, or res
+
+    # A function that writes into its own results does the same again.
+    def in_place(x):
+        h = x * 1.0
+        h.mul_(2.0)
+        return (h * h).sqrt()
+
+    attempt(checkpoint(in_place, x, use_reentrant=False))  # -> [2.0, 2.0]
+
+    # But a function that overwrites its own saved values fails, with or without a checkpoint.
+    def spoils(x):
+        h = x * 1.0
+        y = h * h
+        h.mul_(2.0)
+        return y
+
+    attempt(spoils(x))
+    # -> RuntimeError one of the variables needed for gradient computation has been modi
+    attempt(checkpoint(spoils, x, use_reentrant=False))
+    # -> RuntimeError one of the variables needed for gradient computation has been modi

@@ -25,7 +25,7 @@ a formula's write into it would not be recorded. Functions that make arrays must
 New: constant, MAKERS, LIKE, TracedModule.full_like, make_device, tracing_device, Tracer.base,
 TracedUfunc.reduce. Changed: as_node, perform, text_of, TracedModule.
 Try: print the graph of gelu. Most of its 19 nodes compute one error function: find the polynomial
-of tinytorch/ops/erf.py. (Step 98a gives the compiler a shorter formula.)
+of tinytorch/ops/erf.py. (Step 98a makes it one node.)
 """
 
 import dataclasses

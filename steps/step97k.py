@@ -16,7 +16,7 @@ last one to the first, and collect the arguments of the nodes that are needed:
 All users of a node come after it, so a node that is not collected when the loop reaches it is dead.
 One pass is enough.
 
-A function that makes a better graph of a graph is called a pass. This is the first one; step 98g
+A function that makes a better graph of a graph is called a pass. This is the first one; step 98h
 adds more, and they leave dead nodes behind, so this one follows each of them.
 
 The trap is an argument that the result does not depend on. It has no gradient, neither a node nor

@@ -867,7 +867,7 @@ if __name__ == "__main__":
     # -> %16 = divide(%15, 15)  float32[]  # Mean, ...
     # -> return %16, %13, %3, %9, %0
 
-    # It has superfluous nodes, such as the power of 1. Passes over graphs (step 98g) remove them.
+    # It has superfluous nodes, such as the power of 1. Passes over graphs (step 98h) remove them.
     print(captured.backward)
     # -> inputs: %0 float32[5, 3], %1 float32[3, 8], %2 float32[5, 8], %3 float32[5, 4], ...
     # -> %5 = divide(%4, 15)  float32[]  # backward

@@ -22,11 +22,12 @@ The trap: the result of a check is not used, and the check must stay in the grap
 is an effect, as a random draw is. And a check in the backward would come too late: the forward has
 been run by then, and its results were used. So that is a Break.
 
-The docstring of Node lists all operations now. One of them, "erf", is first used in step 98a.
+The docstring of Node lists all operations now, and OPERATIONS those that are no functions of the
+array library. "erf" is first used in step 98a.
 
 (PyTorch's torch._check and torch._assert_async do a part of this.)
 
-New: asked_by_the_program, check. Changed: Tracer.__bool__, item, perform, EFFECTS,
+New: asked_by_the_program, check, OPERATIONS. Changed: Tracer.__bool__, item, perform, EFFECTS,
 without_dead_code, trace_backward.
 Try: take "check" out of without_dead_code. Which error does the wrong target give then?
 """
@@ -309,6 +310,15 @@ def call_backward(called: "Called", *grads: Any) -> tuple:
     return tuple(x if x is None else xp.asarray(x) for x in results)
 
 
+# Operations that are no functions of the array library. Other modules may enter more.
+OPERATIONS: dict[str, Callable] = {
+    "check": check,
+    "put": put,
+    "call": call,
+    "call_backward": call_backward,
+}
+
+
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -324,8 +334,7 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return getattr(first.source, others[0])(*others[1:])
     if op == "view_as":
         return first.view(*others)
-    special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-    special["erf"] = lambda x: erf_of(x, xp)
+    special = OPERATIONS | {"erf": lambda x: erf_of(x, xp)}
     result = (special.get(op) or getattr(xp, op))(*args, **kwargs)
     return xp.asarray(result) if isinstance(result, np.generic) else result
 

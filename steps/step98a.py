@@ -18,7 +18,7 @@ Function, which lists a class and its bases.
 (PyTorch's Inductor has such a list of operators that it does not decompose: fallbacks.)
 
 New: erf_of_tracer, WHOLE. Changed: TraceMode.
-Try: take TakeAlong out of WHOLE. What does gather become then?
+Try: take Index out of WHOLE. What does capture say about gather then?
 """
 
 import dataclasses

@@ -1,27 +1,29 @@
-"""Step 98g: A table of rules, by operation
+"""Step 98g: Rewriting a graph: x * 1 is x
 
-Step 98f has one rule, which tests the operation of each node itself. A compiler has dozens of
-rules, and most concern one or two operations. With a walk for each rule, the time would grow with
-their number, and one rule that contains all of them would be hard to read.
+A trace records what the formulas do, and formulas are written for all cases. Here most nodes do
+nothing:
 
-So there is a table from an operation to its rules, and a decorator that enters a rule:
+    %1 = multiply(%0, 1)      %2 = subtract(%1, 0)      %3 = divide(%2, 1)      %4 = exp(%3)
 
-    @rule_for("multiply", "divide", "add", "subtract", "power")
-    def neutral(node): ...                       RULES["multiply"] = [neutral, ...]
+A compiler has passes: functions from a graph to a graph that computes the same (step 97k has the
+first one). Most passes look at one node at a time. A rule is a function that takes a node, and
+returns a replacement or None:
 
-`algebra` is one pass over the graph: for each node it asks the rules of the node's operation, in
-order, until one of them answers. `rewritten` asks again about the answer, so a rule may prepare the
-graph for another one.
+    multiply(x, 1)  ->  x            subtract(x, 0)  ->  x            divide(x, 1)  ->  x
 
-The trap is a pair of rules that undo each other, such as a - b -> a + -b and a + -b -> a - b: the
-walk would never end. Each rule should make the graph smaller, or its operations cheaper.
+`rewritten` goes through the nodes in order and applies the rule to each. A node's arguments come
+before it, so they are rewritten by then, and one walk turns all four nodes into exp(x). Another
+case of the rule may apply to the replacement, so `rewritten` repeats until the rule returns None.
+The time is proportional to the number of nodes. What is left without users is dead code.
 
-`simplify` is now a list of passes: step 98h adds rules, and later steps add passes.
+The trap: x + 0 is not x. For x = -0.0 the sum is 0.0, and 1 / 0.0 is not 1 / -0.0. But x + -0.0 is
+x, and so is x - 0.0. Floating-point numbers have other rules than real numbers, and a pass must not
+change the result.
 
-(PyTorch: Inductor's pattern matcher registers its patterns by operation too.)
+(PyTorch: the passes of torch.fx and of Inductor.)
 
-New: algebra, RULES, rule_for. Changed: simplify, neutral.
-Try: enter a rule for x * 0 -> 0. For which x is it wrong?
+New: Rule, simplify, rewritten, dead_code, is_number, neutral.
+Try: let neutral take x * 0 for 0. For which x is it wrong?
 """
 
 import math
@@ -44,9 +46,7 @@ Rule = Callable[[Node], Node | None]
 
 def simplify(graph: Graph) -> Graph:
     """The graph after all passes."""
-    for one_pass in (algebra, dead_code):
-        graph = one_pass(graph)
-    return graph
+    return dead_code(rewritten(graph, neutral))
 
 
 def rewritten(graph: Graph, rule: Rule) -> Graph:
@@ -81,32 +81,6 @@ def dead_code(graph: Graph) -> Graph:
     return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
 
 
-def algebra(graph: Graph) -> Graph:
-    """Applies the rules of RULES."""
-
-    def rule(node: Node) -> Node | None:
-        for of_op in RULES.get(node.op, ()):
-            if (better := of_op(node)) is not None and better is not node:
-                return better
-        return None
-
-    return rewritten(graph, rule)
-
-
-RULES: dict[str, list[Rule]] = {}
-
-
-def rule_for(*ops: str) -> Callable[[Rule], Rule]:
-    """Enters a rule for these operations into the table."""
-
-    def enter(rule: Rule) -> Rule:
-        for op in ops:
-            RULES.setdefault(op, []).append(rule)
-        return rule
-
-    return enter
-
-
 def is_number(value: Any, *numbers: Any) -> bool:
     """Whether a value is one of these numbers; a zero with its sign."""
     if isinstance(value, Node) or not isinstance(value, (int, float, np.generic)):
@@ -114,9 +88,10 @@ def is_number(value: Any, *numbers: Any) -> bool:
     return any(value == n and math.copysign(1, value) == math.copysign(1, n) for n in numbers)
 
 
-@rule_for("multiply", "divide", "add", "subtract", "power")
 def neutral(node: Node) -> Node | None:
     """x * 1, x / 1, x ** 1, x - 0, x + -0."""
+    if node.op not in ("multiply", "divide", "add", "subtract", "power"):
+        return None
     a, b = node.args
     if node.op in ("multiply", "add") and not isinstance(a, Node):
         a, b = b, a
@@ -164,14 +139,33 @@ if __name__ == "__main__":
     # -> (['multiply', 'subtract', 'divide', 'exp'], ['exp'])
     print(shown(lambda x: 1 * x + -0.0 + x.exp()))
     # -> (['multiply', 'add', 'exp', 'add'], ['exp', 'add'])
+    print(shown(lambda x: 2 * x))  # -> (['multiply'], ['multiply'])
 
-    print({op: [rule.__name__ for rule in rules] for op, rules in RULES.items()})
-    # -> {'multiply': ['neutral'], 'divide': ['neutral'], 'add': ['neutral'], ...
+    # These stay: x + 0 changes the sign of -0.0, and an array of one element has a type.
+    print(shown(lambda x: (x + 0).exp()))  # -> (['add', 'exp'], ['add', 'exp'])
+    print(shown(lambda x: x * tensor(1)))
+    # -> (['constant', 'astype', 'multiply'], ['constant', 'astype', 'multiply'])
 
-    # One more rule, which finds another case for itself: exp(exp(x)) is exp(x) here.
-    @rule_for("exp")
+    # A rule that finds another case for itself: exp(exp(x)) is exp(x) here.
     def wrong(node):
-        return node.args[0] if node.args[0].op == "exp" else None
+        again = node.op == "exp" and node.args[0].op == "exp"
+        return node.args[0] if again else None
 
-    graph = simplify(capture(lambda x: x.exp().exp().exp() * 1, (x,), {}, [x]).graph)
-    print([node.op for node in graph.nodes])  # -> ['exp']
+    graph = capture(lambda x: x.exp().exp().exp(), (x,), {}, [x]).graph
+    print([node.op for node in dead_code(rewritten(graph, wrong)).nodes])  # -> ['exp']
+
+    # A replacement of two new nodes: x - y is x + -y.
+    def as_sums(node):
+        if node.op != "subtract":
+            return None
+        x, y = node.args
+        minus = Node("negative", (y,), {}, y.shape, y.dtype)
+        return Node("add", (x, minus), {}, node.shape, node.dtype)
+
+    graph = rewritten(capture(lambda x: x - x.exp(), (x,), {}, [x]).graph, as_sums)
+    print([node.op for node in graph.nodes])  # -> ['exp', 'negative', 'add']
+
+    # A node whose number comes first.
+    number = Node("input", (), {}, (), np.dtype("float32"))
+    product = Node("multiply", (1, number), {}, (), np.dtype("float32"))
+    print(simplify(Graph([number], [product], [product])).nodes)  # -> []

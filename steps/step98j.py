@@ -1,29 +1,30 @@
-"""Step 98j: Common subexpressions
+"""Step 98j: Results with memory of their own
 
-Derivatives by formulas have a bad name: d/dx of a short expression fills a page. Trace a function
-that calls grad(), and the graph has the same problem: for x x exp(-x x) it has 16 nodes.
+By the rules of steps 98h and 98i, x * 1 is x, and a transposed view that moves nothing is its
+argument. Inside a graph that is right: nothing in a graph is overwritten. At its end it is not:
 
-The chain rule needs the same values again and again. In a graph that is easy to see: two nodes are
-the same if they have the same operation on the same nodes.
+    def f(x):                   eager: y is a new tensor
+        return x * 1            simplified: y is the array of x itself
 
-    %1 = multiply(%0, %0)                 %1 = multiply(%0, %0)
-    %2 = multiply(%0, %0)
-    %3 = exp(%2)                          %3 = exp(%1)
+    y = f(x); y.add_(1)         x has changed
 
-So look each node up in a dictionary, under (operation, arguments). The first such node stays, and
-replaces the later ones. As the nodes are in order, equal arguments have become the same node by
-then. Together with the rules of step 98h, this leaves 11 of the 16.
+So a pass at the end compares each output with the output before all passes. `memory_of` follows
+views to the node that owns the memory. An output gets a `copy` where it has come to share memory
+with an input, a constant or another output, and did not share it before.
 
-`key_of` makes the key. For constants it is their bytes; a + b has the same key as b + a.
+    before    %1 = multiply(%0, 1)    memory of %1: its own
+    after     %0                      memory of %0: the input's      return copy(%0)
 
-The traps: two random numbers are never the same number, so nodes with an effect stay. 1 and 1.0 and
-True are equal in Python, and 0.0 and -0.0 too, but not as arguments; so the key is a text. And two
-equal results are one node now: step 98i gives the second one a copy.
+With this in place, a `copy` inside the graph can be dropped: `copied` is one more rule.
 
-(PyTorch: "common subexpression elimination", CSE.)
+A program that returns a result and a view of it, such as y and y.T, gets both as in eager: they
+shared memory before.
 
-New: key_of, common_parts. Changed: simplify.
-Try: the demo enters log(exp(x)) -> x, which is right for real numbers. For which floats is it not?
+(PyTorch: AOTAutograd marks outputs that alias inputs, and makes them again outside of the graph.)
+
+New: memory_of, with_memory_of_their_own, copied. Changed: simplify.
+Try: let simplify return the graph without with_memory_of_their_own. What does the second line
+print?
 """
 
 import functools
@@ -33,8 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import grad
-from tinytorch.autograd.modes import no_grad
 from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import (
     EFFECTS,
@@ -44,8 +43,6 @@ from tinytorch.compiler.graph import (
     without_dead_code,
 )
 from tinytorch.core.tensor import tensor
-from tinytorch.ops.creation import ones_like
-from tinytorch.ops.random import rand
 
 Rule = Callable[[Node], Node | None]
 
@@ -55,7 +52,7 @@ def simplify(graph: Graph) -> Graph:
     outputs, graph, before = graph.outputs, dead_code(graph), None
     while before is None or len(graph.nodes) < before:
         before = len(graph.nodes)
-        for one_pass in (numbers, algebra, common_parts, dead_code):
+        for one_pass in (numbers, algebra, dead_code):
             graph = one_pass(graph)
     return with_memory_of_their_own(graph, outputs)
 
@@ -118,29 +115,6 @@ def with_memory_of_their_own(graph: Graph, before: Sequence[Node]) -> Graph:
 def dead_code(graph: Graph) -> Graph:
     """Without the nodes on which no output depends; what has an effect stays."""
     return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
-
-
-def key_of(node: Node) -> Any:
-    """A key that is equal for nodes that compute the same. repr() tells 1, 1.0 and True apart, and
-    0.0 from -0.0."""
-    if node.op == "constant":
-        (array,) = node.args
-        return node.dtype, node.shape, array.tobytes() if array.nbytes <= 1 << 16 else id(array)
-    args = sorted(node.args, key=repr) if node.op in ("add", "multiply") else node.args
-    return repr((node.op, args, node.kwargs, node.dtype))
-
-
-def common_parts(graph: Graph) -> Graph:
-    """Merges nodes that have the same operation on the same arguments."""
-    seen: dict[Any, Node] = {}
-
-    def rule(node: Node) -> Node | None:
-        if node.op in EFFECTS:
-            return None
-        first = seen.setdefault(key_of(node), node)
-        return None if first is node else first
-
-    return rewritten(graph, rule)
 
 
 @functools.cache
@@ -401,51 +375,36 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    x = tensor([0.3, -1.2, 2.0], requires_grad=True)
+    x = tensor([0.3, -1.2, 2.0])
 
-    def derivative(function):
-        """The graph of d/dx of the sum of function(x)."""
+    def result_of(graph):
+        (y,) = graph.run(np, [x.numpy()])
+        return y
 
-        def slope(x):
-            y = function(x)
-            return grad(y, x, ones_like(y))[0]
+    # One pass alone gives the program its own array back.
+    graph = capture(lambda x: x * 1, (x,), {}, [x]).graph
+    print(np.shares_memory(result_of(algebra(graph)), x.numpy()))  # -> True
+    print(np.shares_memory(result_of(simplify(graph)), x.numpy()))  # -> False
 
-        return capture(slope, (x,), {}, [x]).graph
-
-    def compared(function):
-        graph = derivative(function)
-        simple = simplify(graph)
-        old, new = (g.run(np, [x.detach().numpy()])[0] for g in (graph, simple))
-        assert np.array_equal(old, new)
-        return f"{len(graph.nodes)} nodes, simplified {len(simple.nodes)}"
-
-    print(compared(lambda x: x * x * (-x * x).exp()))  # -> 16 nodes, simplified 11
-    print(compared(lambda x: (x.sin() ** 2 + x.cos() ** 2) / 1))  # -> 16 nodes, simplified 8
-    print(compared(lambda x: (1 + x.exp()).log()))  # -> 5 nodes, simplified 4
-    text = str(simplify(derivative(lambda x: x * x * x)))  # x x + x x + x x, which is 3 x^2
-    print([line.partition("  ")[0] for line in text.splitlines()[1:]])
-    # -> ['%1 = multiply(%0, %0)', '%2 = add(%1, %1)', '%3 = add(%2, %1)', 'return %3']
-
-    def ops(function, *tensors):
+    def ops(function):
         """The operations before and after."""
-        graph = capture(function, tensors or (x,), {}, tensors or [x]).graph
+        graph = capture(function, (x,), {}, [x]).graph
         before, after = ([n.op for n in g.nodes] for g in (graph, simplify(graph)))
         return f"{' '.join(before)} -> {' '.join(after)}"
 
-    # A rule that is right for real numbers only.
-    @rule_for("log")
-    def log_of_exp(node):
-        return node.args[0].args[0] if is_op(node.args[0], "exp") else None
+    print(ops(lambda x: x * 1))  # -> multiply -> copy
+    print(ops(lambda x: (x.sin() * 1).reshape(3, 1)))  # -> sin multiply reshape -> sin reshape
 
-    print(ops(lambda x: x.detach().exp().log() * 2))  # -> view_at exp log multiply -> multiply
-    RULES.pop("log")
+    # Two results that become one; two that showed the same memory before.
+    def twice(x):
+        y = x.sin()
+        return y, y * 1
 
-    # Random numbers, equal results, and numbers that are equal and not the same.
-    with no_grad():
-        print(ops(lambda x: rand(3) - rand(3)))
-        # -> random random subtract -> random random subtract
-        print(ops(lambda x: (x.sin(), x.sin())))  # -> sin sin -> sin copy
-        print(ops(lambda x: x * 0.0 + x * -0.0))
-        # -> multiply multiply add -> multiply multiply add
-        print(ops(lambda x: (x - tensor([1.0, 2.0, 3.0])) * (tensor([1.0, 2.0, 3.0]) + x)))
-        # -> constant subtract constant add multiply -> constant subtract add multiply
+    def views(x):
+        y = x.sin()
+        return y, y.reshape(3, 1)
+
+    print(ops(twice), "|", ops(views))  # -> sin multiply -> sin copy | sin reshape -> sin reshape
+
+    # A copy inside the graph is dropped.
+    print(ops(lambda x: x.clone().sin()))  # -> copy sin -> sin

@@ -1,28 +1,29 @@
-"""Step 98k: Constant folding
+"""Step 98k: Common subexpressions
 
-The mask of a causal attention is made of a `constant`, two comparisons and a cast. A table of
-positions is made of an arange and an addition. They depend on no input, so they are the same in
-each run, and each run computes them.
+Derivatives by formulas have a bad name: d/dx of a short expression fills a page. Trace a function
+that calls grad(), and the graph has the same problem: for x x exp(-x x) it has 16 nodes.
 
-A node whose arguments are all constants is computed now, once for all runs:
+The chain rule needs the same values again and again. In a graph that is easy to see: two nodes are
+the same if they have the same operation on the same nodes.
 
-    %1 = constant(array[3])               %1 = constant(array[3]), which holds the sums
-    %2 = add(%1, 1)
+    %1 = multiply(%0, %0)                 %1 = multiply(%0, %0)
+    %2 = multiply(%0, %0)
+    %3 = exp(%2)                          %3 = exp(%1)
 
-This is called constant folding. The pass goes through the nodes in order, so a chain of such nodes
-becomes one constant. `perform` computes a node here, as it does in a run.
+So look each node up in a dictionary, under (operation, arguments). The first such node stays, and
+replaces the later ones. As the nodes are in order, equal arguments have become the same node by
+then. Together with the rules of step 98i, this leaves 11 of the 16.
 
-A check (step 97x) of a constant has a known answer. If it is the answer of the trace, the check is
-dropped: `settled`. An embedding of fixed positions loses its test of the range.
+`key_of` makes the key. For constants it is their bytes; a + b has the same key as b + a.
 
-The trap is memory. zeros(1, 1000) + zeros(1000, 1) would occupy 4 MB for as long as the graph
-exists, for two arguments of 4 KB. So a result that is larger than 4 KB, and than its arguments, is
-not folded.
+The traps: two random numbers are never the same number, so nodes with an effect stay. 1 and 1.0 and
+True are equal in Python, and 0.0 and -0.0 too, but not as arguments; so the key is a text. And two
+equal results are one node now: step 98j gives the second one a copy.
 
-(PyTorch: "constant folding", in Inductor's freezing.)
+(PyTorch: "common subexpression elimination", CSE.)
 
-New: constants, settled. Changed: simplify, dead_code.
-Try: capture a causal attention, and print its graph before and after. How many nodes made the mask?
+New: key_of, common_parts. Changed: simplify.
+Try: the demo enters log(exp(x)) -> x, which is right for real numbers. For which floats is it not?
 """
 
 import functools
@@ -32,20 +33,18 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.engine import grad
+from tinytorch.autograd.modes import no_grad
 from tinytorch.compiler.capture import capture
 from tinytorch.compiler.graph import (
     EFFECTS,
     VIEWS,
     Graph,
     Node,
-    map_nodes,
-    perform,
     without_dead_code,
 )
-from tinytorch.core.device import device_of
 from tinytorch.core.tensor import tensor
-from tinytorch.nn import functional as F
-from tinytorch.ops.creation import arange
+from tinytorch.ops.creation import ones_like
 from tinytorch.ops.random import rand
 
 Rule = Callable[[Node], Node | None]
@@ -56,7 +55,7 @@ def simplify(graph: Graph) -> Graph:
     outputs, graph, before = graph.outputs, dead_code(graph), None
     while before is None or len(graph.nodes) < before:
         before = len(graph.nodes)
-        for one_pass in (numbers, constants, algebra, common_parts, dead_code):
+        for one_pass in (numbers, algebra, common_parts, dead_code):
             graph = one_pass(graph)
     return with_memory_of_their_own(graph, outputs)
 
@@ -118,14 +117,7 @@ def with_memory_of_their_own(graph: Graph, before: Sequence[Node]) -> Graph:
 
 def dead_code(graph: Graph) -> Graph:
     """Without the nodes on which no output depends; what has an effect stays."""
-    nodes = [node for node in graph.nodes if node.op != "check" or not settled(node)]
-    return Graph(graph.inputs, without_dead_code(nodes, graph.outputs), graph.outputs)
-
-
-def settled(node: Node) -> bool:
-    """Whether a check's answer is known."""
-    value = node.args[0]
-    return value.op == "constant" and bool(value.args[0]) is node.args[1]
+    return Graph(graph.inputs, without_dead_code(graph.nodes, graph.outputs), graph.outputs)
 
 
 def key_of(node: Node) -> Any:
@@ -147,23 +139,6 @@ def common_parts(graph: Graph) -> Graph:
             return None
         first = seen.setdefault(key_of(node), node)
         return None if first is node else first
-
-    return rewritten(graph, rule)
-
-
-def constants(graph: Graph) -> Graph:
-    """Computes what depends on constants alone, where that is not larger than they are."""
-
-    def rule(node: Node) -> Node | None:
-        inputs = node.inputs()
-        if not inputs or node.dtype is None or any(x.op != "constant" for x in inputs):
-            return None
-        size = math.prod(node.shape) * node.dtype.itemsize
-        if node.op in EFFECTS or size > max(4096, *(x.args[0].nbytes for x in inputs)):
-            return None
-        xp = device_of(inputs[0].args[0]).xp
-        value = perform(xp, node.op, map_nodes(lambda x: x.args[0], node.args), node.kwargs)
-        return made(node, "constant", xp.ascontiguousarray(value).reshape(node.shape))
 
     return rewritten(graph, rule)
 
@@ -426,7 +401,30 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
 
 
 if __name__ == "__main__":
-    x = tensor([0.3, -1.2, 2.0])
+    x = tensor([0.3, -1.2, 2.0], requires_grad=True)
+
+    def derivative(function):
+        """The graph of d/dx of the sum of function(x)."""
+
+        def slope(x):
+            y = function(x)
+            return grad(y, x, ones_like(y))[0]
+
+        return capture(slope, (x,), {}, [x]).graph
+
+    def compared(function):
+        graph = derivative(function)
+        simple = simplify(graph)
+        old, new = (g.run(np, [x.detach().numpy()])[0] for g in (graph, simple))
+        assert np.array_equal(old, new)
+        return f"{len(graph.nodes)} nodes, simplified {len(simple.nodes)}"
+
+    print(compared(lambda x: x * x * (-x * x).exp()))  # -> 16 nodes, simplified 11
+    print(compared(lambda x: (x.sin() ** 2 + x.cos() ** 2) / 1))  # -> 16 nodes, simplified 8
+    print(compared(lambda x: (1 + x.exp()).log()))  # -> 5 nodes, simplified 4
+    text = str(simplify(derivative(lambda x: x * x * x)))  # x x + x x + x x, which is 3 x^2
+    print([line.partition("  ")[0] for line in text.splitlines()[1:]])
+    # -> ['%1 = multiply(%0, %0)', '%2 = add(%1, %1)', '%3 = add(%2, %1)', 'return %3']
 
     def ops(function, *tensors):
         """The operations before and after."""
@@ -434,15 +432,20 @@ if __name__ == "__main__":
         before, after = ([n.op for n in g.nodes] for g in (graph, simplify(graph)))
         return f"{' '.join(before)} -> {' '.join(after)}"
 
-    # What does not depend on the inputs.
-    print(ops(lambda x: x * (arange(3) + 1).float()))
-    # -> constant add astype multiply -> constant multiply
-    print(ops(lambda x: x + (arange(90).reshape(90, 1, 1) + arange(90).reshape(90, 1))))
-    # -> constant reshape constant reshape add astype add -> constant constant add astype add
-    print(ops(lambda table: F.embedding(arange(8), table), rand(8, 3)))
-    # -> constant view_as max greater_equal check call part -> constant call part
-    q = rand(2, 4, 8, 16)
-    attend = F.scaled_dot_product_attention
-    graph = capture(lambda q: attend(q, q, q, is_causal=True), (q,), {}, [q]).graph
-    masks = [node for node in simplify(graph).nodes if node.op == "constant"]
-    print(masks[0].dtype, masks[0].shape)  # -> bool (8, 8)
+    # A rule that is right for real numbers only.
+    @rule_for("log")
+    def log_of_exp(node):
+        return node.args[0].args[0] if is_op(node.args[0], "exp") else None
+
+    print(ops(lambda x: x.detach().exp().log() * 2))  # -> view_at exp log multiply -> multiply
+    RULES.pop("log")
+
+    # Random numbers, equal results, and numbers that are equal and not the same.
+    with no_grad():
+        print(ops(lambda x: rand(3) - rand(3)))
+        # -> random random subtract -> random random subtract
+        print(ops(lambda x: (x.sin(), x.sin())))  # -> sin sin -> sin copy
+        print(ops(lambda x: x * 0.0 + x * -0.0))
+        # -> multiply multiply add -> multiply multiply add
+        print(ops(lambda x: (x - tensor([1.0, 2.0, 3.0])) * (tensor([1.0, 2.0, 3.0]) + x)))
+        # -> constant subtract constant add multiply -> constant subtract add multiply

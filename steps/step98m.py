@@ -1,81 +1,65 @@
-"""Step 98m: What is in memory anyway, and what is at hand
+"""Step 98m: What the backward recomputes instead of keeping
 
-The prices of step 98l assume that each value is computed for one user, and that a value that is
-computed again never becomes an array. Both may be wrong:
+Step 97l keeps all that the backward needs of the forward. In a CNN that is the output of each
+convolution, relu of its normalised form, and the parts of the pooling. Most of it follows from the
+convolution's output by a few additions. To keep a float32 number means to write it and to read it
+again, 8 bytes of traffic; an addition takes a fraction of that time. So the backward recomputes it.
 
-    chain of the demo         step 98l keeps 8 of its 10 sums: each alone has a high price. But the
-                              backward computes one from the other, and then has both
-    (x @ x).relu() @ x.T      step 98l keeps relu and the mask of its gradient. Once the backward
-                              has relu, the mask costs one comparison
-    a product of x * 2        a product reads arrays, so x * 2 would be computed again and written
+Each value has two prices, in bytes of traffic:
 
-So the prices are corrected:
+    keep           write it and read it; an input is there already, and only read
+    compute again  the computation itself, and the prices of its arguments
 
-    keep           only read it, if the forward makes it an array anyway
-    compute again  and write and read it, if the backward needs it as an array
-    either         nothing, if the backward has it already
+    x (input)   read: 4     y = x * 0.1     keep: 8, compute again: 1 + 4     recomputed from x
+                            z = erf(y)      keep: 8, compute again: 10 + 5    kept
 
-`in_memory` finds the arrays: a loop computes element-wise operations, casts and views; what other
-operations read and write is in memory. A reduction can be part of a loop, so its operand does not
-have to be an array.
+The lower one counts. The nodes are in order, so one walk finds all prices. Then the nodes are
+visited in reverse: a value that the backward needs is kept, or computed from arguments that it then
+needs too.
 
-Which values the backward has is known only after a choice, so prices and choice are made three
-times.
+A sum, a product, random numbers and whole Functions are never computed twice. A mask of dropout is
+kept, one byte per number, rather than computed from its random numbers, four bytes each.
 
-(PyTorch: AOTAutograd's partitioner finds the minimum by a maximum-flow algorithm.)
+Forward and backward are simplified as one graph, before it is cut, so that what both compute is one
+node.
 
-New: REDUCTIONS, in_memory. Changed: cheaper_again, divided.
-Try: let the loop run once. What is kept of the chain?
+(PyTorch: AOTAutograd's min-cut partitioner. By hand: checkpointing, step 95l.)
+
+New: SLOW, cheaper_again. Changed: divided.
+Try: set SLOW["sin"] and SLOW["erf"] to 0. What is kept of erf(x) * sin(x) then?
 """
 
 import math
 from collections.abc import Iterable, Sequence
 
 from tinytorch.compiler.graph import EFFECTS, VIEWS, Graph, Node, without_dead_code
-from tinytorch.compiler.simplify import is_elementwise, memory_of, simplify
+from tinytorch.compiler.simplify import is_elementwise, simplify
 
 # What it costs to compute one element again, in bytes; of other operations one byte.
 SLOW = dict.fromkeys("exp log".split(), 4) | dict.fromkeys(
     "expm1 log1p log2 tanh erf sin cos tan power sinh cosh arctan2 remainder".split(), 10
 )
 
-REDUCTIONS = frozenset("sum prod mean max min any all".split())
 
-
-def in_memory(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes whose results become arrays anyway: those outside of loops, and their operands."""
-    found: set[Node] = set()
-    for node in nodes:
-        in_loop = is_elementwise(node.op) or node.op in VIEWS or node.op == "astype"
-        if not in_loop or node.op == "view_at":  # a loop does not compute a part of something
-            operands = () if node.op in REDUCTIONS else node.inputs()
-            found.update(memory_of(x) for x in (node, *operands))
-    return found
-
-
-def cheaper_again(
-    nodes: Iterable[Node], forward: set[Node], stored: set[Node], at_hand: set[Node]
-) -> dict[Node, bool]:
+def cheaper_again(nodes: Iterable[Node], forward: set[Node]) -> dict[Node, bool]:
     """For each node before the border, whether the backward computes it rather than gets it.
 
     Args:
         forward: those that the forward computes for itself.
-        stored: what has to become an array in the backward.
-        at_hand: what the backward has already, so that others can use it for nothing.
     """
-    written, price, again = in_memory(forward), {}, {}
+    price, again = {}, {}
     for node in nodes:
         count = math.prod(node.shape or ())
         size = count * node.dtype.itemsize if node.dtype is not None else 0
-        keep = size if node in written or node.op == "input" else 2 * size
+        keep = size if node.op == "input" else 2 * size
         compute = 0 if node.op == "constant" else math.inf
         if node.op in VIEWS:
             compute = price[node.args[0]]
         elif is_elementwise(node.op) or node.op == "astype":
-            compute = sum(price[x] for x in {*node.inputs()}) + 2 * size * (node in stored)
+            compute = sum(price[x] for x in {*node.inputs()})
             compute += SLOW.get(node.op, 1) * count * (node in forward)  # else it is done only once
         again[node] = compute <= keep and compute < math.inf
-        price[node] = 0 if node in at_hand else min(keep, compute)
+        price[node] = min(keep, compute)
     return again
 
 
@@ -95,14 +79,12 @@ def divided(graph: Graph, count: int, grads: Sequence[Node]) -> tuple[Graph, Gra
     effects = [node for node in before if node.op in EFFECTS]
     in_forward = set(without_dead_code(before, [*outputs, *effects]))
     nodes = without_dead_code([node for node in graph.nodes if node in behind], gradients)
-    stored, kept, computed = in_memory(nodes), [], []
-    for _ in range(3):  # what is there for one node makes others cheaper
-        again = cheaper_again((*inputs, *before), in_forward, stored, {*kept, *computed})
-        wanted, kept, computed = {*gradients, *(x for n in nodes for x in n.inputs())}, [], []
-        for node in reversed((*inputs, *before)):
-            if node in wanted:
-                (computed if again[node] else kept).append(node)
-                wanted.update(node.inputs() if again[node] else ())
+    again = cheaper_again((*inputs, *before), in_forward)
+    wanted, kept, computed = {*gradients, *(x for n in nodes for x in n.inputs())}, [], []
+    for node in reversed((*inputs, *before)):
+        if node in wanted:
+            (computed if again[node] else kept).append(node)
+            wanted.update(node.inputs() if again[node] else ())
     forward = without_dead_code(before, [*outputs, *effects, *kept])
     # What comes from the forward is an input here, whatever operation computed it there.
     new = {x: Node("input", (), {}, x.shape, x.dtype, x.made_by, x.line) for x in kept}
@@ -155,16 +137,16 @@ if __name__ == "__main__":
             x = x * x * 0.1 + number
         return x
 
-    print(kept(chain), len(cut(chain)[1].nodes))  # -> [] 57
+    print(kept(chain).count("add float32[8, 8]"))  # -> 8
     print(kept(lambda x: x * arange(8.0)))  # -> []
 
-    # Slow functions are kept, and so is what the forward makes an array anyway.
+    # Slow functions are kept.
     print(kept(lambda x: x.erf() * x.sin()))  # -> ['sin float32[8, 8]', 'erf float32[8, 8]']
-    print(kept(lambda x: (x @ x).relu() @ x.T))  # -> ['maximum float32[8, 8]']
 
     # Of dropout one byte for each number; a whole Function is not called again.
     print(kept(lambda x: F.dropout(x * 2, 0.5)))  # -> ['greater_equal bool[8, 8]']
     print(kept(lambda x: x.detach().cumsum(1) * x))  # -> ['part float32[8, 8]']
 
-    # Of a softmax the result: it needs a sum, which is never computed twice.
-    print(kept(lambda x: (x * 2 - 1).softmax(1)))  # -> ['divide float32[8, 8]']
+    # Of relu the result, and the mask that its gradient needs.
+    print(kept(lambda x: (x @ x).relu() @ x.T))
+    # -> ['greater bool[8, 8]', 'maximum float32[8, 8]']

@@ -217,6 +217,7 @@ ARGUMENTS = {
     "scatter_add scatter_add_": ("X", 0, "J", "S"),
     "select": ("X", 0, 1),
     "solve": ("S", "V"),
+    "sparse_coo_tensor": ("J", "V"),
     "split": ("X", 1, 0),
     "take_along_dim": ("X", "J"),
     "unflatten": ("X", 0, (1, 2)),
@@ -248,7 +249,7 @@ LEFT_OUT = set(
     "load save seed manual_seed set_default_dtype set_default_device set_num_threads pin_memory "
     "set_rng_state set_printoptions set_float32_matmul_precision freed_memory_is_kept backward "
     "set_grad_enabled register_hook register_post_accumulate_grad_hook retain_grad cuda "
-    "multi_head_attention_forward".split()
+    "multi_head_attention_forward vmap".split()
 )
 
 

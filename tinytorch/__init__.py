@@ -9,13 +9,15 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
-    kernels, multiprocessing, nn, optim, profiler, random, utils,
+    jit, kernels, multiprocessing, nn, optim, profiler, random, sparse, utils,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
+from tinytorch.autograd.anomaly_mode import is_anomaly_enabled
 from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
     set_grad_enabled,
 )
+from tinytorch.func.transforms import vmap
 from tinytorch.backends.cuda import set_float32_matmul_precision
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (
@@ -40,10 +42,10 @@ from tinytorch.ops.arithmetic import (
 )
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_tensors, broadcast_to
 from tinytorch.ops.comparison import (
-    allclose, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clamp, clamp_max, clamp_min,
-    clamp as clip, eq, equal, ge, gt as greater, ge as greater_equal, gt, isclose, isfinite,
-    isinf, isnan, le, lerp, lt as less, le as less_equal, logical_and, logical_not, logical_or,
-    logical_xor, lt, ne, ne as not_equal, where,
+    allclose, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clamp_max, clamp_min, eq, equal,
+    ge, gt as greater, ge as greater_equal, gt, isclose, isfinite, isinf, isnan, le, lerp,
+    lt as less, le as less_equal, logical_and, logical_not, logical_or, logical_xor, lt, ne,
+    ne as not_equal, where,
 )
 from tinytorch.ops.composed import (
     addcdiv, addcmul, cartesian_prod, cdist, cumprod, hstack, index_copy, std_mean, tril_indices,
@@ -51,7 +53,7 @@ from tinytorch.ops.composed import (
 )
 from tinytorch.ops.conversion import clone, contiguous_format, preserve_format
 from tinytorch.ops.creation import (
-    arange, empty, empty_like, eye, full, full_like, linspace, meshgrid, ones, ones_like, zeros,
+    arange, empty, empty_like, full, full_like, linspace, meshgrid, ones, ones_like, zeros,
     zeros_like,
 )
 from tinytorch.ops.cumulative import cumsum, prod
@@ -61,12 +63,11 @@ from tinytorch.ops.derived import (
     nansum, take_along_dim, tensordot,
 )
 from tinytorch.ops.elementwise import (
-    abs, abs as absolute, acos, acosh, acos as arccos, acosh as arccosh, asin as arcsin, asinh as
-    arcsinh, atan as arctan, atan2 as arctan2, atanh as arctanh, asin, asinh, atan, atan2, atanh,
-    ceil, cos, cosh, div, div as divide, exp, exp2, expm1, trunc as fix, floor, floor_divide, fmod,
-    frac, hypot, log, log10, log1p, log2, maximum, minimum, pow, reciprocal, relu,
-    remainder, round, rsqrt, sign as sgn, sigmoid, sign, sin, sinh, sqrt, square, tan, tanh, div
-    as true_divide, trunc,
+    acos, acosh, acos as arccos, acosh as arccosh, asin as arcsin, asinh as arcsinh,
+    atan as arctan, atan2 as arctan2, atanh as arctanh, asin, asinh, atan, atan2, atanh, ceil, cos,
+    cosh, exp2, expm1, trunc as fix, floor, floor_divide, fmod, frac, hypot, log10, log1p, log2,
+    reciprocal, relu, remainder, round, sign as sgn, sigmoid, sign, sin, sinh, square, tan, tanh,
+    trunc,
 )
 from tinytorch.ops.erf import erf
 from tinytorch.ops.extremes import amax, amin, argmax, argmin, max, min
@@ -75,25 +76,28 @@ from tinytorch.ops.gather import (
     gather, index_add, index_select, masked_fill, repeat_interleave, scatter, scatter_add,
 )
 from tinytorch.ops.indexing import nonzero as argwhere, masked_select, nonzero
-from tinytorch.ops.joining import (
-    cat, chunk, cat as concat, cat as concatenate, split, stack, unbind,
-)
+from tinytorch.ops.joining import chunk, split, unbind
 from tinytorch.ops.legacy import (
     BoolTensor, ByteTensor, CharTensor, DoubleTensor, FloatTensor, HalfTensor, IntTensor,
     LongTensor, set_default_tensor_type, ShortTensor,
 )
 from tinytorch.ops.lookup import bucketize, searchsorted
-from tinytorch.ops.matmul import addmm, bmm, dot, outer as ger, matmul, mm, mv, outer, dot as vdot
+from tinytorch.ops.matmul import addmm, dot, outer as ger, mv, outer, dot as vdot
 from tinytorch.ops.methods import detach, is_complex, is_floating_point, numel
 from tinytorch.ops.multinomial import multinomial
 from tinytorch.ops.norm import count_nonzero, norm
+from tinytorch.ops.out import (
+    abs, abs as absolute, bmm, cat, cat as concat, cat as concatenate, clamp, clamp as clip, div,
+    div as divide, div as true_divide, exp, eye, log, maximum, mean, minimum, pow, rsqrt, sqrt,
+    stack, sum,
+)
 from tinytorch.ops.parts import diag, diag_embed, diagonal, flip, roll, select, tile, tril, triu
 from tinytorch.ops.random import (
     Generator, initial_seed, manual_seed, normal, rand, rand_like, randint, randint_like, randn,
     randn_like, randperm, seed,
 )
 from tinytorch.ops.ranks import kthvalue, median, quantile
-from tinytorch.ops.reduction import all, any, mean, std, sum, var
+from tinytorch.ops.reduction import all, any, std, var
 from tinytorch.ops.sampling import bernoulli
 from tinytorch.ops.shape import (
     flatten, movedim as moveaxis, movedim, permute, ravel, reshape, squeeze, transpose as
@@ -105,5 +109,6 @@ from tinytorch.ops.sorting import argsort, bincount, sort, topk, unique
 from tinytorch.ops.storage import as_strided, narrow
 from tinytorch.random import get_rng_state, set_rng_state
 from tinytorch.serialization import load, save
+from tinytorch.sparse import matmul, mm, mm as spmm, sparse_coo_tensor
 from tinytorch.threads import get_num_threads, set_num_threads
 from tinytorch.version import __version__

@@ -67,3 +67,28 @@ def test_medians(device):
     assert a.gather(1, indices[:, None])[:, 0].eq(values).all()
     a.median().backward()
     assert a.grad.sum().item() == 1 == a.grad.count_nonzero().item()
+
+
+def test_results_in_memory_that_is_given(device):
+    a, b = drawn(device, 2, 3), drawn(device, 2, 3, seed=1)
+    for name in ("maximum", "minimum", "div", "mm"):
+        other = b.T.contiguous() if name == "mm" else b
+        expected = getattr(tinytorch, name)(a, other)
+        out = tinytorch.empty_like(expected)
+        assert getattr(tinytorch, name)(a, other, out=out) is out and out.equal(expected)
+    assert tinytorch.rsqrt(a.abs(), out=b) is b and b.equal(a.abs().rsqrt())
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        tinytorch.exp(a.requires_grad_(), out=b)
+
+
+def test_a_factor_that_is_a_tensor(device):
+    x = tinytorch.ones(3, device=device)
+    x.data.add_(tinytorch.ones(3, device=device), alpha=-tinytorch.tensor(0.5, device=device))
+    assert x.tolist() == [0.5] * 3
+    x.sub_(tinytorch.ones(3, device=device), alpha=tinytorch.tensor(2))
+    assert x.tolist() == [-1.5] * 3
+
+
+def test_masks_of_bytes(device):
+    mask = tinytorch.tensor([0, 2, 1], dtype=tinytorch.uint8, device=device)
+    assert tinytorch.where(mask, tinytorch.ones(3, device=device), 0.0).tolist() == [0, 1, 1]

@@ -108,19 +108,21 @@ def test_a_view_by_hand_reads_any_place(device):
         assert view.tolist() == expected.reshape(size).tolist()
 
 
-def test_a_view_by_hand_has_no_gradient(device):
-    x = tt.ones(4, device=device, requires_grad=True)
-    with pytest.raises(NotImplementedError, match="use unfold"):
-        x.as_strided((2,), (1,))
-    with tt.no_grad():
-        assert x.as_strided((2,), (1,)).tolist() == [1, 1]
+def test_the_gradient_of_a_view_by_hand(device):
+    x = tt.arange(6.0, dtype=tt.float64, device=device, requires_grad=True)
+    for view in (
+        lambda x: x.as_strided((4, 3), (1, 1)),
+        lambda x: x.reshape(2, 3).t().as_strided((2, 2), (3, 1), 1),
+        lambda x: x[2:4].as_strided((), ()),
+        lambda x: x[:1].expand(4).as_strided((2,), (0,)),
+    ):
+        assert tt.autograd.gradcheck(view, x) and tt.autograd.gradgradcheck(view, x)
     y = tt.zeros(4, device=device)
     view = y.as_strided((2,), (1,))
-    y.add_(x)
-    with pytest.raises(NotImplementedError):
-        view.sum().backward()
+    y.add_(tt.ones(4, device=device, requires_grad=True))
+    assert view.sum().requires_grad
     with pytest.raises(RuntimeError, match="cannot be written in place"):
-        tt.zeros(4, device=device).as_strided((2,), (1,)).add_(x[:2])
+        tt.zeros(4, device=device).as_strided((2,), (1,)).add_(x[:2].float())
 
 
 def test_a_view_by_hand_shares_memory(t):

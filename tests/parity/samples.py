@@ -114,7 +114,6 @@ REFUSED = {
     "mean(): input dtype must be": "means of integers",
     "norm(): Expected a floating point tensor": "cosines of integers",
     "a weighted mean is not implemented": "PyTorch resizes uint8 images with rounding of its own",
-    "as_strided() has no gradient": "unfold has one",
     "modified by an inplace operation": "overwrites what its own backward needs",
     "sparse gradients are not supported": "there are no sparse tensors",
     "scaling the gradient by the frequency": "PyTorch counts other indices in bags, on the CPU",

@@ -1641,3 +1641,165 @@ def low_rank_adapters_as_subclasses(torch):
     trained = layer(x)
     print((layer.eval()(x) - trained).abs().max().item() < 1e-5, layer.weight.sum().item())
     print((layer.train()(x) - trained).abs().max().item() < 1e-5, layer.weight.sum().item())
+
+
+@program()
+def papers_that_cite_each_other(torch):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Graph(nn.Module):
+        def __init__(self, features, hidden, classes):
+            super().__init__()
+            self.first = nn.Parameter(torch.empty(features, hidden))
+            self.second = nn.Parameter(torch.empty(hidden, classes))
+
+        def forward(self, x, graph):
+            x = F.relu(torch.spmm(graph, torch.mm(x, self.first)))
+            return F.log_softmax(torch.spmm(graph, torch.mm(x, self.second)), dim=1)
+
+    edges = np.random.default_rng(0).integers(0, 9, (20, 2)).astype(np.int32)
+    graph = torch.sparse_coo_tensor(edges.T, torch.ones(20), (9, 9), dtype=torch.int64)
+    graph = torch.eye(9) + graph
+    degree = torch.sqrt(1 / torch.sum(graph, dim=1))
+    degree[degree == float("inf")] = 0
+    degree = torch.diag(degree).to_sparse()
+    graph = (degree @ graph @ degree).to_sparse()
+    words = (drawn(torch, 9, 6) > 0).float()
+    words = (torch.diag(1 / words.sum(dim=1).clamp(min=1)).to_sparse() @ words).to_sparse()
+    print(graph.shape, words.is_sparse, graph.coalesce().values().sum().item())
+    model = fill(torch, Graph(words.shape[1], 4, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05, weight_decay=5e-4)
+    topics, known = whole_numbers(torch, 3, 9), torch.tensor([0, 2, 3, 5])
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(words, graph)[known], topics[known])
+        loss.backward()
+        optimizer.step()
+        print(loss.item(), (model(words, graph).argmax(dim=1) == topics).float().mean().item())
+
+
+@program()
+def a_target_that_is_smoothed(torch):
+    nn = torch.nn
+
+    class Smoothing(nn.Module):
+        def __init__(self, size, padding, smoothing):
+            super().__init__()
+            self.criterion = nn.KLDivLoss(reduction="sum")
+            self.padding, self.smoothing, self.size = padding, smoothing, size
+
+        def forward(self, x, target):
+            truth = x.data.clone()
+            truth.fill_(self.smoothing / (self.size - 2))
+            truth.scatter_(1, target.data.unsqueeze(1), 1 - self.smoothing)
+            truth[:, self.padding] = 0
+            rows = torch.nonzero(target.data == self.padding)
+            if rows.dim() > 0:
+                truth.index_fill_(0, rows.squeeze(1), 0.0)
+            return self.criterion(x, truth.clone().detach())
+
+    x = drawn(torch, 5, 7).requires_grad_()
+    loss = Smoothing(7, 0, 0.4)(x.log_softmax(-1), torch.tensor([2, 1, 0, 3, 0]))
+    loss.backward()
+    print(loss.item(), x.grad.abs().sum(1))
+
+
+@program()
+def a_rate_for_each_layer(torch):
+    """Rates and factors that are tensors, as many optimizers of other people compute them."""
+    model = fill(torch, torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2)))
+    moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in model.parameters()]
+    largest = [torch.zeros_like(p) for p in model.parameters()]
+    for step in range(1, 5):
+        loss = (model(drawn(torch, 8, 4)) - drawn(torch, 8, 2, seed=2)).square().mean()
+        model.zero_grad()
+        loss.backward()
+        for p, (m, v), most in zip(model.parameters(), moments, largest, strict=True):
+            grad = p.grad.data
+            m.mul_(0.9).add_(grad, alpha=1 - 0.9)
+            v.mul_(0.99).addcmul_(grad, grad, value=1 - 0.99)
+            torch.maximum(most, v, out=most)
+            update = m / most.sqrt().add(1e-8)
+            trust = torch.norm(p.data).clamp(0, 10) / torch.norm(update)
+            p.data.add_(update, alpha=-0.05 * trust)
+            p.data.addcdiv_(m, most.sqrt().add_(1.0), value=-0.01 * trust)
+        print(step, loss.item(), trust.item())
+
+
+@program("LazyLinear", "LazyConv2d", "LazyBatchNorm2d")
+def layers_that_wait_for_their_input(torch):
+    nn = torch.nn
+    net = nn.Sequential(
+        nn.LazyConv2d(6, kernel_size=5, padding=2),
+        nn.LazyBatchNorm2d(),
+        nn.Sigmoid(),
+        nn.AvgPool2d(kernel_size=2, stride=2),
+        nn.Flatten(),
+        nn.LazyLinear(10),
+    )
+    print(net, net[0].weight)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    x, y = drawn(torch, 4, 1, 8, 8), whole_numbers(torch, 10, 4)
+    for layer in net:
+        x = layer(x)
+        print(layer.__class__.__name__, "output shape:", x.shape)
+    fill(torch, net)
+    for _ in range(3):
+        loss = nn.functional.cross_entropy(net(drawn(torch, 4, 1, 8, 8)), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+    print(net, sorted(net.state_dict()))
+
+
+@program()
+def gradients_of_every_sample(torch):
+    functions, nn = path(torch, "func"), torch.nn
+    models = [nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(3)]
+    for number, model in enumerate(models):
+        fill(torch, model, number)
+    params = {name: p.detach() for name, p in models[0].named_parameters()}
+    x, y = drawn(torch, 5, 3), whole_numbers(torch, 2, 5)
+
+    def compute_loss(params, sample, target):
+        out = functions.functional_call(models[0], params, (sample.unsqueeze(0),))
+        return nn.functional.cross_entropy(out, target.unsqueeze(0))
+
+    gradient = functions.grad_and_value(compute_loss)
+    each, losses = functions.vmap(gradient, in_dims=(None, 0, 0))(params, x, y)
+    print(losses, {name: g.shape for name, g in each.items()}, each["2.bias"])
+    stacked, buffers = functions.stack_module_state(models)
+
+    def call(params, buffers, x):
+        return functions.functional_call(models[0], (params, buffers), (x,))
+
+    print(functions.vmap(call, in_dims=(0, 0, None))(stacked, buffers, x).detach())
+    row = lambda p, x: functions.functional_call(models[0], p, (x[None],))[0]  # noqa: E731
+    jacobian = functions.vmap(functions.jacrev(row), (None, 0))(params, x)["0.weight"].flatten(2)
+    print(torch.einsum("naf,maf->nm", jacobian, jacobian))
+    print(functions.hessian(lambda x: row(params, x).exp().sum())(x[0]))
+
+
+@program()
+def what_programs_of_2017_write(torch):
+    variable = path(torch, "autograd").Variable
+    script = path(torch, "jit").script
+
+    @script
+    def gate(x):
+        return torch.sigmoid(x) * x
+
+    rnn = fill(torch, torch.nn.RNN(3, 4))
+    weight = next(rnn.parameters()).data
+    hidden = variable(weight.new(1, 2, 4).zero_())
+    buffer, noise = torch.FloatTensor(1), torch.FloatTensor(4, 3)
+    for batch in (drawn(torch, 4, 3), drawn(torch, 2, 3, seed=3)):
+        buffer.resize_as_(batch).copy_(batch)
+        noise.resize_(batch.size(0), 3).fill_(0.5)
+        output, hidden = rnn(variable((buffer + noise).unsqueeze_(1).expand(-1, 2, 3)), hidden)
+        hidden = variable(hidden.data)
+        print(gate(output).sum().data.item(), hidden.size())
+    mask = torch.ByteTensor([1, 0, 1, 1])
+    print(mask.type(), torch.where(mask.bool(), torch.arange(4), -1), buffer.t_().size())
+    print(drawn(torch, 3, 5).median(1)[0], drawn(torch, 7).kthvalue(2)[0].item())

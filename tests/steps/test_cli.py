@@ -248,7 +248,7 @@ def test_a_narrow_terminal_has_no_bar(command, monkeypatch):
         ("torch.nn.functional.relu", "relu"),
         ("Tensor.__ifloordiv__", "floor_divide"),
         ("torch.long", "int64"),
-        ("randn_like", "rand_like, randn_like, randint_like"),
+        ("randn_like", "rand_like, randn_like"),
     ],
 )
 def test_a_name_as_a_program_writes_it(asked, name, capsys):
@@ -347,5 +347,5 @@ def test_the_stand_in_for_tinytorch_is_on_no_path_here():
 
 def test_run_leaves_out_a_step_whose_program_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(cli.shutil, "which", lambda program: None)
-    assert main(["run", "100a"], ROOT) == 0
-    assert "step 100a is left out: there is no program `cc`" in capsys.readouterr().out
+    assert main(["run", "99u"], ROOT) == 0
+    assert "step 99u is left out: there is no program `cc`" in capsys.readouterr().out

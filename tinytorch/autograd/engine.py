@@ -12,7 +12,7 @@ from tinytorch.autograd.modes import FunctionMode
 from tinytorch.autograd.node import NOTHING, Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
-from tinytorch.core.version import WriteClock, bump_version
+from tinytorch.core.version import bump_version, last_write
 
 
 class Freed:
@@ -97,7 +97,7 @@ def backward_pass(
             if not any(edge is not None and edge[0] in needed for edge in node.edges):
                 edges = ()
                 continue
-        if WriteClock.last < sequence_nr:
+        if last_write[0] < sequence_nr:
             node.check_saved()
         if node.plain and direct:
             grads = node.backward(grad)

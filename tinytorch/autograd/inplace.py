@@ -96,7 +96,7 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     record = state.grad_enabled and (target.requires_grad or values._requires_grad)
     if record and values.dtype is not target.dtype:
         values = values.to(target.dtype)
-    if record and target._view is not None:
+    if record and (target._view is not None or not values._requires_grad):
         return overwrite(target, values)
     target.array[...] = values.array
     bump_version(target.array)
@@ -177,6 +177,7 @@ def write_directly(
             return False
     if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
         return False
+    alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
     operation(a, b if alpha == 1 else b * alpha)
     bump_version(a)
     return True

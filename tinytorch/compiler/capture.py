@@ -96,7 +96,8 @@ class TraceMode(FunctionMode):
         trace.calls += 1
         if function.__name__ in OF_UNKNOWN_SHAPE:
             raise Break(f"{function.__name__}: the shape of its result depends on values")
-        if function.whole or WHOLE.intersection(function.__mro__):
+        known = function in formulas
+        if not known and (function.whole or WHOLE.intersection(function.__mro__)):
             return whole(function).apply(*args)
         mark = len(trace.nodes)
         try:

@@ -5,6 +5,7 @@ written with matrix products, attention with blocks that fit the cache, erf with
 compiler writes its own loops. It wants sums, products and exponentials, as a book would have them.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.compiler.graph import OPERATIONS
 from tinytorch.compiler.tracer import Tracer, Untraceable, traced
 from tinytorch.core.version import bump_version
 from tinytorch.nn import normalization
@@ -26,6 +28,7 @@ from tinytorch.nn.pooling import (
     window_slices,
 )
 from tinytorch.nn.rnn_loops import Loop
+from tinytorch.ops import convolution
 from tinytorch.ops.broadcast import SumTo
 from tinytorch.ops.cumulative import Prod
 from tinytorch.ops.erf import erf_of
@@ -297,3 +300,63 @@ class PlainMaxPool(Formula):
         numbers = ctx.xp.arange(len(places), dtype=np.uint8).reshape(sizes)
         chosen = choice.reshape(kept) == numbers
         return (g.reshape(kept) * chosen).reshape(ctx.shape)
+
+
+def bilinear(op: str, a: Any, b: Any, geo: convolution.Geometry) -> Any:
+    """A convolution or one of its derivatives, computed by the array library."""
+    bias = () if op == "convolve_weight" else (None,)
+    return convolution.in_float32(getattr(convolution, op), a.dtype, a, b, *bias, geo=geo)
+
+
+class PlainBilinear(convolution.Bilinear):
+    """A form of convolution as one operation of the graph. A bias is added afterwards: the loop
+    that goes over the result anyway does it."""
+
+    whole = False
+    op: str  # the name of a function in ops/convolution.py
+
+    def __init_subclass__(cls) -> None:
+        OPERATIONS[cls.op] = functools.partial(bilinear, cls.op)
+
+    def forward(ctx, a: Any, b: Any, bias: Any, geo: convolution.Geometry) -> Any:
+        ctx.save(a, b, geo)
+        y = traced(ctx.op, (a, b, geo))
+        return y if bias is None else y + bias.reshape(-1, *[1] * len(geo.kernel))
+
+
+@in_place_of(convolution.Convolution)
+class PlainConvolution(PlainBilinear):
+    op = "convolve"
+
+    def backward(ctx, g: Any) -> Any:
+        (x, w), (need_x, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
+        return (
+            ctx.call(PlainInput, g, w, None, ctx.geo) if need_x else None,
+            ctx.call(PlainWeight, x, g, None, ctx.geo) if need_w else None,
+            convolution.sum_channels(g) if need_bias else None,
+        )
+
+
+@in_place_of(convolution.ConvolutionInput)
+class PlainInput(PlainBilinear):
+    op = "convolve_input"
+
+    def backward(ctx, u: Any) -> Any:
+        (g, w), (need_g, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
+        return (
+            ctx.call(PlainConvolution, u, w, None, ctx.geo) if need_g else None,
+            ctx.call(PlainWeight, u, g, None, ctx.geo) if need_w else None,
+            convolution.sum_channels(u) if need_bias else None,
+        )
+
+
+class PlainWeight(PlainBilinear):
+    op = "convolve_weight"
+
+    def backward(ctx, v: Any) -> Any:
+        (x, g), (need_x, need_g, _, _) = ctx.saved, ctx.needs_input_grad
+        return (
+            ctx.call(PlainInput, g, v, None, ctx.geo) if need_x else None,
+            ctx.call(PlainConvolution, x, v, None, ctx.geo) if need_g else None,
+            None,
+        )

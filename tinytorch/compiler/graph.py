@@ -258,6 +258,15 @@ def call_backward(called: "Called", *grads: Any) -> tuple:
     return tuple(x if x is None else xp.asarray(x) for x in results)
 
 
+# Operations that are no functions of the array library. Other modules may enter more.
+OPERATIONS: dict[str, Callable] = {
+    "check": check,
+    "put": put,
+    "call": call,
+    "call_backward": call_backward,
+}
+
+
 def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
     """The result of one operation on arrays."""
     first, *others = args
@@ -273,7 +282,6 @@ def perform(xp: Any, op: str, args: tuple, kwargs: dict) -> Any:
         return getattr(first.source, others[0])(*others[1:])
     if op == "view_as":
         return first.view(*others)
-    special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-    special["erf"] = lambda x: erf_of(x, xp)
+    special = OPERATIONS | {"erf": lambda x: erf_of(x, xp)}
     result = (special.get(op) or getattr(xp, op))(*args, **kwargs)
     return xp.asarray(result) if isinstance(result, np.generic) else result

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.graph import Node, call, call_backward, check, places_of, put
+from tinytorch.compiler.graph import OPERATIONS, Node, places_of
 from tinytorch.ops.erf import erf_of
 
 # NumPy's reductions are methods of its element-wise functions; np.sum finds them, which takes time.
@@ -35,8 +35,7 @@ class Text:
     def __init__(self, xp: Any, name_of: Callable[[Node], str]):
         self.xp, self.name_of = xp, name_of
         self.names: dict[str, Any] = {"inf": np.inf, "nan": np.nan}
-        self.special = {"check": check, "put": put, "call": call, "call_backward": call_backward}
-        self.special["erf"] = lambda x: erf_of(x, xp)
+        self.special = OPERATIONS | {"erf": lambda x: erf_of(x, xp)}
 
     def named(self, name: str, value: Any) -> str:
         """A name for `value`: `name`, with a number behind it where that means another value."""

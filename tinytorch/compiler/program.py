@@ -13,6 +13,11 @@ import numpy as np
 
 from tinytorch.compiler.build import CompilerError, build
 from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_source
+from tinytorch.compiler.convolution_code import (
+    ConvolutionKernel,
+    convolution_kernel,
+    convolution_source,
+)
 from tinytorch.compiler.cuda_code import cuda_source, launch_of
 from tinytorch.compiler.fuse import fuse
 from tinytorch.compiler.graph import (
@@ -156,7 +161,19 @@ class Writer:
     def kernel_call(self, kernel: Kernel) -> str:
         arrays = [self.in_a_row(node) for node in kernel.inputs]
         arrays += [self.result(node) for node in kernel.outputs]
+        arrays += self.scratch(kernel) if isinstance(kernel, ConvolutionKernel) else []
         return f"{kernel.name}(({', '.join(arrays)},), threads)"
+
+    def scratch(self, kernel: ConvolutionKernel) -> list[str]:
+        """The names of arrays that a kernel writes for itself. Others may have them after it."""
+        names, buffers = [], [self.memory.take(size) for size in kernel.memory.values()]
+        for (name, size), buffer in zip(kernel.memory.items(), buffers, strict=True):
+            # The number of the node: kernels that are the same have one name.
+            names.append(f"{name}{self.number[kernel.nodes[0]]}")
+            kind = f"({size},), {self.text.of(np.dtype(np.uint8))}"
+            self.head.append((f"{names[-1]} = array_at(memory, {{}}, {kind})", buffer))
+        self.memory.free += buffers
+        return names
 
     def in_a_row(self, node: Node) -> str:
         """The text of an array that has the elements of a value in a row, as kernels need it."""
@@ -216,7 +233,7 @@ def callers(kernels: Sequence[Kernel]) -> str:
         f"#define AT(i) (*(void **)(ITEM(i) + {object.__basicsize__}))",
     ]
     for name, kernel in {kernel.name: kernel for kernel in kernels}.items():
-        count = len(kernel.inputs) + len(kernel.outputs)
+        count = len(kernel.inputs) + len(kernel.outputs) + len(getattr(kernel, "memory", ()))
         given = "".join(f"AT({i}), " for i in range(count))
         lines.append(f"void call_{name}(char *arrays, int threads) {{ {name}({given}threads); }}")
     return "\n".join([*lines, ""])
@@ -240,7 +257,9 @@ def build_kernels(source: str) -> ctypes.CDLL:
 
 def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
-    source = c_source(kernels) + callers(kernels)
+    loops = [kernel for kernel in kernels if not isinstance(kernel, ConvolutionKernel)]
+    direct = [kernel for kernel in kernels if isinstance(kernel, ConvolutionKernel)]
+    source = c_source(loops) + convolution_source(direct) + callers(kernels)
     library, functions = build_kernels(source), {}
     for kernel in kernels:
         function = functions[kernel.name] = library[f"call_{kernel.name}"]
@@ -373,4 +392,7 @@ def compile_graph(
         CompilerError: the backend has kernels, and there is no compiler, or it does not work.
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
+    if backend == "c":
+        numbered = ((f"convolution{i}", step) for i, step in enumerate(steps))
+        steps = [x if isinstance(x, Kernel) else convolution_kernel(x, n) or x for n, x in numbered]
     return Program(graph, soon(steps), xp, shared)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 import weakref
 from typing import Any
 
@@ -11,15 +12,12 @@ clock = itertools.count(0, -1)
 next_sequence_nr = clock.__next__
 
 
-class WriteClock:
-    """The time of the last in-place write to any storage; 1 before the first one."""
-
-    last = 1
-
+last_write = [1]  # the time of the last in-place write to any storage; 1 before the first one
 
 # Takes the time of a write from the clock and stores it as the last one, in one call into C. With
-# two, another thread could write in between, and its later time be replaced by the earlier one.
-note_write = map(functools.partial(setattr, WriteClock, "last"), clock).__next__
+# two, another thread could write in between, and its later time be replaced by the earlier one. An
+# element of a list is set and read in half the time of an attribute of a class.
+note_write = map(functools.partial(operator.setitem, last_write, 0), clock).__next__
 
 
 # id of a storage -> [weak reference to it, number of writes, time of the last write]
@@ -47,7 +45,7 @@ def modified_since(array: Any, time: int) -> bool:
 
 def bump_version(array: Any) -> None:
     """Count one write into the memory of `array`. The entry disappears with the storage."""
-    storage = storage_of(array)
+    storage = array if array.base is None else storage_of(array)
     key = id(storage)
     entry = versions.get(key)
     if entry is None:
@@ -56,4 +54,4 @@ def bump_version(array: Any) -> None:
         entry = versions.setdefault(key, [weakref.ref(storage, forget), 0, 1])
     entry[1] += 1
     note_write()
-    entry[2] = WriteClock.last
+    entry[2] = last_write[0]

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
-from tinytorch.core.version import bump_version
 from tinytorch.distributed.group import (
     GroupMember,
     ProcessGroup,
@@ -31,25 +30,27 @@ def check_tensor(tensor: Any, group: ProcessGroup) -> None:
         raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
 
 
-def ready(name: str, group: Any, *tensors: Tensor) -> ProcessGroup | None:
-    """The group of a call, whose tensors have been checked.
+def member(name: str, group: Any, level: int = 3) -> ProcessGroup | None:
+    """The group of a call; None, with a warning, if this process does not belong to it."""
+    if group is not GroupMember.NON_GROUP_MEMBER:
+        return default_group() if group is None else group
+    warnings.warn(
+        f"Running {name} on global rank {default_group().rank()} which does not belong to the "
+        f"given group.",
+        stacklevel=level,
+    )
+    return None
 
-    None, with a warning, if this process does not belong to it.
-    """
+
+def ready(name: str, group: Any, tensor: Tensor) -> ProcessGroup | None:
+    """The group of a call whose tensor has been checked; None as for member."""
     if group is None:
         group = here.group or default_group()
-    elif group is GroupMember.NON_GROUP_MEMBER:
-        whole = default_group()
-        warnings.warn(
-            f"Running {name} on global rank {whole.rank()} which does not belong to the given "
-            f"group.",
-            stacklevel=3,
-        )
+    elif (group := member(name, group, 4)) is None:
         return None
-    for tensor in tensors:
-        # What check_tensor asks, without the call: it is a part of each small message.
-        if not isinstance(tensor, Tensor) or tensor.device.type != group.backend.device:
-            check_tensor(tensor, group)
+    # Most tensors have an array of the right type, and need no check of their device.
+    if not isinstance(tensor, Tensor) or type(tensor.array) is not group.array_type:
+        check_tensor(tensor, group)
     return group
 
 
@@ -73,21 +74,17 @@ def check_op(op: Any, tensor: Tensor) -> ReduceOp:
 
 
 def store(tensor: Tensor, wire: Any) -> None:
-    """Write what has come into the tensor, unless it has come into its own memory; count it."""
+    """Write what has come into the tensor, unless it has come into its own memory."""
     array = tensor.array
     if wire is not array:
         if wire.nbytes == array.nbytes:  # the same bits, under the name of another type
             wire = wire.view(array.dtype)
         array[...] = wire.reshape(array.shape)
-    bump_version(array)
 
 
 def arrival(tensor: Tensor, wire: Any) -> Callable | None:
     """The function that stores a result in the tensor; None, if MPI writes into it directly."""
-    if wire is not tensor.array:
-        return partial(store, tensor, wire)
-    bump_version(wire)
-    return None
+    return None if wire is tensor.array else partial(store, tensor, wire)
 
 
 def reduced(tensor: Tensor, wire: Any, op: ReduceOp, group: ProcessGroup) -> Callable | None:
@@ -113,18 +110,18 @@ def all_reduce(
         return None
     wire = group.backend.reducible(tensor.array)
     if op is SUM and wire is tensor.array:  # as most calls are: nothing is converted
-        bump_version(wire)
-        return group.start("all_reduce", (wire, op), None, async_op)
-    args = wire, check_op(op, tensor)
-    return group.start("all_reduce", args, reduced(tensor, wire, op, group), async_op)
+        return group.start("all_reduce", (wire, op), None, async_op, wire)
+    args, finish = (wire, check_op(op, tensor)), reduced(tensor, wire, op, group)
+    return group.start("all_reduce", args, finish, async_op, tensor.array)
 
 
 def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Send the tensor of process `src` to all others, into theirs."""
     if (group := ready("broadcast", group, tensor)) is None:
         return None
-    args = group.backend.movable(tensor.array), get_group_rank(group, src)
-    return group.start("broadcast", args, arrival(tensor, args[0]), async_op)
+    wire, root = group.backend.movable(tensor.array), get_group_rank(group, src)
+    finish = arrival(tensor, wire)
+    return group.start("broadcast", (wire, root), finish, async_op, tensor.array)
 
 
 def reduce(
@@ -135,14 +132,15 @@ def reduce(
         return None
     root, wire = get_group_rank(group, dst), group.backend.reducible(tensor.array)
     args = wire, check_op(op, tensor), root
-    finish = reduced(tensor, wire, op, group) if group.rank() == root else None
-    return group.start("reduce", args, finish, async_op)
+    if group.rank() != root:
+        return group.start("reduce", args, None, async_op)
+    return group.start("reduce", args, reduced(tensor, wire, op, group), async_op, tensor.array)
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
     """Wait until all processes of the group have come here."""
-    group = ready("barrier", group)
-    return None if group is None else group.start("barrier", (), None, async_op, group.host)
+    group = member("barrier", group)
+    return None if group is None else group.start("barrier", (), None, async_op)
 
 
 def check_whole(whole: Tensor, part: Tensor, group: ProcessGroup) -> None:
@@ -160,27 +158,30 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """all_gather into one tensor: along dimension 0, or along a new one in front."""
-    if (group := ready("all_gather_into_tensor", group, output_tensor, input_tensor)) is None:
+    if (group := ready("all_gather_into_tensor", group, output_tensor)) is None:
         return None
+    check_tensor(input_tensor, group)
     check_whole(output_tensor, input_tensor, group)
     args = tuple(group.backend.movable(tensor.array) for tensor in (output_tensor, input_tensor))
-    return group.start("all_gather", args, arrival(output_tensor, args[0]), async_op)
+    finish = arrival(output_tensor, args[0])
+    return group.start("all_gather", args, finish, async_op, output_tensor.array)
 
 
 def start_reduce_scatter(
     output: Tensor, whole: Any, op: ReduceOp, group: ProcessGroup, async_op: bool
 ) -> Work | None:
     wire = group.backend.empty(output.numel(), whole.dtype)
-    args = wire, whole, check_op(op, output)
-    return group.start("reduce_scatter", args, reduced(output, wire, op, group), async_op)
+    args, finish = (wire, whole, check_op(op, output)), reduced(output, wire, op, group)
+    return group.start("reduce_scatter", args, finish, async_op, output.array)
 
 
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: ReduceOp = SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """reduce_scatter of one tensor, which holds the parts one after the other."""
-    if (group := ready("reduce_scatter_tensor", group, output, input)) is None:
+    if (group := ready("reduce_scatter_tensor", group, output)) is None:
         return None
+    check_tensor(input, group)
     check_whole(input, output, group)
     whole = group.backend.reducible(input.array)
     return start_reduce_scatter(output, whole, op, group, async_op)

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tinytorch.core.tensor import Tensor
+from tinytorch.core.version import bump_version
 from tinytorch.distributed.collectives import (
     SUM,
     arrival,
     check_tensor,
+    member,
     ready,
     start_reduce_scatter,
     store,
@@ -56,6 +58,7 @@ def divide(wire: Any, sizes: list[int], tensors: list[Tensor]) -> Callable:
         for tensor, size in zip(tensors, sizes, strict=True):
             end += size
             store(tensor, wire[end - size : end])
+            bump_version(tensor.array)
 
     return finish
 
@@ -105,7 +108,8 @@ def scatter(
         check_list(scatter_list, group, tensor)
         whole = join(scatter_list, group.backend.movable, group)
     wire = group.backend.movable(tensor.array)
-    return group.start("scatter", (wire, whole, root), arrival(tensor, wire), async_op)
+    args, finish = (wire, whole, root), arrival(tensor, wire)
+    return group.start("scatter", args, finish, async_op, tensor.array)
 
 
 def reduce_scatter(
@@ -130,7 +134,7 @@ def all_to_all(
     async_op: bool = False,
 ) -> Work | None:
     """Send the r-th tensor to process r; output_tensor_list[r] comes from process r."""
-    if (group := ready("all_to_all", group)) is None:
+    if (group := member("all_to_all", group)) is None:
         return None
     counts = []
     for tensors in output_tensor_list, input_tensor_list:
@@ -166,8 +170,9 @@ def all_to_all_single(
     async_op: bool = False,
 ) -> Work | None:
     """all_to_all of the parts of one tensor along dimension 0: equal ones, or of given sizes."""
-    if (group := ready("all_to_all_single", group, output, input)) is None:
+    if (group := ready("all_to_all_single", group, output)) is None:
         return None
+    check_tensor(input, group)
     check_dtypes(output, input)
     args = *split(output, output_split_sizes, group), *split(input, input_split_sizes, group)
-    return group.start("all_to_all", args, arrival(output, args[0]), async_op)
+    return group.start("all_to_all", args, arrival(output, args[0]), async_op, output.array)

@@ -29,7 +29,7 @@ class Queued:
     def __init__(self, backend: "NCCLBackend"):
         self.backend = backend
 
-    def Test(self) -> bool:
+    def Test(self, status: Any = None) -> bool:
         return not self.backend.collecting
 
 
@@ -49,7 +49,7 @@ class NCCLBackend:
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
         self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
-        self.rank, self.size = host.rank, host.size
+        self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
         self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
         number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
@@ -106,6 +106,9 @@ class NCCLBackend:
 
     def reduce_scatter(self, out: Any, array: Any, op: ReduceOp) -> Queued:
         return self.call("reduceScatter", [array, out], out, self.op(op))
+
+    def status(self) -> None:
+        """NCCL tells neither the sender nor the length of a message."""
 
     def send(self, array: Any, rank: int, tag: int) -> Queued:
         return self.call("send", [array], array, rank)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.distributed.collectives import ready
+from tinytorch.distributed.collectives import member
 from tinytorch.distributed.group import ProcessGroup, get_group_rank
 
 
@@ -33,7 +33,7 @@ def distribute(thing: Any, root: int, group: ProcessGroup) -> Any:
 
 def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
     """Fill object_list with the objects of all processes, in the order of their ranks."""
-    if (group := ready("all_gather_object", group)) is not None:
+    if (group := member("all_gather_object", group)) is not None:
         object_list[: group.size()] = exchange(obj, group)
 
 
@@ -41,7 +41,7 @@ def gather_object(
     obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
 ) -> None:
     """Like all_gather_object, but only process `dst` gets the result."""
-    if (group := ready("gather_object", group)) is None:
+    if (group := member("gather_object", group)) is None:
         return
     wanted = get_group_rank(group, dst) == group.rank()
     if wanted and not object_gather_list:
@@ -55,7 +55,7 @@ def broadcast_object_list(
     object_list: list, src: int = 0, group: Any = None, device: Any = None
 ) -> None:
     """Replace the objects of the list by those of process `src`."""
-    if (group := ready("broadcast_object_list", group)) is not None:
+    if (group := member("broadcast_object_list", group)) is not None:
         object_list[:] = distribute(object_list, get_group_rank(group, src), group)
 
 
@@ -66,7 +66,7 @@ def scatter_object_list(
     group: Any = None,
 ) -> None:
     """Put scatter_object_input_list[rank] of process `src` at place 0 of each output list."""
-    if (group := ready("scatter_object_list", group)) is None:
+    if (group := member("scatter_object_list", group)) is None:
         return
     root, things = get_group_rank(group, src), scatter_object_input_list
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:

@@ -73,13 +73,7 @@ class Request:
 class Status:
     """Who has sent a message, and how long it is."""
 
-    source = nbytes = 0
-
-    def Get_source(self) -> int:
-        return self.source
-
-    def Get_count(self, datatype: Any) -> int:
-        return self.nbytes
+    source = count = 0
 
 
 class MPI:
@@ -87,7 +81,7 @@ class MPI:
 
     SUM, PROD, MIN, MAX = np.add, np.multiply, np.minimum, np.maximum
     BAND, BOR, BXOR = np.bitwise_and, np.bitwise_or, np.bitwise_xor
-    IN_PLACE, UNDEFINED, ANY_SOURCE, BYTE = "in place", -1, -1, "byte"
+    IN_PLACE, UNDEFINED, ANY_SOURCE = "in place", -1, -1
     Status, Exception = Status, ValueError
 
 
@@ -123,7 +117,7 @@ class Comm:
                 if source in (sender, MPI.ANY_SOURCE) and its_tag == tag:
                     fill(array, sent)
                     if request.status is not None:
-                        request.status.source, request.status.nbytes = sender, sent.nbytes
+                        request.status.source, request.status.count = sender, sent.nbytes
                     del letters[i]
                     return True
             return False

@@ -4,3 +4,4 @@ from tinytorch.distributions.bernoulli import Bernoulli
 from tinytorch.distributions.categorical import Categorical
 from tinytorch.distributions.distribution import Distribution
 from tinytorch.distributions.normal import Normal, kl_divergence
+from tinytorch.distributions.uniform import Independent, Uniform

@@ -3,14 +3,17 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import Device, as_device, device_of
 from tinytorch.core.dtype import DType
-from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.core.version import bump_version, storage_of
+from tinytorch.ops.arithmetic import Mul
 from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.dims import normalize_dim
+from tinytorch.ops.indexing import AddIndex, Index
 from tinytorch.ops.parts import Slice, key_along
 
 
@@ -161,11 +164,21 @@ def data_ptr(self: Tensor) -> int:
     return address_of(self.array) if self.array.size else 0
 
 
+def strided_places(xp: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The place in memory of each element of a view, counted in elements from its first one."""
+    places = xp.zeros(shape, np.int64)
+    for dim, (n, step) in enumerate(zip(shape, strides, strict=True)):
+        places += xp.arange(n).reshape((n,) + (1,) * (len(shape) - 1 - dim)) * step
+    return places
+
+
 class AsStrided(Function):
     """y[i, j] = memory[start + i * stride[0] + j * stride[1]]: a view of the memory under x.
 
     `start` is counted from the first element of x. Elements of y may share a place or lie outside
-    of x, so a write that is recorded is refused, and there is no gradient.
+    of x, so a write that is recorded is refused. Backward goes through the memory, too: gradients
+    at one place add up, and x gets those at its own places. Elements of x that share a place share
+    the gradient.
     """
 
     view = True
@@ -173,7 +186,20 @@ class AsStrided(Function):
 
     def forward(ctx, x: Any, size: tuple, stride: tuple, start: int) -> Any:
         memory = memory_of(x)[offset_of(x) + start :]
+        steps = tuple(step // x.itemsize for step in x.strides)
+        ctx.places = x.shape, steps, size, stride, start
         return strided(memory, size, tuple(step * x.itemsize for step in stride))
+
+    def backward(ctx, g: Any) -> Any:
+        shape, steps, size, stride, start = ctx.places
+        xp = ctx.device.xp
+        mine, others = strided_places(xp, shape, steps), strided_places(xp, size, stride) + start
+        every = xp.concatenate([mine.reshape(-1), others.reshape(-1), xp.zeros(1, np.int64)])
+        low, count = every.min(), int(every.max() - every.min()) + 1
+        memory = ctx.call(AddIndex, g, (count,), (), others - low)
+        share = 1 / xp.bincount(mine.reshape(-1) - low, minlength=count)[mine - low]
+        share = share.astype(getattr(g, "array", g).dtype)
+        return ctx.call(Mul, ctx.call(Index, memory, (), mine - low), share)
 
 
 @tensor_method("as_strided")
@@ -186,7 +212,6 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
 
     Raises:
         RuntimeError: the view would reach beyond the storage, or a number is negative.
-        NotImplementedError: `input` requires a gradient; `unfold` has one.
     """
     size, stride, here = as_shape((size,)), as_shape((stride,)), offset_of(input.array)
     first = here if storage_offset is None else as_integer(storage_offset)
@@ -197,8 +222,6 @@ def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None
             f"as_strided: size {list(size)}, stride {list(stride)} and storage offset {first} must "
             f"not be negative"
         )
-    if state.grad_enabled and input.requires_grad:
-        raise NotImplementedError("as_strided() has no gradient: use unfold() or detach()")
     if math.prod(size):
         last = first + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         need, available = (last + 1) * input.array.itemsize, memory_of(input.array).nbytes

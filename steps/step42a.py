@@ -1,44 +1,42 @@
-"""Step 42: Catalogue: x.to() and other conversions
+"""Step 42a: clone: a copy, and its order in memory
 
-The rest of types: ways to say "this tensor, as another type", and types that operators refuse.
-There is no new idea here. Read `to` and `clone`; skim the others, most are two lines long.
+A program that wants to change a tensor and keep the old one needs a copy. x + 0 makes one, and
+accumulate has used it since step 34a. But it is an addition: the graph gets a node Add, -0.0 + 0 is
+0.0, and for booleans the result is int64.
 
-- x.to(dtype), x.to(other), x.float(), x.long() and the like, x.type_as(other): all of them call
-  cast, and return the tensor itself where nothing changes, unless copy=True.
-- x.clone() copies, and the gradient passes through. A copy keeps the order of the elements in
-  memory, so that a transposed tensor stays transposed; memory_format=contiguous_format makes it
-  row by row. (NumPy calls these orders "K" and "C"; see step 66c.) The order shows in the strides,
-  the bytes from one element to the next in each dimension. A stride of 0 means that an element is
-  repeated: then K has no order to keep, and the copy is made row by row.
-- x.add(other, alpha=2) is x + 2 * other.
-- Booleans cannot be subtracted or negated: neither has a meaning, and PyTorch refuses both. For
-  -flag the refusal is still NumPy's TypeError; step 45b makes a RuntimeError of it.
+x.clone() is a copy and nothing else. It is an operation, Clone, whose gradient passes through as it
+is: dy/dx = 1.
 
-The trap is x.to(x.dtype), which is x itself and not a copy: a write into one shows in the other.
+A copy also has an order. The strides of an array are the bytes from one element to the next in each
+dimension. A transposed table lies in memory column by column, and its strides show that:
 
-Changed: Cast, cast, add, sub, mul, neg, accumulate. New: Tensor.to, clone, Clone, MemoryFormat,
-type_as, positive; float, double and the like; itemsize, nbytes and the like.
-Try: w.to(w.dtype, copy=True), and look at grad_fn. Why does the copy have one?
+    2 x 3 floats, row by row          strides (12, 4)
+    its transpose, 3 x 2              strides (4, 12)      the same memory
+    clone of the transpose            strides (4, 12)      order "K": kept
+    in contiguous_format              strides (8, 4)       order "C": row by row
+
+"K" and "C" are NumPy's names. PyTorch says memory_format=preserve_format and contiguous_format, and
+so do clone and cast from here on. To keep the order is the default: memory is then read and written
+from one end to the other, which is fastest.
+
+The trap is a stride of 0: an expanded row is one row, shown several times (step 36b). It has no
+order that a copy could keep. So it is copied row by row.
+
+(PyTorch: torch.clone. x.detach().clone() is a copy outside of the graph.)
+
+Changed: accumulate, Cast, cast. New: MemoryFormat and its two objects, Clone, clone.
+Try: take the test for 0 out of Clone.forward, and look at the strides of "repeated".
 """
 
 import contextlib
 import copy
 import heapq
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import (
-    Defaults,
-    DType,
-    as_dtype,
-    bool_,
-    int64,
-    numpy_dtype,
-    result_type,
-)
+from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, numpy_dtype, result_type
 
 
 def host_array(data: Any, dtype: DType | None) -> np.ndarray:
@@ -140,27 +138,6 @@ class Tensor:
     def size(self, dim=None):
         """The shape, or the length of one dimension."""
         return self.array.shape if dim is None else self.array.shape[dim]
-
-    def element_size(self) -> int:
-        """Bytes of one element."""
-        return self.array.itemsize
-
-    @property
-    def itemsize(self) -> int:
-        return self.array.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
-
-    def is_floating_point(self) -> bool:
-        return self.dtype.is_floating_point
-
-    def is_complex(self) -> bool:
-        return False
-
-    def is_signed(self) -> bool:
-        return self.dtype.is_signed
 
     def __len__(self):
         return len(self.array)
@@ -523,11 +500,9 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     )
 
 
-@tensor_method("add", "__add__", "__radd__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
-    if alpha != 1:
-        other = mul(other, alpha)
+@tensor_method("__add__", "__radd__")
+def add(input: Tensor, other: Any) -> Tensor:
+    """input + other, broadcast; the type of the result is `result_type(input, other)`."""
     # Two tensors of one type are by far the most common case.
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
@@ -535,7 +510,7 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     return Add.apply(*operands(input, other))
 
 
-@tensor_method("mul", "multiply", "__mul__", "__rmul__")
+@tensor_method("__mul__", "__rmul__")
 def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
     if isinstance(input, Tensor) and isinstance(other, Tensor):
@@ -544,33 +519,17 @@ def mul(input: Tensor, other: Any) -> Tensor:
     return Mul.apply(*operands(input, other))
 
 
-@tensor_method("neg", "negative", "__neg__")
-def neg(input: Tensor) -> Tensor:
-    """-input.
-
-    Raises:
-        RuntimeError: the tensor is boolean.
-    """
-    return Neg.apply(input)
+@tensor_method("__neg__")
+def neg(x):
+    return Neg.apply(x)
 
 
-@tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    """input - alpha * other, broadcast.
-
-    Raises:
-        RuntimeError: an operand is boolean.
-    """
-    if alpha != 1:
-        other = mul(other, alpha)
+@tensor_method("__sub__")
+def sub(input: Tensor, other: Any) -> Tensor:
+    """input - other, broadcast."""
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Sub.apply(input, other)
-    if bool_ in (result_type(input), result_type(other)):
-        raise RuntimeError(
-            "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
-            "logical_xor() instead."
-        )
     return Sub.apply(*operands(input, other))
 
 
@@ -591,18 +550,6 @@ def true_divide(input: Tensor, other: Any) -> Tensor:
 @tensor_method("__rtruediv__")
 def rdiv(self: Tensor, other: Any) -> Tensor:
     return true_divide(other, self)
-
-
-@tensor_method("positive", "__pos__")
-def positive(input: Tensor) -> Tensor:
-    """The tensor itself.
-
-    Raises:
-        RuntimeError: the tensor is boolean.
-    """
-    if input.dtype is bool_:
-        raise RuntimeError("positive() is not supported for bool tensors")
-    return input
 
 
 class Sum(Function):
@@ -693,101 +640,35 @@ def cast(input: Tensor, dtype: DType, memory_format: MemoryFormat = preserve_for
     return Cast.apply(input, numpy_dtype(dtype), memory_format.order)
 
 
-@tensor_method("to")
-def to(
-    self: Tensor,
-    *args: Any,
-    dtype: DType | None = None,
-    copy: bool = False,
-    memory_format: MemoryFormat = preserve_format,
-) -> Tensor:
-    """The tensor with another dtype: `x.to(float64)`, `x.to(other)` for that of `other`.
-
-    Returns the tensor itself where nothing changes, unless copy=True. A copy lies in memory as
-    `memory_format` says.
-
-    Raises:
-        TypeError: an argument is not a dtype or a tensor.
-    """
-    for arg in reversed(args):
-        if isinstance(arg, Tensor):
-            dtype = arg.dtype
-        elif isinstance(arg, (DType, type)):  # or a Python type: float is float64
-            dtype = arg
-        elif arg is not None:
-            raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
-    out = self
-    if dtype is not None:
-        out = cast(out, as_dtype(dtype), memory_format)
-    return Clone.apply(out, memory_format.order) if copy and out is self else out
-
-
 @tensor_method("clone")
 def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Tensor:
     """A copy with memory of its own; the gradient flows through."""
     return Clone.apply(input, memory_format.order)
 
 
-def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
-    """The method `name` that casts to `dtype`, such as x.float()."""
-    target = as_dtype(dtype)
-
-    def method(self: Tensor, memory_format: MemoryFormat = preserve_format) -> Tensor:
-        return cast(self, target, memory_format)
-
-    return tensor_method(name)(method)
-
-
-CAST_METHODS = "double float half bfloat16 long int short char byte bool"
-CAST_TYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool"
-casters = list(map(caster, CAST_METHODS.split(), CAST_TYPES.split()))
-
-
-@tensor_method("type_as")
-def type_as(self: Tensor, other: Tensor) -> Tensor:
-    """The tensor with the element type of `other`."""
-    return cast(self, other.dtype)
-
-
 if __name__ == "__main__":
+    zeros, flag = tensor([-0.0, 0.0]), tensor([True, False])
+    print("x + 0:  ", zeros + 0, (flag + 0).dtype)  # -> x + 0:   tensor([0., 0.]) tinytorch.int64
+    print("clone():", zeros.clone(), flag.clone().dtype)
+    # -> clone(): tensor([-0.,  0.]) tinytorch.bool
 
-    def error(action, *args):
-        try:
-            action(*args)
-        except (RuntimeError, TypeError) as reason:
-            return f"{type(reason).__name__}: {reason}"
-
-    float64 = as_dtype("float64")
     w = tensor([1.5, 2.5], requires_grad=True)
-    print(w.to(float64).dtype, w.to(tensor(1)).dtype, w.to(float).dtype, w.to(dtype=float64).dtype)
-    # -> tinytorch.float64 tinytorch.int64 tinytorch.float64 tinytorch.float64
-    print(w.long(), w.half().dtype, w.bool(), w.type_as(tensor([1])))
-    # -> tensor([1, 2]) tinytorch.float16 tensor([ True,  True]) tensor([1, 2])
-    print("nothing to do:", w.to(w.dtype) is w, w.float() is w, w.to(w.dtype, copy=True) is w)
-    # -> nothing to do: True True False
-    print(error(w.to, [1.0])[:53])  # -> TypeError: to() received an invalid argument of type
-    print(w.is_floating_point(), w.is_signed(), w.is_complex(), w.element_size(), w.nbytes)
-    # -> True True False 4 8
-    print(w.double().itemsize)  # -> 8
-
     copied = w.clone()
+    print(copied, np.shares_memory(copied.array, w.array))
+    # -> tensor([1.5, 2.5], grad_fn=<Clone>) False
     (copied * copied).sum().backward(create_graph=True)
-    print("a clone passes gradients on:", w.grad)
-    # -> a clone passes gradients on: tensor([3., 5.], grad_fn=<Clone>)
+    print("the gradient passes through:", w.grad)
+    # -> the gradient passes through: tensor([3., 5.], grad_fn=<Clone>)
 
-    turned = wrap(np.ones((2, 3), np.float32).T)
-    print("strides:", turned.array.strides, turned.clone().array.strides)
-    # -> strides: (4, 12) (4, 12)
+    table = wrap(np.ones((2, 3), np.float32))
+    turned = wrap(table.array.T)
+    print("strides:", table.array.strides, turned.array.strides, turned.clone().array.strides)
+    # -> strides: (12, 4) (4, 12) (4, 12)
     print(contiguous_format, turned.clone(memory_format=contiguous_format).array.strides)
     # -> tinytorch.contiguous_format (8, 4)
-    print("and cast:", turned.double(contiguous_format).array.strides)  # -> and cast: (16, 8)
+    float64 = as_dtype("float64")
+    print("cast:", cast(turned, float64).array.strides)  # -> cast: (8, 24)
+    print("cast:", cast(turned, float64, contiguous_format).array.strides)  # -> cast: (16, 8)
     rows = wrap(np.broadcast_to(np.ones(3, np.float32), (2, 3)))
-    print("repeated:", rows.array.strides, rows.clone().array.strides, rows.double().array.strides)
-    # -> repeated: (0, 4) (12, 4) (24, 8)
-
-    x, flag = tensor([1.0, 2.0]), tensor([True, False])
-    print(x.add(tensor([1.0, 1.0]), alpha=10), x.subtract(x, alpha=2), +x, -x)
-    # -> tensor([11., 12.]) tensor([-1., -2.]) tensor([1., 2.]) tensor([-1., -2.])
-    print(error(lambda: flag - 1).partition(",")[0])  # -> RuntimeError: Subtraction
-    print(error(lambda: +flag))
-    # -> RuntimeError: positive() is not supported for bool tensors
+    print("repeated:", rows.array.strides, rows.clone().array.strides)
+    # -> repeated: (0, 4) (12, 4)

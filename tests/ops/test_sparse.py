@@ -1,0 +1,51 @@
+"""Sparse tensors, against the same tensors with all their elements."""
+
+import pytest
+
+import tinytorch
+
+
+def drawn(device, n=4, m=5, count=7):
+    places = tinytorch.stack([tinytorch.randint(n, (count,)), tinytorch.randint(m, (count,))])
+    values = tinytorch.rand(count, dtype=tinytorch.float64).to(device).requires_grad_()
+    return tinytorch.sparse_coo_tensor(places.to(device), values, (n, m)), values
+
+
+def test_products_and_their_gradients(device):
+    sparse, values = drawn(device)
+    dense = sparse.to_dense()
+    x = tinytorch.rand(5, 3, dtype=tinytorch.float64).to(device).requires_grad_()
+    found = []
+    for a in (sparse, dense):
+        y = tinytorch.mm(a, x)
+        found.append([y, *tinytorch.autograd.grad(y.square().sum(), [x, values])])
+    assert all(a.allclose(b) for a, b in zip(*found, strict=True))
+    for a in (tinytorch.spmm, tinytorch.matmul, tinytorch.sparse.mm, lambda a, b: a @ b):
+        assert a(sparse, x).allclose(found[0][0])
+    assert (x.T @ sparse.t()).allclose(found[0][0].T)
+    assert (sparse @ x[:, 0]).allclose(found[0][0][:, 0])
+
+
+def test_sums(device):
+    sparse, _ = drawn(device)
+    dense = sparse.to_dense()
+    ones = tinytorch.ones_like(dense)
+    assert (ones + sparse).allclose(ones + dense) and (sparse + ones).allclose(ones + dense)
+    assert (sparse + sparse * 2).to_dense().allclose(dense * 3)
+    once = sparse.coalesce()
+    assert once.to_dense().allclose(dense) and once.is_coalesced()
+    back = dense.to_sparse()
+    assert back.indices().equal(once.indices()) and back.values().allclose(once.values())
+
+
+def test_what_is_refused():
+    sparse, _ = drawn("cpu")
+    for wrong in (sparse.exp, sparse.sum, sparse.tanh):
+        with pytest.raises(RuntimeError, match="sparse"):
+            wrong()
+    with pytest.raises(RuntimeError, match="coalesce"):
+        sparse.values()
+    with pytest.raises(RuntimeError, match="does not hold"):
+        tinytorch.sparse_coo_tensor([[0, 4], [0, 0]], [1.0, 1.0], (4, 4))
+    with pytest.raises(RuntimeError, match="sizes"):
+        sparse @ tinytorch.ones(4, 4)

@@ -155,8 +155,8 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
 
 class Clamp(Function):
-    """y = x between low and high. The gradient passes inside and at the borders; outside it goes
-    to the border that took the place of x."""
+    """y = x between low and high. The gradient passes inside and at the bounds; outside it goes to
+    the bound that took the place of x."""
 
     elementwise = True
 
@@ -184,7 +184,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return compute(Clamp, (input, min, max), "biu" if min is None or max is None else "iu", 2)
 
 
-# With one border alone.
+# With one bound alone.
 clamp_min = attach("clamp_min")(lambda input, min: clamp(input, min))
 clamp_max = attach("clamp_max")(lambda input, max: clamp(input, None, max))
 

@@ -1,4 +1,4 @@
-"""Step 61f: What has no such shape
+"""Step 61f: Shapes and dimensions that are refused
 
 A matrix has two dimensions, and x.permute(0) orders one. The answer so far is NumPy's: "axes don't
 match array". x.movedim(0, (0, 1)) complains about zip(). Worse are mistakes that say nothing: NumPy

@@ -1,4 +1,4 @@
-"""Step 61h: A slice: what is left out gets zero
+"""Step 61h: A slice, and its gradient
 
 Step 61a moved all elements and lost none. A part of a tensor is something else: one sample of a
 batch, the elements 1 to 3 of a row. NumPy has it as x[1:3], a view, but what it returns is an array

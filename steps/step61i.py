@@ -1,4 +1,4 @@
-"""Step 61i: Repeat, and a test without derivatives
+"""Step 61i: repeat, and the adjoint test
 
 Two samples are to start from the same row, and one of them is then changed. `expand` repeats a row
 without a copy, with a stride of 0: all rows are one and the same memory, and a write into one of

@@ -1,4 +1,4 @@
-"""Step 61j: Flip and roll: a permutation goes home
+"""Step 61j: Flip and roll: permutations and their inverses
 
 A picture seen in a mirror is one more sample to learn from, for nothing. No operation so far can
 turn a row around: a reshape keeps the order, and a permutation of dimensions too.

@@ -1,4 +1,4 @@
-"""Step 61m: Triangles: who may see what
+"""Step 61m: tril and triu: triangles and causal masks
 
 A network that guesses the next word must not look at it while it learns. Reader i may look at the
 words 0 to i. As a table of true and false, one row for each reader, that is a lower triangle:

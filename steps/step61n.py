@@ -1,8 +1,8 @@
-"""Step 61n: Parts that do not exist
+"""Step 61n: Errors of select and repeat, and names in the graph
 
-x.select(1, 4) of a matrix with four columns: NumPy's message speaks of an "axis" of an "array", and
-the reader of PyTorch's documents looks for a "dim" of a "tensor". x.repeat(2) of a matrix says that
-"zip() argument 2 is longer than argument 1", which is true and no help.
+x.select(1, 4) of a matrix with four columns fails, and NumPy's message speaks of an "axis" of an
+"array", where a reader of PyTorch's documents looks for a "dim" of a "tensor". x.repeat(2) of a
+matrix says that "zip() argument 2 is longer than argument 1", which is true and does not help.
 
 Slice.forward catches NumPy's IndexError and puts it into our words. An IndexError is not translated
 by Function.apply, which looks after ValueError and TypeError (step 45b). `from None` hides the

@@ -1,4 +1,4 @@
-"""Step 61o: A frame of another number
+"""Step 61o: Padding with any number
 
 The largest neighbour of each element, at the edges too: the row gets a frame, one element at each
 end, and then two shifted slices are compared. A frame of zeros is wrong if all numbers are

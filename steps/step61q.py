@@ -1,4 +1,4 @@
-"""Step 61q: The parts are views
+"""Step 61q: split returns views
 
 Cut y in two, multiply the second part by 10 in place, and ask for the gradient of the sum of y. The
 elements of y have changed: the parts show its memory. But step 61p finds a gradient of 1 for all of

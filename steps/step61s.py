@@ -1,12 +1,12 @@
-"""Step 61s: A list of tensors, of one type
+"""Step 61s: cat and stack: one type, and only tensors
 
 cat([counts, weights]) joins int64 and float32. NumPy makes float64 of them, and the rest of the
 program computes in float64, at half the speed and without a word. An addition would give float32
 (step 41b). So all tensors are cast to their promoted type first: promote_types of the first two, of
 that and the third, and so on. functools.reduce is this loop.
 
-Mistakes need an answer as well. cat(a, b), without the brackets, takes b for a dimension. An array
-among the tensors would pass, and have no history. An empty list has no shape.
+Mistakes need clear errors as well. cat(a, b), without the brackets, takes b for a dimension. An
+array among the tensors would pass, and have no history. An empty list has no shape.
 
 `tensor_list` does both, for cat and stack. They are called for each batch, often with many small
 tensors, so the usual case is quick: one set tells whether all are exactly of type Tensor, another

@@ -1,4 +1,4 @@
-"""Step 62f: What a product refuses
+"""Step 62f: matmul: checks of types and shapes
 
 NumPy multiplies float32 by float64 and returns float64 without a warning. After one such constant
 the rest of a network computes in float64, which is slower and is not seen. An addition promotes,

@@ -1,4 +1,4 @@
-"""Step 62l: What only one of the two has
+"""Step 62l: einsum: summing before the product
 
 "ij,k->" is the sum of all products a_ij c_k. Step 62k writes them all: for a matrix of 300 x 300
 and a vector of 300 that is 27 million numbers, and then they are summed. But the sum can be taken

@@ -1,9 +1,8 @@
-"""Step 62m: A name twice is a diagonal
+"""Step 62m: einsum: a repeated name is a diagonal
 
-The notation has one more sentence. einsum("ii->i", a) is the diagonal of a matrix, and einsum("ii",
-a) its sum, the trace: both dimensions run together, so only the elements a_ii are met. Step 62l
-sums all elements for "ii", 10 for the matrix of the demo where 5 is right: it takes each i for
-itself.
+The notation has one more rule. einsum("ii->i", a) is the diagonal of a matrix, and einsum("ii",
+a) its sum, the trace: both dimensions run together, so only the elements a_ii count. For "ii", step
+62l sums all elements: 10 for the matrix of the demo, where 5 is right. It takes each i for itself.
 
 Before anything else, read_operand turns each operand into one that has each name once. A diagonal
 is a view (step 61l), which becomes the last dimension of the result, and its name moves there too:
@@ -12,11 +11,11 @@ is a view (step 61l), which becomes the last dimension of the result, and its na
 
 A name that occurs three times takes two rounds: hence `while`.
 
-The gradient of a diagonal is among zeros, and of a trace it is g at each a_ii, which nothing has to
-be written for.
+The gradient of a diagonal lies among zeros, and that of a trace is g at each a_ii. Both come from
+step 61l, and need no code here.
 
-The trap: "ii" without an arrow. i occurs twice, so it is not in the output (step 62k), and the
-result is the trace and not the diagonal.
+The trap is "ii" without an arrow. i occurs twice, so it is not in the output (step 62k), and the
+result is the trace, not the diagonal.
 
 `trace` is the name that programs use. The trace of a product, trace(A^T B), is the sum of all a_ij
 b_ij: to compute the product for its diagonal alone is n times the work.

@@ -1,4 +1,4 @@
-"""Step 62n: Any number of dimensions: ...
+"""Step 62n: einsum: ... for any number of dimensions
 
 A function for matrices should also take batches of them, whatever their number of dimensions:
 matmul does. With names, each of them needs an equation of its own, "ij,jk->ik", "bij,bjk->bik", and

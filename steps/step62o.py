@@ -1,8 +1,8 @@
-"""Step 62o: An equation that does not fit
+"""Step 62o: einsum: checks of the equation
 
 A typing error in an equation comes out somewhere in the middle: "ij,jk" of two matrices [2, 3]
 gives a complaint about 2x3 and 2x3, and no word about j. "ij->iz" says "substring not found".
-Worse, "ijk" of a matrix works, as if there were no k, and "i?" does: any sign was a name so far.
+Worse, "ijk" of a matrix works, as if there were no k, and so does "i?": any sign was a name so far.
 
 Three places know enough to say what is wrong:
 

@@ -1,4 +1,4 @@
-"""Step 63e: Numbers without a row, and what topk refuses
+"""Step 63e: Sorting 0-d tensors, and what topk refuses
 
 sort(tensor(7.0)) works, since NumPy makes an exception. In falling order it fails: a number has no
 row that could be reversed. topk fails as well, asking for the length of the row. For PyTorch a
@@ -9,7 +9,7 @@ So ArgSort answers at once for a tensor of 0 dimensions: an index 0, of 0 dimens
 TakeAlong knows how to take it. And topk counts one element where there is no dimension to ask.
 
 True and false have an order, and sort takes them. PyTorch's topk does not, so a program that runs
-here would fail there; it is refused.
+here would fail there. So topk refuses them here too.
 
 `sorted=False` allows PyTorch to give the k best in any order. Ours are sorted either way: to sort
 ten numbers costs less than the test whether they have to be.

@@ -1,4 +1,4 @@
-"""Step 63f: What there is, and how often: unique
+"""Step 63f: unique: distinct elements, inverse and counts
 
 Which labels occur in a data set, and how many samples has each? In a sorted row equal elements
 stand side by side, so the distinct ones are those that differ from their neighbour:

@@ -36,7 +36,7 @@ from tinytorch.ops.broadcast import broadcast_tensors
 from tinytorch.ops.comparison import isnan
 from tinytorch.ops.creation import zeros
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.elementwise import abs, attach, div, exp, log, maximum, require_tensors
+from tinytorch.ops.elementwise import abs, attach, div, exp, log, maximum
 from tinytorch.ops.gather import gather, index_along_dim, masked_fill
 from tinytorch.ops.indexing import IndexPut, check_same_dtype, nonzero
 from tinytorch.ops.joining import cat
@@ -108,6 +108,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return gather(input.expand(whole), dim, indices.expand(sizes))
 
 
+@checked
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The product summed over pairs of dimensions: the last `dims` of a with the first of b, or
     those that two lists name.
@@ -115,7 +116,6 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     Raises:
         RuntimeError: the sizes of a pair differ, or `dims` is negative or of another form.
     """
-    require_tensors("tensordot", (a, b))
     if isinstance(dims, Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -162,19 +162,19 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     )
 
 
+@checked
 @attach("logaddexp", written=False)
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(a) + exp(b)), of which the larger one is taken out: nothing overflows."""
-    require_tensors("logaddexp", (input, other))
     largest = maximum(input, other).detach()
     largest = masked_fill(largest, abs(largest) == math.inf, 0.0)  # inf - inf would be nan
     return add(largest, log(add(exp(sub(input, largest)), exp(sub(other, largest)))))
 
 
+@checked
 @attach("logit")
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(p / (1 - p)), the inverse of sigmoid; with `eps`, of p clamped to eps .. 1 - eps."""
-    require_tensors("logit", (input,))
     p = input if input.is_floating_point() else input.to(get_default_dtype())
     p = p if eps is None else p.clamp(eps, 1 - eps)
     return log(div(p, 1 - p))

@@ -89,7 +89,7 @@ if __name__ == "__main__":
     print("threads that had to prepare:", len(prepared))  # -> threads that had to prepare: 32
 
     odd, turns = [1] * 100, [[] for _ in range(13)]
-    launch(by_stride, 2, 4, odd, turns)  # 100 is no multiple of 8
+    launch(by_stride, 2, 4, odd, turns)  # 100 is not a multiple of 8
     print("8 threads, 100 elements, each once:", odd == [3] * 100)
     # -> 8 threads, 100 elements, each once: True
     print("busy in the last turn:", len(turns[-1]))  # -> busy in the last turn: 4

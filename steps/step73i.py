@@ -1,7 +1,7 @@
 """Step 73i: Activations in place
 
 Many programs write ReLU(inplace=True), to save memory: the result takes the place of the input,
-which nobody needs any more. So the functions get the option, and activate writes the result into
+which is not needed any more. So the functions get the option, and activate writes the result into
 the input's memory.
 
 For relu this is free: its gradient needs only the sign of the input, which the result has too. The

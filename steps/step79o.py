@@ -1,6 +1,6 @@
 """Step 79o: multinomial: drawing by weight
 
-Nine of ten mails are no spam, and a network that always says "no spam" is right nine times of ten.
+Nine of ten mails are not spam, and a network that always says "no spam" is right nine times of ten.
 RandomSampler draws all items alike. To draw the rare ones more often, each index i gets a weight
 w_i, and should come with the probability w_i / (w_1 + ... + w_n).
 

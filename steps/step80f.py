@@ -15,7 +15,7 @@ on a list, `leaving`, and the next epoch calls it, if there is one. The finalize
 that it does not wait either.
 
 The trap: a worker that has gone does not read its pipe any more. To ask it something, such as a
-second None, is a BrokenPipeError, which is no error here.
+second None, is a BrokenPipeError, which is not an error here.
 
 (PyTorch's loader waits for its workers at the end of each epoch.)
 

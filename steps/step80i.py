@@ -405,7 +405,7 @@ if __name__ == "__main__":
     print(repr(again(ValueError, "a text")), repr(again(UnicodeDecodeError, "a text")))
     # -> ValueError(a text) RuntimeError('a text')
 
-    # A worker's life, played in this process: the end of a stream is no error.
+    # A worker's life, played in this process: the end of a stream is not an error.
     class Two(IterableDataset):
         def __iter__(self):
             return iter("ab")

@@ -4,8 +4,8 @@ recv of a pipe reads the length of a message, and then the message. Ctrl-C may c
 With persistent workers the same pipe is used in the next epoch: recv then takes the first bytes of
 the old message for a length, and waits for a billion bytes that never come.
 
-Nothing can repair such a pipe, since nobody knows where the next message begins. So whatever
-interrupts a message ends all workers, and the next epoch starts new ones:
+Such a pipe cannot be repaired, since there is no way to tell where the next message begins. So
+whatever interrupts a message ends all workers, and the next epoch starts new ones:
 
     with self.whole_messages():        any error, Ctrl-C included: kill the workers, close, raise
 

@@ -1,7 +1,7 @@
 """Step 82e: Downloads with checksums
 
 In the demo of step 82d a mirror has other labels, and a network would learn from them that a 5 is a
-0. A file may also be replaced by somebody on the way. Neither is an error.
+0. A file may also be replaced by an attacker on the way. Neither is an error.
 
 So a file is kept only if it is the right one. SHA-256 makes 32 bytes of a file of any length, and
 there is no known way to make another file with the same 32 bytes. Those of the right files stand in

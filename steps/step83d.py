@@ -44,7 +44,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 def call_on_leaves(func: Callable, inputs: Any) -> tuple[tuple, Any]:
     """(leaves, what func gives for them), recorded.
 
-    TypeError where an input or an output is no tensor."""
+    TypeError where an input or an output is not a tensor."""
     leaves = []
     for x in as_sequence(inputs):
         if not isinstance(x, Tensor):

@@ -45,7 +45,7 @@ def call_on_leaves(func: Callable, inputs: Any, create_graph: bool) -> tuple[tup
     """(leaves, what func gives for them), recorded. With create_graph, inputs that require a
     gradient stay what they are, so that the result can be differentiated with respect to them.
 
-    TypeError where an input or an output is no tensor."""
+    TypeError where an input or an output is not a tensor."""
     leaves = []
     for x in as_sequence(inputs):
         if not isinstance(x, Tensor):

@@ -9,7 +9,9 @@ place in the graph.
                                                        Exp
 
 So one function makes all of the in-place forms: call the view, become it. It counts as a write:
-what backward has saved had the other shape.
+what backward has saved had the other shape. The trap is a view that was made before, such as the
+first row of a square that is then transposed: with the base's new shape it would be a column. So
+what the tensor was stays the base, and such a view raises an error.
 
 `resize_` is older, and rougher. It takes any shape, and reads the elements as they lie in memory. A
 shape that needs more than there is gets new memory, whose first part is a copy, and its rest has
@@ -26,7 +28,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.inplace import check_writable
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.autograd.views import rebase_history
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import bump_version
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
@@ -43,8 +46,14 @@ def shape_in_place(view: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(view)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
-        new = view(self, *args, **kwargs)
-        if self._view is not None:
+        base = self
+        if self._view is None and self._edge is not None:
+            # What it was stays the base: views that were made of it before must not take the new
+            # shape for that of their base. They raise an error when it is written.
+            base = wrap(self.array, self.device)
+            rebase_history(base, self._edge)
+        new = view(base, *args, **kwargs)
+        if base is not self or self._view is not None:
             self._view = new._view
         self.array = new.array
         if new._edge is not None:
@@ -116,6 +125,14 @@ if __name__ == "__main__":
     row = (x * 3).view(1, 2)[0]
     print((row.unsqueeze_(0) * 2).shape, row.is_leaf)  # -> tinytorch.Size([1, 2]) False
 
+    square = (tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) * 2).contiguous()
+    first = square[0]
+    square.t_().mul_(10)  # the first row is a column now
+    try:
+        first.sum().backward()
+    except RuntimeError as error:
+        print(str(error)[:59])
+    # -> the base of a view that SelectBackward0 returned was change
     z = x.exp()
     z.unsqueeze_(0)
     try:

@@ -37,3 +37,15 @@ def test_resize_keeps_the_elements_in_memory(device):
     assert view.resize_(2, 1).tolist() == [[2], [3]]
     assert x.resize_(3).tolist() == [0, 1, 2] and x.resize_(6).tolist() == [0, 1, 2, 3, 4, 5]
     assert x.resize_as_(tinytorch.zeros(2, 4))[0].tolist() == [0, 1, 2, 3]
+
+
+def test_a_view_made_before_is_not_given_another_gradient(device):
+    x = tinytorch.arange(4.0, device=device).reshape(2, 2).requires_grad_()
+    y = x * 1
+    row = y[0]
+    y.t_().mul_(2)
+    with pytest.raises(RuntimeError, match="base of a view"):
+        row.sum().backward()
+    (y * tinytorch.tensor([[1.0, 2.0], [3.0, 4.0]], device=device)).sum().backward()
+    assert x.grad.tolist() == [[2, 6], [4, 8]]
+    assert y[0].tolist() == [0, 4]

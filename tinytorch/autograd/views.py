@@ -50,9 +50,11 @@ def refresh_view_grad_fn(tensor: Tensor) -> None:
         RuntimeError: the view came from a user's Function.
     """
     view = tensor._view
-    if tensor._edge is not None and tensor._edge[0].takes_tensors:
+    reshaped = view.base._view is not None  # in place, so the calls would not fit any more
+    if reshaped or (tensor._edge is not None and tensor._edge[0].takes_tensors):
+        name = "a function" if tensor._edge is None else tensor._edge[0].name()
         raise RuntimeError(
-            f"the base of a view that {tensor._edge[0].name()} returned was changed in place. "
+            f"the base of a view that {name} returned was changed in place. "
             f"Please clone() the result in its forward."
         )
     before = state.grad_enabled

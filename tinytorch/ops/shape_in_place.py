@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.inplace import check_writable
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.autograd.views import rebase_history
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.core.version import bump_version
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
@@ -19,8 +20,14 @@ def shape_in_place(view: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(view)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
-        new = view(self, *args, **kwargs)
-        if self._view is not None:
+        base = self
+        if self._view is None and self._edge is not None:
+            # What it was stays the base: views that were made of it before must not take the new
+            # shape for that of their base. They raise an error when it is written.
+            base = wrap(self.array, self.device)
+            rebase_history(base, self._edge)
+        new = view(base, *args, **kwargs)
+        if base is not self or self._view is not None:
             self._view = new._view
         self.array = new.array
         if new._edge is not None:

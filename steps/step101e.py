@@ -1,7 +1,7 @@
 """Step 101e: Which convolutions are faster in C
 
-The functions of steps 100u to 101d take 0.2 to 0.7 of the time of eager's products of matrices, but
-not for all convolutions. `covered` decides, by what was measured:
+The functions of steps 100u to 101d mostly take 0.2 to 0.7 of the time of eager's products of
+matrices, but not for all convolutions. `covered` decides, by what was measured:
 
     in C                                      a call of the array library
     --------------------------------------    ------------------------------------------------

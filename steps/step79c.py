@@ -126,4 +126,4 @@ if __name__ == "__main__":
         except (TypeError, RuntimeError) as error:
             print(type(error).__name__ + ":", str(error).split("; ")[-1].split(", but ")[-1])
     # -> TypeError: found <class 'NoneType'>
-    # -> RuntimeError: got [1] at entry 0 and [2] at entry 1
+    # -> RuntimeError: got [1] and [2]

@@ -156,7 +156,7 @@ if __name__ == "__main__":
             default_collate(wrong)
         except (RuntimeError, TypeError) as error:
             print(type(error).__name__ + ":", str(error).split("; ")[-1].split(", but ")[-1])
-    # -> RuntimeError: got [1] at entry 0 and [2] at entry 1
+    # -> RuntimeError: got [1] and [2]
     # -> TypeError: found <U1
 
     # In one go, and tensor by tensor.

@@ -109,7 +109,7 @@ if __name__ == "__main__":
     try:
         list(DataLoader(Files(), 2))
     except RuntimeError as error:
-        print(str(error).rpartition(", but ")[2])  # -> got [1, 1] at entry 0 and [2, 2] at entry 1
+        print(str(error).rpartition(", but ")[2])  # -> got [1, 1] and [2, 2]
 
     def padded(batch):  # [(image, label, path), ...]
         images, labels, paths = zip(*batch, strict=True)

@@ -171,7 +171,7 @@ if __name__ == "__main__":
     # ->     for (long i0 = 0; i0 < 1000; i0++) {
     # ->         const float multiply_0 = in0[i0] * 2.0f;
     # ->         const float add_1 = multiply_0 + in1[i0];
-    # ->         const float maximum_2 = (add_1 > 0.0f) | (add_1 != add_1) ? add_1 : 0.0f;
+    # ->         const float maximum_2 = (add_1 <= 0.0f) | (0.0f != 0.0f) ? 0.0f : add_1;
     # ->         out0[i0] = maximum_2;
     # ->     }
     # -> }

@@ -152,7 +152,7 @@ if __name__ == "__main__":
     # ->     const float multiply_0 = x0 * 2.0f;
     # ->     const float x1 = in1[i1];
     # ->     const float add_1 = multiply_0 + x1;
-    # ->     const float maximum_2 = (add_1 > 0.0f) | (add_1 != add_1) ? add_1 : 0.0f;
+    # ->     const float maximum_2 = (add_1 <= 0.0f) | (0.0f != 0.0f) ? 0.0f : add_1;
     # ->     out0[i0 * 50 + i1] = maximum_2;
     # -> }
     print(kernel, launch_of(kernel), right)  # -> k0: 6 x 50 (multiply, add, maximum) (2, 256) True

@@ -70,7 +70,8 @@ ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} 
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
-    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
+    # With a > b in the place of a <= b, GCC makes no vectors where maxima follow each other.
+    "maximum": "({a} <= {b}) | ({b} != {b}) ? {b} : {a}",
     "isnan": "{a} != {a}",
 }
 TABLES = {"b": ON_BOOLS, "i": ON_INTS, "u": ON_INTS, "f": ON_FLOATS}
@@ -161,7 +162,7 @@ if __name__ == "__main__":
         texts = [next(letters) if isinstance(v, Node) else None for v in operands]
         return expression(node, operands, texts)
 
-    print(text("maximum", x, 0.0))  # -> (u > 0.0f) | (u != u) ? u : 0.0f
+    print(text("maximum", x, 0.0))  # -> (u <= 0.0f) | (0.0f != 0.0f) ? 0.0f : u
     print(text("maximum", n, 0, dtype=k))  # -> u >= 0 ? u : 0
     print(text("add", m, m, dtype=bool), "|", text("absolute", n, dtype=k))
     # -> u | v | u < 0 ? -u : u

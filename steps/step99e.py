@@ -67,7 +67,8 @@ ON_FLOATS = {name: f"{called}{{f}}({{a}})" for name, called in LIBRARY.items()} 
     "absolute": "fabs{f}({a})",
     "divide": "{a} / {b}",
     "sign": "{a} != {a} ? {a} : ({t})(({a} > 0) - ({a} < 0))",
-    "maximum": "({a} > {b}) | ({a} != {a}) ? {a} : {b}",
+    # With a > b in the place of a <= b, GCC makes no vectors where maxima follow each other.
+    "maximum": "({a} <= {b}) | ({b} != {b}) ? {b} : {a}",
     "isnan": "{a} != {a}",
     "erf": "erf_{t}({a})",
 }

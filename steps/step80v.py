@@ -29,7 +29,7 @@ from typing import Any
 from tinytorch.core.tensor import Tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
-importlib.import_module("tinytorch.shared_memory")
+importlib.import_module("tinytorch.multiprocessing.shared_memory")
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 

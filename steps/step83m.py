@@ -19,7 +19,7 @@ A module may have a function `__getattr__`, which Python asks for a name that it
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
 process had one more batch than the others, it would wait for them forever.
 
-New: backends/cudnn.py, mps.py, cuda.py; multiprocessing.py, nn/modules.py, utils/einops.py,
+New: backends/cudnn.py, mps.py, cuda.py; multiprocessing, nn/modules.py, utils/einops.py,
 nn/parallel/data_parallel.py, utils/data/distributed.py.
 Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
 """

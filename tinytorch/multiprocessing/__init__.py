@@ -3,8 +3,8 @@ others are copied."""
 
 from multiprocessing import *  # noqa: F403
 
-from tinytorch.shared_memory import rebuild  # noqa: F401 (importing it registers how to send)
-from tinytorch.spawn import (  # noqa: F401
+from tinytorch.multiprocessing.shared_memory import rebuild  # noqa: F401 (registers how to send)
+from tinytorch.multiprocessing.spawn import (  # noqa: F401
     ProcessContext,
     ProcessExitedException,
     ProcessRaisedException,

@@ -52,7 +52,7 @@ class GradScaler:
 
     def __init__(self, device: str = "cuda", init_scale: float = 2.0**16):
         self._scale = float(init_scale)
-        self._unscaled: set[int] = set()  # the optimizers whose gradients are divided already
+        self._unscaled: set[Any] = set()  # the optimizers whose gradients are divided already
 
     def scale(self, outputs: Tensor) -> Tensor:
         """A tensor times the scale."""
@@ -65,13 +65,13 @@ class GradScaler:
             for group in optimizer.param_groups:
                 for grad in (p.grad for p in group["params"] if p.grad is not None):
                     grad.mul_(1 / self._scale)
-        self._unscaled.add(id(optimizer))
+        self._unscaled.add(optimizer)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """optimizer.step(*args, **kwargs), with gradients that are divided by the scale."""
-        if id(optimizer) not in self._unscaled:
+        if optimizer not in self._unscaled:
             self.unscale_(optimizer)
-        self._unscaled.discard(id(optimizer))
+        self._unscaled.discard(optimizer)
         return optimizer.step(*args, **kwargs)
 
 

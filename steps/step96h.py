@@ -65,7 +65,7 @@ class GradScaler:
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
         self._growth_interval = growth_interval
         self._growth_tracker = 0  # how many good steps there were in a row
-        self._found_inf: dict[int, bool] = {}  # for each optimizer whose gradients are divided
+        self._found_inf: dict[Any, bool] = {}  # for each optimizer whose gradients are divided
 
     def scale(self, outputs: Tensor) -> Tensor:
         """A tensor times the scale."""
@@ -81,13 +81,13 @@ class GradScaler:
                     # An element that is not finite is found before the division.
                     found_inf = found_inf or not all_of(isfinite(grad)).item()
                     grad.mul_(1 / self._scale)
-        self._found_inf[id(optimizer)] = found_inf
+        self._found_inf[optimizer] = found_inf
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """optimizer.step(*args, **kwargs), unless a gradient is not finite."""
-        if id(optimizer) not in self._found_inf:
+        if optimizer not in self._found_inf:
             self.unscale_(optimizer)
-        return None if self._found_inf[id(optimizer)] else optimizer.step(*args, **kwargs)
+        return None if self._found_inf[optimizer] else optimizer.step(*args, **kwargs)
 
     def update(self) -> None:
         """Adapt the scale, once at the end of an iteration."""

@@ -95,7 +95,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._growth_tracker = 0  # how many good steps there were in a row
         self._used = False  # whether scale() was called
-        self._states: dict[int, OptimizerState] = defaultdict(OptimizerState)
+        self._states: dict[Any, OptimizerState] = defaultdict(OptimizerState)
 
     def scale(self, outputs: Tensor | Iterable) -> Any:
         """A tensor times the scale, or each tensor of an iterable.
@@ -134,7 +134,7 @@ class GradScaler:
         if not self._enabled:
             return
         self.check_used("unscale_")
-        state = self._states[id(optimizer)]
+        state = self._states[optimizer]
         if state.stage is UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
@@ -163,7 +163,7 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         self.check_used("step")
-        state = self._states[id(optimizer)]
+        state = self._states[optimizer]
         if state.stage is STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if state.stage is READY:

@@ -1,6 +1,7 @@
 """autocast and GradScaler, on every device: which type an operation runs in, which type a gradient
 arrives in, casts that are kept, and the course of the scale."""
 
+import gc
 import pickle
 import threading
 import warnings
@@ -327,3 +328,14 @@ def test_a_training_overflows_skips_and_recovers(device):
         scales.append(scaler.get_scale())
     assert min(scales) < 2.0**22 and scales[-1] > min(scales)
     assert all(np.isfinite(losses)) and losses[-1] < 0.8 * losses[0]
+
+
+def test_an_optimizer_that_is_gone_is_not_taken_for_a_new_one():
+    weight = tinytorch.ones(2, requires_grad=True)
+    scaler = tinytorch.amp.GradScaler("cpu")
+    for _ in range(10):
+        gc.collect()  # the next optimizer may lie where the last one lay in memory
+        weight.grad = None
+        scaler.scale(weight.sum()).backward()
+        scaler.unscale_(tinytorch.optim.SGD([weight], lr=0.1))
+        assert weight.grad.tolist() == [1.0, 1.0]

@@ -11,6 +11,9 @@ Both changes are made to the object itself: `materialize` gives the parameter an
 an ordinary Parameter (`self.__class__ = Parameter`), so that the optimizer's list stays right, and
 the hook does the same to the layer. No later call pays for the wait.
 
+`model.to("cuda")` may come before the first batch. It replaces the `data` of each parameter, which
+here is a tensor of size 0 with the type and the device that the elements will have.
+
 The trap: until then there is nothing to look at. An empty tensor in its place would go on silently,
 with a mean of nan or a sum of 0. So the array of a parameter without elements is a property that
 raises an error.
@@ -24,8 +27,6 @@ Try: give LazyLinear's weight another object in `materialize`, and train.
 import importlib
 from typing import Any
 
-from tinytorch.core.device import as_device
-from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
@@ -48,8 +49,7 @@ class UninitializedParameter(Parameter):
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
         self = object.__new__(cls)
-        self.device, self.kept = as_device(device), dtype or get_default_dtype()
-        self._requires_grad = requires_grad
+        self.data, self._requires_grad = empty(0, device=device, dtype=dtype), requires_grad
         return self
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -66,9 +66,18 @@ class UninitializedParameter(Parameter):
     def array(self, elements: Any) -> None:
         vars(self)["array"] = elements
 
+    @property
+    def data(self) -> Tensor:
+        """A tensor of size 0, with the type and the device that the elements will have."""
+        return self.model
+
+    @data.setter
+    def data(self, model: Tensor) -> None:  # as Module.to does
+        self.model, self.device = model, model.device
+
     def materialize(self, shape: Any) -> None:
         """Gives the parameter uninitialized elements of this shape."""
-        self.array = empty(shape, device=self.device, dtype=vars(self).pop("kept")).array
+        self.array = vars(self).pop("model").new_empty(shape).array
         self.__class__ = Parameter
 
     def __repr__(self) -> str:
@@ -142,6 +151,9 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(str(error)[:62])
     # -> Can't access the elements of an uninitialized parameter: its s
+
+    print(model.double()[0].weight.data.dtype, model.float()[0].weight.data.dtype)
+    # -> tinytorch.float64 tinytorch.float32
 
     output = model(randn(5, 3))
     print(model[0], model[2].in_features)

@@ -20,8 +20,6 @@ Try: let `materialize` draw the weights in any case, and compare the two outputs
 import importlib
 from typing import Any
 
-from tinytorch.core.device import as_device
-from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn import conv
 from tinytorch.nn.conv import ConvLayer
@@ -46,8 +44,7 @@ class UninitializedParameter(Parameter):
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
         self = object.__new__(cls)
-        self.device, self.kept = as_device(device), dtype or get_default_dtype()
-        self._requires_grad = requires_grad
+        self.data, self._requires_grad = empty(0, device=device, dtype=dtype), requires_grad
         return self
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -64,9 +61,18 @@ class UninitializedParameter(Parameter):
     def array(self, elements: Any) -> None:
         vars(self)["array"] = elements
 
+    @property
+    def data(self) -> Tensor:
+        """A tensor of size 0, with the type and the device that the elements will have."""
+        return self.model
+
+    @data.setter
+    def data(self, model: Tensor) -> None:  # as Module.to does
+        self.model, self.device = model, model.device
+
     def materialize(self, shape: Any) -> None:
         """Gives the parameter uninitialized elements of this shape."""
-        self.array = empty(shape, device=self.device, dtype=vars(self).pop("kept")).array
+        self.array = vars(self).pop("model").new_empty(shape).array
         self.__class__ = Parameter
 
     def __repr__(self) -> str:

@@ -64,3 +64,11 @@ def test_all_layers_wait_and_become_ordinary_ones():
             assert type(layer) is getattr(nn, f"{name}{n}d"), layer
     layer = copy.deepcopy(layer)
     assert layer.weight.shape == (6,)
+
+
+def test_a_type_and_a_device_before_the_first_batch(device):
+    model = nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
+    model.double().to(device)
+    x = tinytorch.randn(3, 4, dtype=tinytorch.float64, device=device)
+    assert model(x).dtype is tinytorch.float64
+    assert {(str(p.device), p.dtype) for p in model.parameters()} == {(device, tinytorch.float64)}

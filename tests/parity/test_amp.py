@@ -27,6 +27,8 @@ DIFFERENT = {
     "addmv": "as addmm",
     "addbmm": "as addmm",
     "baddbmm": "as addmm",
+    "tensordot": "its product is matmul's, also where PyTorch only sums",
+    "to_sparse": "a sparse tensor is none of the operation's tests",
     "trace": "a diagonal and a sum",
     "nn.functional.prelu": "where(x > 0, x, w * x): it has no product",
     "nn.functional.l1_loss": "abs, and a mean",

@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from tinytorch.core.device import as_device
-from tinytorch.core.dtype import get_default_dtype
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn import conv, norm_layers
 from tinytorch.nn.conv import ConvLayer
 from tinytorch.nn.linear import Linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.creation import empty, empty_like, ones, zeros
+from tinytorch.ops.creation import empty, empty_like
 
 
 class UninitializedParameter(Parameter):
@@ -23,8 +21,7 @@ class UninitializedParameter(Parameter):
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None):
         self = object.__new__(cls)
-        self.device, self.kept = as_device(device), dtype or get_default_dtype()
-        self._requires_grad = requires_grad
+        self.data, self._requires_grad = empty(0, device=device, dtype=dtype), requires_grad
         return self
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -41,9 +38,18 @@ class UninitializedParameter(Parameter):
     def array(self, elements: Any) -> None:
         vars(self)["array"] = elements
 
+    @property
+    def data(self) -> Tensor:
+        """A tensor of size 0, with the type and the device that the elements will have."""
+        return self.model
+
+    @data.setter
+    def data(self, model: Tensor) -> None:  # as Module.to does
+        self.model, self.device = model, model.device
+
     def materialize(self, shape: Any) -> None:
         """Gives the parameter uninitialized elements of this shape."""
-        self.array = empty(shape, device=self.device, dtype=vars(self).pop("kept")).array
+        self.array = vars(self).pop("model").new_empty(shape).array
         self.__class__ = Parameter
 
     def __repr__(self) -> str:
@@ -149,14 +155,14 @@ class LazyBatchNorm(LazyModule):
     ):  # fmt: skip
         options = {"device": device, "dtype": dtype}
         super().__init__(0, eps, momentum, False, track_running_stats, **options)
-        self.affine, self.options = affine, options
+        self.affine = affine
         self.wait(True, options)
 
     def infer(self, input: Tensor) -> None:
         self.num_features = input.shape[1]
         if self.track_running_stats and self.running_mean.shape == (0,):
-            self.running_mean = zeros(self.num_features, **self.options)
-            self.running_var = ones(self.num_features, **self.options)
+            self.running_mean = self.running_mean.new_zeros(self.num_features)
+            self.running_var = self.running_var.new_ones(self.num_features)
         self.materialize(self.num_features, self.num_features)
 
 

@@ -64,7 +64,8 @@ class Cat(Function):
         *arrays, dim = args
         shapes = different_shapes(arrays)
         return RuntimeError(
-            f"Sizes of tensors must match except in dimension {dim}, but the shapes are {shapes}"
+            f"Sizes of tensors must match except in dimension {dim}, and 0-d tensors cannot be "
+            f"joined: the shapes are {shapes}"
         )
 
 
@@ -257,7 +258,7 @@ if __name__ == "__main__":
     # -> split a number: split expects at least a 1-dimensional tensor
     # -> chunk 0: chunk expects 1 or more dims and chunks, got 1, 0
     # -> cat: Sizes of tensors must match except in dimension 0, ... are [2, 3] and [2, 4]
-    # -> cat numbers: Sizes of tensors must match except in dimension 0, but the shapes are []
+    # -> cat numbers: Sizes of tensors ... 0-d tensors cannot be joined: the shapes are []
     # -> stack: stack expects each tensor to be equal size, but got [2, 3] and [2, 4]
 
     print("they fit:", cat([table, wide], 1).shape)  # -> they fit: tinytorch.Size([2, 7])

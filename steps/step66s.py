@@ -13,6 +13,8 @@ X @ A is (A^T X^T)^T. The trap is Python's order: in `X + A` it asks X first, a 
 not know A. But if the class of the right operand is a subclass of the left one's, and has __radd__,
 the right one is asked first. So SparseTensor is a Tensor.
 
+An element-wise product with a dense tensor reads that one at the places alone; elsewhere it is 0.
+
 PyTorch's words: torch.sparse.mm, torch.spmm, and mm or matmul, which take either.
 
 New: SparseTensor.t, to, __matmul__, __rmatmul__, __add__, __mul__, product, mm, matmul,
@@ -24,6 +26,7 @@ import importlib
 import math
 from typing import Any
 
+from tinytorch.autograd.inplace import into
 from tinytorch.core.dtype import DType, float32, int64
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
 from tinytorch.ops import out as dense
@@ -128,6 +131,8 @@ class SparseTensor(Tensor):
         return SparseTensor(stack(indices[::-1]), values, self.sizes, True)
 
     def t(self) -> "SparseTensor":
+        if self.ndim > 2:
+            raise RuntimeError(f"t() expects at most 2 dimensions, but got {self.ndim}")
         return SparseTensor(self.places.flip(0), self.elements, self.sizes[::-1])
 
     def to(self, *args: Any, **kwargs: Any) -> "SparseTensor":
@@ -149,8 +154,11 @@ class SparseTensor(Tensor):
         places, values = cat([self.places, other.places], 1), cat([self.elements, other.elements])
         return SparseTensor(places, values, self.sizes).coalesce()
 
-    def __mul__(self, number: Any) -> "SparseTensor":
-        return SparseTensor(self.places, self.elements * number, self.sizes, self.coalesced)
+    def __mul__(self, other: Any) -> "SparseTensor":
+        """With a number, or with a dense tensor that broadcasts to this one."""
+        if isinstance(other, Tensor) and other.ndim:
+            other = other.expand(self.sizes)[tuple(self.places)]
+        return SparseTensor(self.places, self.elements * other, self.sizes, self.coalesced)
 
     # Python asks the class of the right operand first, as it is a subclass of the left one's.
     __radd__, __rmul__ = __add__, __mul__
@@ -220,14 +228,14 @@ def product(sparse: SparseTensor, other: Tensor) -> Tensor:
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices, of which one may be sparse."""
     if isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor):
-        return input @ mat2
+        return input @ mat2 if out is None else into(out, input @ mat2)
     return dense.mm(input, mat2, out=out)
 
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product, of which one side may be a sparse matrix."""
     if isinstance(input, SparseTensor) or isinstance(other, SparseTensor):
-        return input @ other
+        return input @ other if out is None else into(out, input @ other)
     return dense_matmul(input, other, out=out)
 
 
@@ -256,10 +264,22 @@ if __name__ == "__main__":
     print(FloatTensor([[0], [1]], [5], (2, 2)).to("cpu").dtype, mm(x.detach().T, x.detach()).shape)
     # -> tinytorch.float32 tinytorch.Size([2, 2])
     print(matmul(x.detach().T, x.detach()).shape)  # -> tinytorch.Size([2, 2])
-    for wrong in (lambda: graph @ x.T, lambda: graph + FloatTensor([[0], [1]], [5], (2, 2))):
+    weights = tensor([1.0, 2.0, 3.0])  # for the columns, as in a product of dense tensors
+    print((graph * weights).to_dense().tolist())
+    # -> [[0.0, 2.0, 0.0], [1.0, 0.0, 3.0], [0.0, 2.0, 0.0]]
+    result = tensor([])
+    print(mm(graph, eye(3), out=result) is matmul(graph, eye(3), out=result), result.shape)
+    # -> True tinytorch.Size([3, 3])
+    three = sparse_coo_tensor([[0], [0], [1]], [1.0])
+    for wrong in (
+        lambda: graph @ x.T,
+        lambda: graph + FloatTensor([[0], [1]], [5], (2, 2)),
+        three.t,
+    ):
         try:
             wrong()
         except RuntimeError as error:
             print(str(error)[:38])
     # -> sparse: matrices expected whose sizes
     # -> add: sparse tensors of sizes tinytorch
+    # -> t() expects at most 2 dimensions, but

@@ -41,8 +41,8 @@ for name in "comparison extremes gather indexing matmul reduction shape sorting"
 
 
 class SparseTensor:
-    """A tensor of which only some elements are stored: `elements[i]` is at the place `places[:, i]`. A
-    place that occurs twice has the sum.
+    """A tensor of which only some elements are stored: `elements[i]` at the place `places[:, i]`.
+    A place that occurs twice has the sum.
     """
 
     def __init__(self, indices: Tensor, values: Tensor, size: tuple):

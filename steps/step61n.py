@@ -13,7 +13,7 @@ index is a select, None an unsqueeze, the rest a slice. Here it is one call, so 
 of them.
 
 The trap: a number from elsewhere is not always an int. A loop over an array of indices gives
-np.int64, and `type(part)` must still find an int in the key. as_integer makes it one (step 46j),
+np.int64, and `type(part)` must still find an int in the key. as_integer makes it one (step 46l),
 and refuses 1.0, which is a mistake more often than an index.
 
 `tile` is repeat for those who think in NumPy: missing sizes are 1 in front, not an error.

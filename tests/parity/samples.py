@@ -87,8 +87,6 @@ ABSENT_ARGUMENTS = {
     "layout",
     "names",
     "reduce",
-    "output_size",
-    "weights",
 }
 # Entries of op_db (with their variant) that tinytorch leaves out, or tests elsewhere as random.
 LEFT_OUT = {

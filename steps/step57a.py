@@ -18,7 +18,7 @@ x == None must be False, not a tensor or an error, because programs often test i
 that is neither a number nor a tensor, the operator returns NotImplemented. Python then tries the
 other operand, and then compares identities. For `<` it raises a TypeError.
 
-Changed: the table of step 56o is imported. New: NondifferentiableElementwise, relation; eq, ne, lt,
+Changed: the table of step 56p is imported. New: NondifferentiableElementwise, relation; eq, ne, lt,
 le, gt, ge and their operators.
 Try: let the operators always return operation(self, other). What is x == None now?
 """

@@ -225,7 +225,7 @@ def variable_graph(y, names=None, box=None, fill=None) -> str:
 
 
 def tensor_graph(y, names=None, box=None, fill=None) -> str:
-    """The recorded graph behind a Tensor: its leaves, the calls, and y. Edges are as in step 32b.
+    """The recorded graph behind a Tensor: its leaves, the calls, and y. Edges are as in step 32c.
 
     Results between two calls are not drawn: the graph does not hold them.
     """

@@ -1,7 +1,8 @@
 """Special functions under the names that torch.special has for them."""
 
 from tinytorch.ops.derived import logit
-from tinytorch.ops.elementwise import exp2, expm1, log1p, round, sigmoid as expit
+from tinytorch.ops.elementwise import exp2, expm1, log1p, round
+from tinytorch.ops.elementwise import sigmoid as expit
 from tinytorch.ops.erf import erf
 from tinytorch.ops.softmax import log_softmax, logsumexp, softmax
 

@@ -5,6 +5,7 @@ matrix are packed; the numbers of the other are read, some rows at a time. Both 
 are, with whatever strides: a transposed matrix is not copied.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ SMALLEST = 2**18  # multiplications: with fewer, a call of the array library is 
 FEWEST = 16  # and with fewer rows or columns
 LARGEST = 2**18  # numbers that are packed at a time: more do not stay in the cache
 DEEPEST = 384  # terms that are added before a result is written
+LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
 # The columns of a block lie together, for some terms of the sums.
 PACK = """\
         #pragma omp for collapse(NESTED)
@@ -109,23 +111,19 @@ class ProductKernel(Kernel):
 
     def text(self) -> str:
         """The C function from the list of its parameters on."""
-        (node,), c = self.nodes, self.constants
+        node, c = self.nodes[0], self.constants
         kind, turned = C_TYPES[node.dtype.name], c["ROW_TERM"] != 1
         given = [f"const {kind} *restrict in{i}" for i in range(len(self.inputs))]
         given += [f"{kind} *restrict out0", *(f"{kind} *restrict {x}_memory" for x in self.memory)]
         sizes = ", ".join(f"{name} = {value}" for name, value in c.items())
         bytes_of = f"vector_size(LANES * sizeof(number)), aligned({node.dtype.itemsize})"
-        lines = [
-            f"{', '.join([*given, 'int threads'])}) {{",
-            "    #pragma STDC FP_CONTRACT ON",
-            f"    enum {{ {sizes} }};",
-            f"    typedef {kind} number;",
-            f"    typedef number vector __attribute__(({bytes_of}));",
-            "    number (*packed)[BLOCKS][DEEP][BLOCK] = (void *)packed_memory;" * self.packs,
-            "    #pragma omp parallel num_threads(threads) if(threads > 1)",
-            "    for (long first = 0; first < TERMS; first += DEEP) {",
-            "        const long depth = TERMS - first < DEEP ? TERMS - first : DEEP;",
-        ]
+        lines = [f"{', '.join([*given, 'int threads'])}) {{", "    #pragma STDC FP_CONTRACT ON"]
+        lines += [f"    enum {{ {sizes} }};", f"    typedef {kind} number;"]
+        lines += [f"    typedef number vector __attribute__(({bytes_of}));"]
+        lines += ["    number (*packed)[BLOCKS][DEEP][BLOCK] = (void *)packed_memory;"] * self.packs
+        lines += ["    #pragma omp parallel num_threads(threads) if(threads > 1)"]
+        lines += ["    for (long first = 0; first < TERMS; first += DEEP) {"]
+        lines += ["        const long depth = TERMS - first < DEEP ? TERMS - first : DEEP;"]
         tile = TURN * turned + nested(TILE, OVER_ROWS, c["OUT_COLUMN"])
         tiles = tile.replace("HEIGHT", "TALL")
         if c["REST"]:
@@ -135,14 +133,12 @@ class ProductKernel(Kernel):
         text = pack + MULTIPLY.replace("TILES\n", tiles) + "    }\n}\n"
         for name, meaning in self.meanings(turned).items():
             text = text.replace(name, meaning)
-        return "\n".join([*filter(None, lines), text])
+        return "\n".join([*lines, text])
 
     def meanings(self, turned: bool) -> dict[str, str]:
         """What stands for the names in the text that are no constants."""
         counters = [f"n{i}" for i in range(len(self.batch))]
-        counted = [*zip(counters, self.batch, strict=True)]
         before = [math.prod(self.batch[i + 1 :]) for i in range(len(self.batch))]
-        size = math.prod(self.sizes[-2:])
         where = "COLUMN_MATRIX + first * COLUMN_TERM"
         return {
             "BLOCK_OF_COLUMNS": "packed[BATCH][b][0]" if self.packs else where,
@@ -150,18 +146,16 @@ class ProductKernel(Kernel):
             "NUMBER": "turned[k][p]" if turned else "rows[k * ROW_TERM + p * ROW]",
             "ROW_MATRIX": self.place(self.rows, counters),
             "COLUMN_MATRIX": self.place(self.columns, counters),
-            "RESULT": f"out0 + {index(0, [n * size for n in before], counters)}",
-            "BATCHES\n": "".join(
-                f"        for (long {i} = 0; {i} < {n}; {i}++)\n" for i, n in counted
-            ),
+            "RESULT": f"out0 + ({index(0, before, counters)}) * ROWS * COLUMNS",
+            "BATCHES\n": "".join(itertools.starmap(LOOP.format, enumerate(self.batch))),
             "BATCH": index(0, before, counters),
             "NESTED": str(len(counters) + 1),
         }
 
     def place(self, load: Load, counters: list[str]) -> str:
         """Where the matrix of a pair begins."""
-        number = self.inputs.index(load.base)
-        return f"in{number} + {index(load.offset, load.strides[:-2], counters)}"
+        at = index(load.offset, load.strides[:-2], counters)
+        return f"in{self.inputs.index(load.base)} + {at}"
 
 
 def load_of(x: Node, dims: int, show: Callable) -> Load:

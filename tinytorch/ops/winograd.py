@@ -25,7 +25,7 @@ from tinytorch.core.device import Device, device_of
 from tinytorch.ops.storage import strided
 
 POINTS = (0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)  # these round less than 0, 1, -1, 2, -2
-BLOCK = 2**19  # numbers of a block's tiles: 2 MiB of float32, which stay in the cache
+BLOCK = 640 * 1024  # numbers of a block's tiles: 2.5 MiB of float32, which stay in the cache
 
 
 def matrices(points: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -86,19 +86,17 @@ def transform(x: Any, matrix: Any) -> Any:
 
 
 def transform_back(values: Any, matrix: Any) -> Any:
-    """The transposed map: [6, before, count, after] -> [before, length, after]. Where windows share
-    elements, these are sums."""
+    """The transposed map: [6, before, count, after] -> [before, length, after]. Windows that share
+    elements are added up; the length is then 4 * count + 4, with two zeros at the end."""
     xp = device_of(values).xp
     _, before, count, after = values.shape
-    shared = matrix.shape[1] - 4
-    values = values.transpose(1, 2, 0, 3)
-    out = xp.empty((before, 4 * count + shared, after), values.dtype)
-    xp.matmul(matrix[:, :4].T, values, out=windows(out[:, : 4 * count], 4))
+    values, shared = values.transpose(1, 2, 0, 3), matrix.shape[1] - 4
+    out = xp.empty((before, count + (shared > 0), 4, after), values.dtype)
+    xp.matmul(matrix[:, :4].T, values, out=out[:, :count])
     if shared:
-        out[:, 4 * count :] = 0
-        rest = windows(out[:, 4:], shared)
-        rest += matrix[:, 4:].T @ values
-    return out
+        out[:, count] = 0
+        out[:, 1:, :shared] += matrix[:, 4:].T @ values
+    return out.reshape(before, -1, after)
 
 
 def to_tiles(x: Any, matrix: Any, start: tuple, counts: tuple) -> Any:
@@ -110,17 +108,17 @@ def to_tiles(x: Any, matrix: Any, start: tuple, counts: tuple) -> Any:
     xp = device_of(x).xp
     inner = (xp.empty if (height, width) == size else xp.zeros)((*size, n, c), x.dtype)
     inner[top : top + height, left : left + width] = x.transpose(2, 3, 0, 1)
-    values = transform(inner.reshape(1, size[0], -1), matrix)
-    values = transform(values.reshape(6 * down, size[1], n * c), matrix)
+    values = transform(inner.reshape(*size, n * c), matrix)
+    values = transform(values.reshape(6, size[0], across * n * c), matrix)
     return values.reshape(36, down * across * n, c)
 
 
 def from_tiles(values: Any, matrix: Any, start: tuple, counts: tuple, out: Any, bias: Any) -> None:
     """The transposed map: writes M' v M of the tiles, added up, to `out` [N, C, height, width]."""
     (n, c, height, width), (top, left), (down, across) = out.shape, start, counts
-    values = transform_back(values.reshape(6, 6 * down, across, n * c), matrix)
-    values = transform_back(values.reshape(6, 1, down, -1), matrix)
-    values = values.reshape(-1, 4 * across + matrix.shape[1] - 4, n, c)
+    values = transform_back(values.reshape(6, 6, down, across * n * c), matrix)
+    values = transform_back(values.reshape(6, -1, across, n * c), matrix)
+    values = values.reshape(*values.shape[:2], n, c)
     values = values[top : top + height, left : left + width]
     if bias is not None:
         values += bias
@@ -130,7 +128,7 @@ def from_tiles(values: Any, matrix: Any, start: tuple, counts: tuple, out: Any, 
 def convolve_tiles(x: Any, w: Any, bias: Any, tiles: Tiles) -> Any:
     """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p + k], with padding."""
     (a, b, g), (o, c, *_) = constants(device_of(x), x.dtype), tiles.w_shape
-    u = (g @ w.transpose(3, 2, 1, 0).reshape(9, -1)).reshape(36, c, o)
+    u = (g @ w.transpose(2, 3, 1, 0).reshape(9, -1)).reshape(36, c, o)
     y = device_of(x).xp.empty(tiles.y_shape, x.dtype)
     for images in tiles.blocks:
         values = to_tiles(x[images], b, tiles.start, tiles.counts)
@@ -145,7 +143,7 @@ def convolve_tiles_back(x: Any, g: Any, w: Any, bias: Any, tiles: Tiles) -> tupl
     o, c, *_ = tiles.w_shape
     gx = gw = None
     if w is not None:
-        u = (turn @ w.transpose(3, 2, 0, 1).reshape(9, -1)).reshape(36, o, c)
+        u = (turn @ w.transpose(2, 3, 0, 1).reshape(9, -1)).reshape(36, o, c)
         gx = xp.empty(tiles.x_shape, g.dtype)
     if x is not None:
         gu = xp.zeros((36, c, o), g.dtype)
@@ -156,6 +154,6 @@ def convolve_tiles_back(x: Any, g: Any, w: Any, bias: Any, tiles: Tiles) -> tupl
         if x is not None:
             gu += to_tiles(x[images], b, tiles.start, tiles.counts).swapaxes(1, 2) @ values
     if x is not None:
-        gw = (turn.T @ gu.reshape(36, -1)).reshape(3, 3, c, o).transpose(3, 2, 1, 0)
+        gw = (turn.T @ gu.reshape(36, -1)).reshape(3, 3, c, o).transpose(3, 2, 0, 1)
         gw = xp.ascontiguousarray(gw)
     return gx, gw

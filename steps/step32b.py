@@ -1,32 +1,29 @@
-"""Step 32b: Edges, and gradients in a dictionary
+"""Step 32b: Gradients in a dictionary
 
 backward stores gradients in .grad of every tensor on its way, and clears each after use. If a pass
 stops in the middle (an error in a formula, Ctrl-C), some remain, and the next pass adds to them. In
 the demo the derivative of (2x)^2 at 3 is 48 after that, instead of 24.
 
-So a pass keeps its gradients to itself, in a dictionary {node: gradient} that vanishes with it. It
-writes .grad at the end, and only that of leaves. Then backward needs nodes, and no longer the
-tensors between them. So for each argument a node keeps an edge: (node, 0) for the result of a call,
-(leaf, 0) for a leaf, None where no gradient goes. With edges the graph no longer needs the inputs,
-and step 32c lets them go. (The 0 is the number of the output. It is always 0 until functions have
-several outputs again, in step 48.)
+So a pass keeps its gradients to itself, in a dictionary that vanishes with it. Its keys are the
+places where gradients wait: a node (a call), or a leaf. At the end only leaves are left in it, and
+only their .grad is written. For z = x * w + 1 with x = 3 and w = 5:
 
-    y = x * w               node Mul:  edges (x, 0), (w, 0)
-    z = y + 1               node Add:  edges (Mul, 0), None
+    arrived                  heap        what happens next
+    {Add: 1}                 Add         Add.backward(1) returns 1 for x * w
+    {Mul: 1}                 Mul         Mul.backward(1) returns 5 for x and 3 for w
+    {x: 5, w: 3}             empty       x.grad = 5, w.grad = 3
 
-    backward from z:        {Add: 1}  ->  {Mul: 1}  ->  {x: 5, w: 3}     with x = 3, w = 5
-
-In each round of backward_pass gradients first arrive over edges: over the edge to z at the start,
-later over those of the node just visited. Then the newest node is taken out of the heap, as in step
-16, and its backward gives the next gradients. A visited node leaves the dictionary, so that in the
-end only leaves are in it. The set `seen` is gone: a node enters the heap with its first gradient.
+Each round of the loop has two halves. First gradients arrive at some tensors: at z in the first
+round, later at the inputs of the node just visited. Then the newest node leaves the heap (step 16)
+and the dictionary, and its backward gives the next gradients. The set `seen` is gone: a node enters
+the heap with its first gradient.
 
 The trap: a gradient may be used only when all its parts have arrived. They have, since every call
 that used the result is newer than its node, and was visited before.
 
-(PyTorch's nodes have next_functions, a list of such pairs.)
+(PyTorch's engine has such a buffer of inputs for each node, too, and discards it after the pass.)
 
-Changed: Tensor.backward, grad_fn, Function.apply. New: edge_of, backward_pass, Tensor.sequence_nr.
+Changed: Tensor.backward. New: backward_pass.
 Try: in backward_pass write `arrived[node] = grad` in both branches. The derivative of x * x is 3.
 """
 
@@ -79,14 +76,11 @@ class Tensor:
     # Make NumPy's operators defer to ours, so that `array + tensor` calls __radd__.
     __array_ufunc__ = None
 
-    # An edge of the graph may end at a leaf, which stands there for a node.
-    sequence_nr = None
-
     def __init__(self, data, requires_grad=False):
         self.array = as_array(data)
         self.grad = None
+        self.grad_fn = None
         self._requires_grad = False
-        self._edge = None  # where a gradient of this tensor goes; None for a leaf
         if requires_grad:
             self.requires_grad = True
 
@@ -96,7 +90,7 @@ class Tensor:
 
     @requires_grad.setter
     def requires_grad(self, flag):
-        if self._edge is not None:
+        if self.grad_fn is not None:
             raise RuntimeError(
                 "you can only change requires_grad flags of leaf variables; use detach()"
             )
@@ -108,12 +102,8 @@ class Tensor:
         self._requires_grad = flag
 
     @property
-    def grad_fn(self):
-        return None if self._edge is None else self._edge[0]
-
-    @property
     def is_leaf(self):
-        return self._edge is None
+        return self.grad_fn is None
 
     def detach(self):
         """The same elements, outside of the graph. The memory is shared."""
@@ -162,7 +152,7 @@ class Tensor:
     def __repr__(self):
         indent = " " * len("tensor(")  # aligns the rows of a matrix
         text = np.array2string(self.array, separator=", ", prefix=indent)
-        if self._edge is not None:
+        if self.grad_fn is not None:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
@@ -181,13 +171,8 @@ class Tensor:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
             gradient = Tensor(np.ones_like(self.array))
         with set_grad_enabled(create_graph):
-            for leaf, grad in backward_pass([edge_of(self)], [gradient]).items():
+            for leaf, grad in backward_pass(self, gradient).items():
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad
-
-
-def edge_of(tensor):
-    """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
-    return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
 
 
 # Numbers the calls. It counts down, so that a min-heap yields the newest call first.
@@ -201,14 +186,13 @@ class Function:
     def apply(cls, *args):
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
         ctx = cls()
-        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
         arrays = [x.array if isinstance(x, Tensor) else x for x in args]
         out = Tensor(ctx.forward(*arrays))
-        if GradMode.enabled and any(edge is not None for edge in ctx.edges):
+        if GradMode.enabled and any(isinstance(x, Tensor) and x.requires_grad for x in args):
             ctx.sequence_nr = next_sequence_nr()
             ctx.inputs = args
             ctx.output = weakref.ref(out)  # strong would be a cycle
-            out._requires_grad, out._edge = True, (ctx, 0)
+            out._requires_grad, out.grad_fn = True, ctx
         return out
 
     def forward(ctx, *arrays):
@@ -220,23 +204,24 @@ class Function:
         raise NotImplementedError
 
 
-def backward_pass(edges, grads):
-    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
+def backward_pass(tensor, grad):
+    """Carry the gradient of `tensor` back to the leaves: {leaf: gradient}.
 
     The heap yields the newest node that has a gradient. All calls that used its result are newer
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
     heap = []
+    tensors, grads = [tensor], [grad]
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
-        for edge, grad in zip(edges, grads, strict=False):
-            if edge is None:
+        for x, grad in zip(tensors, grads, strict=False):
+            if not isinstance(x, Tensor) or not x.requires_grad:
                 continue
-            node, _ = edge
+            node = x.grad_fn or x  # a leaf stands for itself
             if node not in arrived:
                 arrived[node] = grad
-                if node.sequence_nr is not None:  # a leaf has none
+                if x.grad_fn is not None:
                     heapq.heappush(heap, (node.sequence_nr, node))
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
@@ -247,7 +232,7 @@ def backward_pass(edges, grads):
         grads = node.backward(arrived.pop(node))
         if not isinstance(grads, tuple):
             grads = (grads,)
-        edges = node.edges
+        tensors = node.inputs
 
 
 class Exp(Function):
@@ -470,14 +455,31 @@ if __name__ == "__main__":
         # -> second pass: 48.0
         # -> second pass: 24.0
 
+    # The table of the text, from the pass itself: each node prints what waits for it.
+    visited = []
+
+    class TalkingMul(Mul):
+        def backward(self, g):
+            visited.append(f"Mul gets {g.item()}")
+            return super().backward(g)
+
+    class TalkingAdd(Add):
+        def backward(self, g):
+            visited.append(f"Add gets {g.item()}")
+            return super().backward(g)
+
     x, w = Tensor(3.0, requires_grad=True), Tensor(5.0, requires_grad=True)
-    y = x * w
-    z = y + 1
-    print("leaves:", x.is_leaf, z.is_leaf, x.grad_fn)  # -> leaves: True False None
-    print("Add:", z.grad_fn.edges == [(y.grad_fn, 0), None])  # -> Add: True
-    print("Mul:", y.grad_fn.edges == [(x, 0), (w, 0)])  # -> Mul: True
+    y = TalkingMul.apply(x, w)
+    z = TalkingAdd.apply(y, Tensor(1.0))
+    with no_grad():
+        left = backward_pass(z, Tensor(1.0))
+    print(visited)  # -> ['Add gets 1.0', 'Mul gets 1.0']
+    print("left at the end:", left[x], left[w], len(left))
+    # -> left at the end: tensor(5.) tensor(3.) 2
+    print("nothing is written yet:", x.grad, y.grad)  # -> nothing is written yet: None None
     z.backward()
-    print(x.grad, w.grad, y.grad)  # -> tensor(5.) tensor(3.) None
+    print("after z.backward():", x.grad, w.grad, y.grad)
+    # -> after z.backward(): tensor(5.) tensor(3.) None
 
     x.grad = None
     (x * x).backward()  # two gradients arrive at x

@@ -1,41 +1,39 @@
-"""Step 32c: Keep only what the formula needs: save_for_backward
+"""Step 32c: Edges: where gradients go is noted at the call
 
-A node keeps all its inputs, whether its formula needs them or not. d(a + b)/da is 1, for which
-neither a nor b is needed. Yet a sum of a hundred terms, each of one megabyte, keeps all its
-intermediate results until backward: 100 MB, where one is in use. Memory is what training large
-models runs out of first.
+backward_pass asks each input of a node where its gradient goes: x.requires_grad and x.grad_fn, as
+they are when backward runs. But they may have changed since the call. In the demo x is a constant
+when y = x * w is computed, and becomes a parameter before y.backward(). Then x gets a gradient from
+a formula in which it was a constant.
 
-Forward knows what its formula needs, so forward says it:
+So the call notes where gradients go. For each argument a node keeps an edge:
 
-    Add, Sub, Neg       nothing
-    Mul, Div            a and b
-    Pow                 x (and the number n, as an attribute of ctx)
-    Exp Log Sin ...     x
+    (node, 0)    the argument is the result of this call
+    (leaf, 0)    it is a leaf that requires gradients
+    None         no gradient goes there: it is a constant, or a number
 
-ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved (empty without such a
-call). Since step 32b the graph holds together by its edges alone. So everything that no formula
-asks for is freed by Python as soon as the program no longer uses it.
+    y = x * w               node Mul:  edges (x, 0), (w, 0)
+    z = y + 1               node Add:  edges (Mul, 0), None
 
-Forward saves arrays, and a formula on Tensors needs the inputs with their history, or a second
-derivative would be cut off. So apply looks for the Tensor to which each saved array belongs. It
-compares with `is`. Until now x.detach() held the same array object as x, and x * x.detach() would
-take the constant for x. So each Tensor now makes its own array object, a view of the same memory.
+(The 0 is the number of the output. It is always 0 until functions have several outputs again, in
+step 48.) backward_pass is the loop of step 32b; it follows edges and does not look at tensors any
+more. A leaf is told from a node by its sequence_nr, which is None. A tensor keeps one edge too, its
+own: _edge, from which grad_fn is read.
 
-The trap: an output cannot be saved in this way. Its Tensor refers to the node, and a node that
-refers to it is the cycle of step 17a. The weak reference that Tanh used is of no use either: the
-Tensor lived because the next node kept it as an input, and that is over. So Exp and Tanh save x,
-and compute e^x or tanh x once more in backward. The next step does better.
+The trap: the edge to a result ends at its node, not at its tensor. A tensor would keep its array in
+memory until backward, although the pass only needs to know where to go. So edges are also what step
+32d needs to keep less.
 
-(PyTorch has the same method, ctx.save_for_backward, and reads with ctx.saved_tensors.)
+(PyTorch's nodes have next_functions, a list of such pairs.)
 
-Changed: apply keeps `saved` instead of inputs and output; Tensor.__init__; all formulas that read
-inputs or output. Div has b * b, so as not to depend on Pow. New: save_for_backward, as_tensors.
-Try: take `.view()` out of Tensor.__init__. "x times a constant" then has a history.
+Changed: Tensor.backward, grad_fn, Function.apply, backward_pass. New: edge_of, Tensor.sequence_nr.
+Try: write `return (tensor, 0) if tensor.requires_grad else None` in edge_of. Which gradients are
+missing, and why?
 """
 
 import contextlib
 import heapq
 import itertools
+import weakref
 
 import numpy as np
 
@@ -85,8 +83,7 @@ class Tensor:
     sequence_nr = None
 
     def __init__(self, data, requires_grad=False):
-        # An array object of its own, on the same memory: as_tensors tells Tensors apart by it.
-        self.array = as_array(data).view()
+        self.array = as_array(data)
         self.grad = None
         self._requires_grad = False
         self._edge = None  # where a gradient of this tensor goes; None for a leaf
@@ -200,8 +197,6 @@ next_sequence_nr = itertools.count(0, -1).__next__
 class Function:
     """One call of an operation: `ctx` in forward, and the node that it leaves in the graph."""
 
-    saved = ()
-
     @classmethod
     def apply(cls, *args):
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
@@ -211,21 +206,13 @@ class Function:
         out = Tensor(ctx.forward(*arrays))
         if GradMode.enabled and any(edge is not None for edge in ctx.edges):
             ctx.sequence_nr = next_sequence_nr()
-            ctx.saved = ctx.as_tensors(args)
+            ctx.inputs = args
+            ctx.output = weakref.ref(out)  # strong would be a cycle
             out._requires_grad, out._edge = True, (ctx, 0)
         return out
 
-    def save_for_backward(ctx, *values):
-        """Keep arrays of inputs for backward, where they are the Tensors `ctx.saved`."""
-        ctx.saved = values
-
-    def as_tensors(ctx, args):
-        """The Tensors among `args` whose arrays forward has saved."""
-        tensors = [x for x in args if isinstance(x, Tensor)]
-        return [next((x for x in tensors if x.array is value), value) for value in ctx.saved]
-
     def forward(ctx, *arrays):
-        """Compute an array from the arrays, and keep what backward needs."""
+        """Compute the output array from the input arrays."""
         raise NotImplementedError
 
     def backward(ctx, g):
@@ -264,15 +251,13 @@ def backward_pass(edges, grads):
 
 
 class Exp(Function):
-    """y = e^x;   dy/dx = e^x."""
+    """y = e^x, dy/dx = e^x"""
 
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
+    def forward(self, x):
         return np.exp(x)
 
-    def backward(ctx, g):
-        (x,) = ctx.saved
-        return g * exp(x)
+    def backward(self, gy):
+        return exp(self.inputs[0]) * gy
 
 
 class Add(Function):
@@ -286,15 +271,14 @@ class Add(Function):
 
 
 class Mul(Function):
-    """c = a * b;   dc/da = b,   dc/db = a."""
+    """y = x0 x1, dy/dx0 = x1, dy/dx1 = x0"""
 
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a * b
+    def forward(self, x0, x1):
+        return x0 * x1
 
-    def backward(ctx, g):
-        a, b = ctx.saved
-        return g * b, g * a
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy * x1, gy * x0
 
 
 class Neg(Function):
@@ -318,78 +302,68 @@ class Sub(Function):
 
 
 class Div(Function):
-    """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2."""
+    """y = x0 / x1, dy/dx0 = 1 / x1, dy/dx1 = -x0 / x1^2"""
 
-    def forward(ctx, a, b):
-        ctx.save_for_backward(a, b)
-        return a / b
+    def forward(self, x0, x1):
+        return x0 / x1
 
-    def backward(ctx, g):
-        a, b = ctx.saved
-        return g / b, -g * a / (b * b)
+    def backward(self, gy):
+        x0, x1 = self.inputs
+        return gy / x1, -gy * x0 / x1**2
 
 
 class Pow(Function):
     """y = x^n with a number n;   dy/dx = n x^(n-1)."""
 
     def forward(ctx, x, n):
-        ctx.save_for_backward(x)
-        ctx.n = n
         return x**n
 
     def backward(ctx, g):
-        (x,) = ctx.saved
-        if ctx.n == 0:
+        x, n = ctx.inputs
+        if n == 0:
             return 0 * g  # x^0 is 1 everywhere; at x = 0 the formula would divide by zero
-        return ctx.n * x ** (ctx.n - 1) * g
+        return n * x ** (n - 1) * g
 
 
 class Sin(Function):
-    """y = sin x;   dy/dx = cos x."""
+    """y = sin x, dy/dx = cos x"""
 
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
+    def forward(self, x):
         return np.sin(x)
 
-    def backward(ctx, g):
-        (x,) = ctx.saved
-        return g * cos(x)
+    def backward(self, gy):
+        return cos(self.inputs[0]) * gy
 
 
 class Cos(Function):
-    """y = cos x;   dy/dx = -sin x."""
+    """y = cos x, dy/dx = -sin x"""
 
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
+    def forward(self, x):
         return np.cos(x)
 
-    def backward(ctx, g):
-        (x,) = ctx.saved
-        return -g * sin(x)
+    def backward(self, gy):
+        return -sin(self.inputs[0]) * gy
 
 
 class Tanh(Function):
-    """y = tanh x;   dy/dx = 1 - y^2."""
+    """y = tanh x, dy/dx = 1 - y^2"""
 
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
+    def forward(self, x):
         return np.tanh(x)
 
-    def backward(ctx, g):
-        (x,) = ctx.saved
-        return g * (1 - tanh(x) ** 2)
+    def backward(self, gy):
+        y = self.output()
+        return (1 - y * y) * gy
 
 
 class Log(Function):
-    """y = log x (base e);   dy/dx = 1 / x."""
+    """y = log x (base e), dy/dx = 1 / x"""
 
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
+    def forward(self, x):
         return np.log(x)
 
-    def backward(ctx, g):
-        (x,) = ctx.saved
-        return g / x
+    def backward(self, gy):
+        return gy / self.inputs[0]
 
 
 def exp(x):
@@ -459,52 +433,45 @@ def log(x):
 
 
 if __name__ == "__main__":
-    import tracemalloc
+    # x is a constant when y is computed, and a parameter when backward runs.
+    x, w = Tensor(3.0), Tensor(5.0, requires_grad=True)
+    y = x * w
+    x.requires_grad = True
+    for name, t, grad in zip("xw", y.grad_fn.inputs, y.grad_fn.backward(Tensor(1.0)), strict=True):
+        if t.requires_grad:  # what step 32b asks, in backward
+            print("asked late:", name, "gets", grad.item())
+            # -> asked late: x gets 5.0
+            # -> asked late: w gets 3.0
+    print("noted at the call:", y.grad_fn.edges == [None, (w, 0)])  # -> noted at the call: True
+    y.backward()
+    print(x.grad, w.grad)  # -> None tensor(3.)
 
-    class AddThatKeeps(Add):
-        """As until now: it keeps both inputs."""
+    x, w = Tensor(3.0, requires_grad=True), Tensor(5.0, requires_grad=True)
+    y = x * w
+    z = y + 1
+    print("leaves:", x.is_leaf, z.is_leaf, x.grad_fn)  # -> leaves: True False None
+    print("Add:", z.grad_fn.edges == [(y.grad_fn, 0), None])  # -> Add: True
+    print("Mul:", y.grad_fn.edges == [(x, 0), (w, 0)])  # -> Mul: True
+    z.backward()
+    print(x.grad, w.grad, y.grad)  # -> tensor(5.) tensor(3.) None
 
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return a + b
+    # Two edges to one leaf, and a number that has no edge.
+    x.grad = None
+    (x * x).backward()
+    print("d(x * x)/dx =", x.grad)  # -> d(x * x)/dx = tensor(6.)
+    (x**2).backward()  # one gradient for two arguments: the exponent has none
+    print("and added to it:", x.grad)  # -> and added to it: tensor(12.)
 
-    def megabytes(operation):
-        """The memory that a sum of a hundred terms holds before its backward."""
-        tracemalloc.start()
-        total = Tensor(np.zeros(125_000), requires_grad=True)  # one megabyte
-        for _ in range(100):
-            total = operation.apply(total, 1.0)
-        held = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        return round(held / 10**6)
+    try:
+        y.requires_grad = False  # a result: its edge says where it came from
+    except RuntimeError as error:
+        print(error)
+        # -> you can only change requires_grad flags of leaf variables; use detach()
+    print(y)  # -> tensor(15., grad_fn=<Mul>)
 
-    print("inputs kept:", megabytes(AddThatKeeps), "MB")  # -> inputs kept: 101 MB
-    print("only what is needed:", megabytes(Add), "MB")  # -> only what is needed: 2 MB
-
-    x, w = Tensor(0.5, requires_grad=True), Tensor(2.0, requires_grad=True)
-    print("Add:", (x + w).grad_fn.saved, " Mul:", (x * w).grad_fn.saved)
-    # -> Add: []  Mul: [tensor(0.5, requires_grad=True), tensor(2., requires_grad=True)]
-    print("the very tensor:", (x * w).grad_fn.saved[0] is x)  # -> the very tensor: True
-    print("a number:", (x * 3).grad_fn.saved)  # -> a number: [tensor(0.5, requires_grad=True), 3]
-
-    (x * x.detach()).backward(create_graph=True)
-    print("x times a constant:", x.grad, x.grad.requires_grad)
-    # -> x times a constant: tensor(0.5) False
-
-    def derivatives(f):
-        """First and second derivative of f at 0.5."""
-        x = Tensor(0.5, requires_grad=True)
-        f(x).backward(create_graph=True)
-        first, x.grad = x.grad, None
-        first.backward()
-        return f"{first.item():.6f} {x.grad.item():.6f}"
-
-    print("e^x:   ", derivatives(exp))  # -> e^x:    1.648721 1.648721
-    print("x * x: ", derivatives(lambda x: x * x))  # -> x * x:  1.000000 2.000000
-    print("1 / x: ", derivatives(lambda x: 1 / x))  # -> 1 / x:  -4.000000 16.000000
-    print("x^3:   ", derivatives(lambda x: x**3))  # -> x^3:    0.750000 3.000000
-    print("x^0 + x^2:", derivatives(lambda x: x**0 + x**2))  # -> x^0 + x^2: 1.000000 2.000000
-    print("sin x: ", derivatives(sin))  # -> sin x:  0.877583 -0.479426
-    print("cos x: ", derivatives(cos))  # -> cos x:  -0.479426 -0.877583
-    print("tanh x:", derivatives(tanh))  # -> tanh x: 0.786448 -0.726862
-    print("log x: ", derivatives(log))  # -> log x:  2.000000 -4.000000
+    x = Tensor(2.0, requires_grad=True)
+    y = x**2
+    y.backward(create_graph=True)
+    g, x.grad = x.grad, None
+    (g**3 + y).backward()
+    print("step 30's 100:", x.grad)  # -> step 30's 100: tensor(100.)

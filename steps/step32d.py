@@ -1,39 +1,44 @@
-"""Step 32d: Saved values by role: input, output or constant
+"""Step 32d: Keep only what the formula needs: save_for_backward
 
-The derivative of e^x is e^x, which forward has just computed. Step 32c computes it a second time,
-because there are two ways to save an output, and both are wrong:
+A node keeps all its inputs, whether its formula needs them or not. d(a + b)/da is 1, for which
+neither a nor b is needed. Yet a sum of a hundred terms, each of one megabyte, keeps all its
+intermediate results until backward: 100 MB, where one is in use. Memory is what training large
+models runs out of first.
 
-- the Tensor: it refers to the node, the node to it. Such a cycle is not freed at once (step 17a).
-- its array: a formula on Tensors takes a bare array for a constant, and d(e^x)/dx has no history.
-  Differentiating it once more gives an error or, in a longer formula, a wrong number.
+Forward knows what its formula needs, so forward says it:
 
-The second way keeps the right value. What is missing is where it came from, and that can be noted
-without a reference. When a call is recorded, each saved array is compared with the inputs and the
-output, and its role is kept as one number:
+    Add, Sub, Neg       nothing
+    Mul, Div            a and b
+    Pow                 x (and the number n, as an attribute of ctx)
+    Exp Log Sin ...     x
 
-    i       it is input i            its gradient goes to ctx.edges[i]
-    ~0      it is the output         its gradient goes to (ctx, 0), the node itself
-    None    neither: a constant      nowhere
+ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved (empty without such a
+call). Since step 32c the graph holds together by its edges alone. So everything that no formula
+asks for is freed by Python as soon as the program no longer uses it.
 
-(Python's ~ turns 0 into -1, a number that no input has, and -1 into 0 again.) For backward each
-saved array is wrapped in a new Tensor with its edge; a Python number stays as it is. These Tensors
-are put into a copy of the node, the twin, which is dropped after its backward. On the node itself
-they would be the cycle again.
+Forward sees arrays, so it saves arrays. A formula needs the Tensors, with their history, or a
+second derivative would be cut off. So apply looks for the Tensor to which each saved array belongs,
+and compares with `is`. Until now x.detach() held the same array object as x, and x * x.detach()
+would take the constant for x. So each Tensor now makes its own array object, a view of the same
+memory.
 
-The trap is to look for the role later, in backward, when it is needed. By then an input may have
-been freed, or may hold another array. During the call all of them are alive, and `is` is reliable.
+For the graph of step 32c, y = x * w and z = y + 1:
 
-(PyTorch's SavedVariable keeps the values of an output and a flag, and is given the node when it is
-unpacked.)
+    Mul.saved = x, w        Add.saved = nothing: y's array is free when the name y is gone
 
-Changed: apply, backward_pass; Exp and Tanh save their output. New: gradients, saved_tensor, and
-roles_of instead of as_tensors.
-Try: write `roles.append(role)` at the end of roles_of. "by role" then ends in 2.000000, the result
-of a copy, and tanh in an error.
+The trap: an output cannot be saved in this way. Its Tensor refers to the node, and a node that
+refers to it is the cycle of step 17a. The weak reference that Tanh used is of no use either: the
+Tensor lived because the next node kept it as an input, and that is over. So Exp and Tanh save x,
+and compute e^x or tanh x once more in backward. The next step does better.
+
+(PyTorch has the same method, ctx.save_for_backward, and reads with ctx.saved_tensors.)
+
+Changed: apply keeps `saved` instead of inputs and output; Tensor.__init__; all formulas that read
+inputs or output. Div has b * b, so as not to depend on Pow. New: save_for_backward, as_tensors.
+Try: take `.view()` out of Tensor.__init__. "x times a constant" then has a history.
 """
 
 import contextlib
-import copy
 import heapq
 import itertools
 
@@ -85,7 +90,7 @@ class Tensor:
     sequence_nr = None
 
     def __init__(self, data, requires_grad=False):
-        # An array object of its own, on the same memory: roles_of tells saved values apart by it.
+        # An array object of its own, on the same memory: as_tensors tells Tensors apart by it.
         self.array = as_array(data).view()
         self.grad = None
         self._requires_grad = False
@@ -208,28 +213,21 @@ class Function:
         ctx = cls()
         ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
         arrays = [x.array if isinstance(x, Tensor) else x for x in args]
-        result = ctx.forward(*arrays)
-        out = Tensor(result)
+        out = Tensor(ctx.forward(*arrays))
         if GradMode.enabled and any(edge is not None for edge in ctx.edges):
             ctx.sequence_nr = next_sequence_nr()
-            ctx.saves = ctx.roles_of(arrays, result)
+            ctx.saved = ctx.as_tensors(args)
             out._requires_grad, out._edge = True, (ctx, 0)
         return out
 
     def save_for_backward(ctx, *values):
-        """Keep arrays for backward, where they are `ctx.saved`."""
+        """Keep arrays of inputs for backward, where they are the Tensors `ctx.saved`."""
         ctx.saved = values
 
-    def roles_of(ctx, inputs, output):
-        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
-
-        All of them are alive now, so that `is` tells them apart.
-        """
-        roles = []
-        for value in ctx.saved:
-            role = next((i for i, x in enumerate(inputs) if x is value), None)
-            roles.append(~0 if role is None and value is output else role)
-        return roles
+    def as_tensors(ctx, args):
+        """The Tensors among `args` whose arrays forward has saved."""
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        return [next((x for x in tensors if x.array is value), value) for value in ctx.saved]
 
     def forward(ctx, *arrays):
         """Compute an array from the arrays, and keep what backward needs."""
@@ -238,24 +236,6 @@ class Function:
     def backward(ctx, g):
         """Compute a gradient for each input from that of the output: one Tensor, or a tuple."""
         raise NotImplementedError
-
-    def gradients(ctx, g):
-        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
-        twin = copy.copy(ctx)
-        twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(g)
-
-    def saved_tensor(ctx, number):
-        """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
-        its output tensor, the two would keep each other alive."""
-        value, role = ctx.saved[number], ctx.saves[number]
-        if not hasattr(value, "dtype"):
-            return value
-        out = Tensor(value)
-        edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
-        if edge is not None:
-            out._requires_grad, out._edge = True, edge
-        return out
 
 
 def backward_pass(edges, grads):
@@ -282,23 +262,22 @@ def backward_pass(edges, grads):
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
-        grads = node.gradients(arrived.pop(node))
+        grads = node.backward(arrived.pop(node))
         if not isinstance(grads, tuple):
             grads = (grads,)
         edges = node.edges
 
 
 class Exp(Function):
-    """y = e^x;   dy/dx = y."""
+    """y = e^x;   dy/dx = e^x."""
 
     def forward(ctx, x):
-        y = np.exp(x)
-        ctx.save_for_backward(y)
-        return y
+        ctx.save_for_backward(x)
+        return np.exp(x)
 
     def backward(ctx, g):
-        (y,) = ctx.saved
-        return g * y
+        (x,) = ctx.saved
+        return g * exp(x)
 
 
 class Add(Function):
@@ -398,13 +377,12 @@ class Tanh(Function):
     """y = tanh x;   dy/dx = 1 - y^2."""
 
     def forward(ctx, x):
-        y = np.tanh(x)
-        ctx.save_for_backward(y)
-        return y
+        ctx.save_for_backward(x)
+        return np.tanh(x)
 
     def backward(ctx, g):
-        (y,) = ctx.saved
-        return g * (1 - y * y)
+        (x,) = ctx.saved
+        return g * (1 - tanh(x) ** 2)
 
 
 class Log(Function):
@@ -486,60 +464,52 @@ def log(x):
 
 
 if __name__ == "__main__":
-    import gc
-    import weakref
+    import tracemalloc
 
-    class ExpThatKeepsItsTensor(Exp):
-        """The first wrong way: a cycle."""
+    class AddThatKeeps(Add):
+        """As until now: it keeps both inputs."""
 
-        @classmethod
-        def apply(cls, x):
-            out = super().apply(x)
-            out.grad_fn.tensor = out
-            return out
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a + b
 
-    class ExpThatCopies(Exp):
-        """The second wrong way: what is saved is neither input nor output, so it is a constant."""
+    def megabytes(operation):
+        """The memory that a sum of a hundred terms holds before its backward."""
+        tracemalloc.start()
+        total = Tensor(np.zeros(125_000), requires_grad=True)  # one megabyte
+        for _ in range(100):
+            total = operation.apply(total, 1.0)
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return round(held / 10**6)
 
-        def forward(ctx, x):
-            y = np.exp(x)
-            ctx.save_for_backward(y.copy())
-            return y
+    print("inputs kept:", megabytes(AddThatKeeps), "MB")  # -> inputs kept: 101 MB
+    print("only what is needed:", megabytes(Add), "MB")  # -> only what is needed: 2 MB
 
-    gc.collect()
-    gc.disable()  # what is freed without the collector?
-    x = Tensor(np.full(1_000_000, 0.5), requires_grad=True)
-    for operation in (ExpThatKeepsItsTensor, Exp):
-        array = weakref.ref(operation.apply(x).array)
-        print(f"{operation.__name__}: freed at once: {array() is None}")
-        # -> ExpThatKeepsItsTensor: freed at once: False
-        # -> Exp: freed at once: True
-    gc.enable()
-    gc.collect()
+    x, w = Tensor(0.5, requires_grad=True), Tensor(2.0, requires_grad=True)
+    print("Add:", (x + w).grad_fn.saved, " Mul:", (x * w).grad_fn.saved)
+    # -> Add: []  Mul: [tensor(0.5, requires_grad=True), tensor(2., requires_grad=True)]
+    print("the very tensor:", (x * w).grad_fn.saved[0] is x)  # -> the very tensor: True
+    print("a number:", (x * 3).grad_fn.saved)  # -> a number: [tensor(0.5, requires_grad=True), 3]
 
-    def derivatives(operation):
-        """First and second derivative of f(x) = e^x + x^2 at 0.5."""
+    (x * x.detach()).backward(create_graph=True)
+    print("x times a constant:", x.grad, x.grad.requires_grad)
+    # -> x times a constant: tensor(0.5) False
+
+    def derivatives(f):
+        """First and second derivative of f at 0.5."""
         x = Tensor(0.5, requires_grad=True)
-        (operation.apply(x) + x**2).backward(create_graph=True)
+        f(x).backward(create_graph=True)
         first, x.grad = x.grad, None
         first.backward()
         return f"{first.item():.6f} {x.grad.item():.6f}"
 
-    print("right:", f"{np.exp(0.5) + 1:.6f} {np.exp(0.5) + 2:.6f}")  # -> right: 2.648721 3.648721
-    print("a copy:", derivatives(ExpThatCopies))  # -> a copy: 2.648721 2.000000
-    print("by role:", derivatives(Exp))  # -> by role: 2.648721 3.648721
-
-    x = Tensor(0.5, requires_grad=True)
-    print("Mul:", (x * x).grad_fn.saves)  # -> Mul: [0, 0]
-    print("Exp:", exp(x).grad_fn.saves)  # -> Exp: [-1]
-    print("a number:", (x * 3.0).grad_fn.saves)  # -> a number: [0, 1]
-    (x * 3.0).backward(create_graph=True)
-    print(x.grad, x.grad.requires_grad)  # -> tensor(3.) False
-
-    x.grad = None
-    tanh(x).backward(create_graph=True)
-    first, x.grad = x.grad, None
-    first.backward()
-    t = np.tanh(0.5)
-    print("tanh'':", x.grad.item(), -2 * t * (1 - t * t))
-    # -> tanh'': -0.7268619813835873 -0.7268619813835873
+    print("e^x:   ", derivatives(exp))  # -> e^x:    1.648721 1.648721
+    print("x * x: ", derivatives(lambda x: x * x))  # -> x * x:  1.000000 2.000000
+    print("1 / x: ", derivatives(lambda x: 1 / x))  # -> 1 / x:  -4.000000 16.000000
+    print("x^3:   ", derivatives(lambda x: x**3))  # -> x^3:    0.750000 3.000000
+    print("x^0 + x^2:", derivatives(lambda x: x**0 + x**2))  # -> x^0 + x^2: 1.000000 2.000000
+    print("sin x: ", derivatives(sin))  # -> sin x:  0.877583 -0.479426
+    print("cos x: ", derivatives(cos))  # -> cos x:  -0.479426 -0.877583
+    print("tanh x:", derivatives(tanh))  # -> tanh x: 0.786448 -0.726862
+    print("log x: ", derivatives(log))  # -> log x:  2.000000 -4.000000

@@ -16,7 +16,7 @@ other is log_softmax.) The demo measures both. That is the rule here: an operati
 until a measurement says that it matters.
 
 The trap is the second derivative. Forward could save the probabilities p for backward. But p is
-neither an input nor the output (step 32d), so it would be a constant in the graph, and a second
+neither an input nor the output (step 32e), so it would be a constant in the graph, and a second
 derivative through it would be missing. So forward saves x, and backward computes p from x. The
 maximum m may be a constant, because p does not depend on it.
 

@@ -6,7 +6,7 @@ if x is a column of a thousand numbers that was broadcast, the unneeded gradient
 result, and is even summed back.
 
 The call knows which gradients are needed: ctx.edges has an entry for each argument, which is None
-where no gradient goes (step 32b). So three rules keep less and compute less:
+where no gradient goes (step 32c). So three rules keep less and compute less:
 
     Mul    keeps b only if a needs a gradient, and a only if b does; returns None for the others
     Sub    returns None in place of -g

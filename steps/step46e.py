@@ -1,26 +1,29 @@
-"""Step 46e: Catalogue: the remaining members of Tensor
+"""Step 46e: A tensor as a Python number
 
-The remaining methods and properties of a tensor, and annotations for the core. Nothing here is
-needed to compute, and programs use all of it. Skim it: each member is a line or two, with its
-refusal.
+Programs use a tensor of one element like a number: as an index of a list, in a formatted string, in
+`if`. Some of this works since step 31e, and some of it does not:
 
-- As a number: int(x), f"{x:.3f}", items[x], len(x), bool(x), x.item().
-- A tensor's hash is its identity, so that sets and dictionaries can hold tensors, although == will
-  compare elements again (stage 9).
-- Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
-- requires_grad_ returns the tensor, dim() is ndim, nelement() is numel(), is_tensor() asks.
-- tensor_method refuses a second method of the same name. Only a program that you run yourself may
-  replace one of the package.
-- tensor(..., pin_memory=True) is accepted. It has an effect only with a GPU (step 68c).
-- Printing becomes a function, attached as __repr__. Until step 54a writes it properly, it shows
-  the elements only.
-- wrap stores _requires_grad and _edge in each tensor, since a look-up in the class takes longer.
+    items[tensor(1)]      TypeError: list indices must be integers or slices, not Tensor
+    f"{loss:.3f}"         TypeError: unsupported format string passed to Tensor.__format__
+    x.item()              of two elements: NumPy's ValueError, which speaks of an array
 
-The trap is Tensor(2) against tensor(2): two uninitialised numbers, or the number 2.
+Python asks an object for a number through special methods:
 
-Changed: Tensor, wrap, tensor, tensor_method; annotations of the engine, Add and Neg. New:
-is_tensor, tensor_repr.
-Try: {x: "found"}[x + 0] for a tensor x. Why is this a KeyError?
+    int(x)       x.__int__()       cuts off what is behind the point
+    items[x]     x.__index__()     only for integers: items[2.5] is an error in Python, too
+    f"{x:.3f}"   x.__format__(".3f")
+    len(x)       x.__len__()       the size of the first dimension, which a single number lacks
+
+__index__ is not __int__: if it took 2.5, a loss used as an index by mistake would go unnoticed.
+
+The trap is bool(x). `if x > 0:` is fine for one element. For several there is no answer (all of
+them? any?), and for none there is none either. bool() of an empty list is False, so an empty tensor
+would count as "no". It raises, as in PyTorch.
+
+(PyTorch has the same methods. __format__ of a tensor with dimensions is that of any object: repr.)
+
+Changed: Tensor.__len__, item, __bool__. New: Tensor.__int__, __index__, __format__.
+Try: let __index__ return int(self.item()) without its test, and index a list with tensor(1.7).
 """
 
 import contextlib
@@ -53,7 +56,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def set_grad_enabled(flag: bool):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -64,30 +67,19 @@ def set_grad_enabled(flag: bool):
 
 
 def no_grad():
-    """Inside this block no call is recorded."""
+    """Inside this block no call is recorded: outputs have no grad_fn."""
     return set_grad_enabled(False)
 
 
 class Tensor:
-    """An n-dimensional array that can be differentiated.
+    """An array that can be differentiated.
 
-    Attributes:
-        array: the NumPy (or CuPy) array with the elements; the graph does not see changes of it.
-        device: the Device where the array lives.
-        requires_grad: whether gradients flow to this tensor.
-        grad: what backward() has accumulated here, or None.
-        grad_fn: the Function call that made this tensor, or None for a leaf.
-
-    Operations are not in this class. Each one attaches its methods where it is defined: see
-    `tensor_method`.
-
-    `Tensor(2, 3)` is an uninitialised float tensor of that shape, `Tensor([1, 2])` a float tensor
-    of these values, as in PyTorch; prefer `tensor(...)`, which keeps the type of its data.
+    array: the elements, in an array of the device.
+    device: the Device where they are. grad: what backward() has added up here, or None.
+    requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
     """
 
     # Defaults of what only some tensors change: read here, and not stored in each of them.
-    array: Any
-    device: Device
     _requires_grad = False
     _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
     _grad = None
@@ -95,54 +87,34 @@ class Tensor:
     sequence_nr = None
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
-    def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], int):
-            made = tensor(data[0], dtype=Defaults.dtype, device=device)
-            self.array, self.device = made.array, made.device
-        else:
-            self.device = as_device(device)
-            shape = data or (0,)
-            self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
-
-    # Its place in the graph.
+    def __init__(self, data):
+        made = tensor(data, dtype=Defaults.dtype)
+        self.array, self.device = made.array, made.device
 
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self):
         return self._requires_grad
 
     @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
+    def requires_grad(self, flag):
         if self._edge is not None:
-            if not value:
-                raise RuntimeError(
-                    "you can only change requires_grad flags of leaf variables. If you want to "
-                    "use a computed variable in a subgraph that doesn't require differentiation "
-                    "use var_no_grad = var.detach()."
-                )
-            return
-        if value and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables; use detach()"
+            )
+        if flag and not self.dtype.is_floating_point:
             raise RuntimeError(
                 f"only Tensors of floating point dtype can require gradients, this one is "
                 f"{self.dtype!r}"
             )
-        self._requires_grad = bool(value)
-
-    def requires_grad_(self, requires_grad: bool = True) -> "Tensor":
-        """Set requires_grad in place and return the tensor.
-
-        Raises:
-            RuntimeError: the element type is not a floating point type.
-        """
-        self.requires_grad = requires_grad
-        return self
+        self._requires_grad = flag
 
     @property
     def grad_fn(self):
         return None if self._edge is None else self._edge[0]
 
     @property
-    def is_leaf(self) -> bool:
-        return self.grad_fn is None
+    def is_leaf(self):
+        return self._edge is None
 
     @property
     def grad(self) -> "Tensor | None":
@@ -162,8 +134,9 @@ class Tensor:
                     )
         self._grad = grad
 
-    def detach(self) -> "Tensor":
-        """The same memory as a tensor of its own, outside the graph."""
+    def detach(self):
+        """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view(), self.device)
 
     @property
@@ -176,33 +149,25 @@ class Tensor:
             raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
         self.array, self.device = new.array.view(), new.device
 
-    # What a tensor is like.
-
     @property
     def shape(self):
         return self.array.shape
 
     @property
-    def ndim(self) -> int:
+    def ndim(self):
         return self.array.ndim
 
     @property
-    def dtype(self) -> DType:
+    def dtype(self):
         return DType.by_numpy[self.array.dtype]
 
-    def numel(self) -> int:
-        return int(self.array.size)
-
-    nelement = numel
+    def numel(self):
+        """The number of elements."""
+        return self.array.size
 
     def size(self, dim=None):
         """The shape, or the length of one dimension."""
         return self.array.shape if dim is None else self.array.shape[dim]
-
-    def dim(self) -> int:
-        return self.array.ndim
-
-    ndimension = dim
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -302,8 +267,12 @@ class Tensor:
             return format(self.item(), spec)
         return object.__format__(self, spec)
 
-    # == compares elements; a tensor in a set or dict is compared by identity.
-    __hash__ = object.__hash__
+    def __repr__(self):
+        indent = " " * len("tensor(")  # aligns the rows of a matrix
+        text = np.array2string(self.numpy(force=True), separator=", ", prefix=indent)
+        if self._edge is not None:
+            return f"tensor({text}, grad_fn=<{self.grad_fn.name()}>)"
+        return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
     def __reduce__(self):
         if self.grad_fn is not None:
@@ -334,24 +303,15 @@ def wrap(array: Any, device: Device, cls: type = Tensor) -> Tensor:
     """A tensor around an array of `device`, without history. No copy, no check."""
     out = object.__new__(cls)
     out.array, out.device = array, device
-    # Each operation asks for these. Python finds them sooner in an object than in its class.
-    out._requires_grad, out._edge = False, None
     return out
 
 
-def tensor_method(*names: str) -> Callable:
-    """Attach a function to Tensor as a method: `@tensor_method("add", "__add__")`.
+def tensor_method(*names):
+    """Attach a function to Tensor as a method, under each of these names."""
 
-    Only a program that you run yourself (a step, a notebook) may replace a method of the package.
-
-    Raises:
-        RuntimeError: Tensor has this method already.
-    """
-
-    def attach(function: Callable) -> Callable:
+    def attach(function):
         for name in names:
-            written = getattr(function, "fget", function)  # a property hides its function
-            if name in Tensor.__dict__ and written.__module__ != "__main__":
+            if name in Tensor.__dict__:
                 raise RuntimeError(f"Tensor has a method '{name}' already")
             setattr(Tensor, name, function)
         return function
@@ -365,16 +325,10 @@ def tensor(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
-    pin_memory: bool = False,
 ) -> Tensor:
     """A new leaf tensor with a copy of `data`: a number, nested sequences, an array, a tensor.
 
     Python floats become the default type, ints int64, bools bool; arrays and tensors keep theirs.
-
-    Raises:
-        ValueError: a nested sequence is ragged.
-        TypeError: there is a string among the data.
-        RuntimeError: the type of an object cannot be inferred.
     """
     if isinstance(data, Tensor):
         device = data.device if device is None else device
@@ -415,16 +369,12 @@ def from_numpy(array: np.ndarray) -> Tensor:
     return wrap(array.view(), device_of(array))
 
 
-def is_tensor(obj: Any) -> bool:
-    return isinstance(obj, Tensor)
-
-
-def edge_of(tensor: Tensor) -> tuple | None:
+def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
 
 
-# Numbers the calls. It counts down (0, -1, -2, ...), so that a min-heap yields the newest first.
+# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
 next_sequence_nr = itertools.count(0, -1).__next__
 
 
@@ -616,18 +566,15 @@ def on_one_device(args: tuple) -> list:
     return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
 
-def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
-    """Carry the gradients `grads` of `edges` to the leaves: {leaf: gradient}.
+def backward_pass(edges, grads, as_tensors):
+    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
 
     The heap yields the newest node that has a gradient. All calls that used its result are newer
     still, so by then every part of its gradient has arrived.
-
-    Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
-    differentiated.
     """
-    arrived: dict = {}  # node or leaf -> its gradient
-    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
-    heap: list = []
+    arrived = {}  # node or leaf -> its gradient
+    own = set()  # those whose gradient is a sum made here: only these are added to in place
+    heap = []
     while True:
         for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
@@ -656,11 +603,12 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
         edges = node.edges
 
 
-def accumulate(leaf: Tensor, grad: Any) -> None:
+def accumulate(leaf, grad):
     """Add an arrived gradient to leaf.grad, which always owns its array."""
     if isinstance(grad, Tensor):
         leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is None:
+        # A copy: Add hands the same array to both inputs.
         leaf._grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
@@ -668,9 +616,7 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
 
 
 @tensor_method("backward")
-def tensor_backward(
-    self: Tensor, gradient: Tensor | None = None, create_graph: bool = False
-) -> None:
+def tensor_backward(self, gradient=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
@@ -705,10 +651,10 @@ class Add(Function):
 
     elementwise = True
 
-    def forward(ctx, a: Any, b: Any) -> Any:
+    def forward(ctx, a, b):
         return a + b
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return g, g
 
 
@@ -730,10 +676,10 @@ class Mul(Function):
 class Neg(Function):
     """y = -x;   dy/dx = -1."""
 
-    def forward(ctx, x: Any) -> Any:
+    def forward(ctx, x):
         return -x
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return -g
 
 
@@ -1079,43 +1025,31 @@ def array_wrap(self: Tensor, array: Any, context: Any = None, scalar: bool = Fal
     return from_numpy(np.asarray(array))
 
 
-@tensor_method("__repr__")
-def tensor_repr(self: Tensor) -> str:
-    return f"tensor({self.tolist()})"
-
-
 if __name__ == "__main__":
 
     def error(action, *args):
         try:
             action(*args)
-        except (RuntimeError, TypeError) as reason:
+        except (RuntimeError, TypeError, IndexError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    x = tensor(2.5)
-    print(int(x), float(x), f"{x:.3f}", [10, 20, 30][tensor(1)], len(tensor([1, 2])))
-    # -> 2 2.5 2.500 20 2
-    print(error(lambda: [10, 20][x]))
+    items = ["a", "b", "c"]
+    loss = tensor(2.5)
+    print(items[tensor(1)], f"{loss:.3f}", int(loss), float(loss))  # -> b 2.500 2 2.5
+    print(f"{tensor([1])}", f"{'x':>3}")  # -> tensor([1])   x
+
+    print(error(lambda: items[loss]))
     # -> TypeError: only integer tensors of a single element can be converted to an index
-    print(error(len, x), "-", error(bool, tensor([])))
-    # -> TypeError: len() of a 0-d tensor - RuntimeError: Boolean value of Tensor with no values ...
+    print(error(lambda: items[tensor([0, 1])]))
+    # -> TypeError: only integer tensors of a single element can be converted to an index
+
+    print(len(tensor([1, 2])), tensor([[7]]).item())  # -> 2 7
+    print(error(len, loss))  # -> TypeError: len() of a 0-d tensor
     print(error(tensor([1.0, 2.0]).item))
     # -> RuntimeError: a Tensor with 2 elements cannot be converted to Scalar
-    print(x.dim(), x.nelement(), is_tensor(x), bool(x), f"{tensor([1])}", f"{'x':>3}")
-    # -> 0 1 True True tensor([1])   x
 
-    w = tensor([1.0, 2.0]).requires_grad_()
-    print(error(setattr, w * w, "requires_grad", False)[:56])
-    # -> RuntimeError: you can only change requires_grad flags of
-    print("in a set:", len({w, w, w.detach()}))  # -> in a set: 2
-
-    print(Tensor(2, 3).shape, Tensor([2, 3]), Tensor().numel())
-    # -> (2, 3) tensor([2.0, 3.0]) 0
-    outside = type(add)(add.__code__, {"__name__": "elsewhere", **globals()}, "add")
-    outside.__module__ = "elsewhere"
-    print(error(tensor_method("add"), outside))
-    # -> RuntimeError: Tensor has a method 'add' already
-
-    (w * w).sum().backward(create_graph=True)
-    print("accumulated as a tensor:", w.grad.grad_fn.name())
-    # -> accumulated as a tensor: CloneBackward0
+    print(bool(loss), bool(tensor([0])))  # -> True False
+    print(error(bool, tensor([1, 2])))
+    # -> RuntimeError: Boolean value of Tensor with more than one value is ambiguous
+    print(error(bool, tensor([])))
+    # -> RuntimeError: Boolean value of Tensor with no values is ambiguous

@@ -1,25 +1,24 @@
-"""Step 46f: The shape is a Size
+"""Step 46f: Catalogue: the remaining members of Tensor
 
-x.shape is a tuple of Python's. A program written for PyTorch asks more of it:
+The remaining methods and properties of a tensor. Nothing here is needed to compute, and programs
+use all of it. Skim it: each member is a line or two, with its refusal.
 
-    x.shape.numel()     AttributeError: a tuple does not know how many elements a tensor has
-    print(x.shape)      (2, 3), where PyTorch prints torch.Size([2, 3])
-    x.size(5)           IndexError: tuple index out of range. Which dimensions are there?
+- requires_grad_ sets the flag and returns the tensor. Of a result the flag cannot be taken away.
+- dim() and ndimension() are ndim, nelement() is numel(), is_tensor() asks.
+- A tensor's hash is its identity, so that sets and dictionaries can hold tensors, although == will
+  compare elements again (stage 9).
+- Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
+- tensor_method refuses a second method of the same name. Only a program that you run yourself may
+  replace one of the package.
+- tensor(..., pin_memory=True) is accepted. It has an effect only with a GPU (step 68c).
+- Printing becomes a function, attached as __repr__. Until step 54a writes it properly, it shows
+  the elements only.
+- wrap stores _requires_grad and _edge in each tensor, since a look-up in the class takes longer.
 
-So x.shape is a Size: a subclass of tuple with a method more and another repr. Everything that takes
-a tuple takes a Size, and == compares it with one.
+The trap is Tensor(2) against tensor(2): two uninitialised numbers, or the number 2.
 
-The trap of a subclass is what its operators return. Python's (2, 3, 4)[:2], (2,) + (3,) and
-(2,) * 3 are made by the class tuple, so for a Size they would be plain tuples again, and
-x.shape[:-1].numel() would fail. The five methods with two underscores make them Sizes.
-
-Tensor(2, 3) takes sizes and Tensor([2, 3]) elements (step 46e). A Size counts as sizes:
-Tensor(x.shape) has the shape of x.
-
-(In PyTorch torch.Size is a subclass of tuple as well.)
-
-Changed: Tensor.shape, Tensor.size, Tensor.__init__. New: Size.
-Try: take Size.__add__ out, and print type(x.shape + (4,)).
+Changed: Tensor, wrap, tensor, tensor_method. New: is_tensor, tensor_repr.
+Try: {x: "found"}[x + 0] for a tensor x. Why is this a KeyError?
 """
 
 import contextlib
@@ -52,7 +51,7 @@ class GradMode:
 
 
 @contextlib.contextmanager
-def set_grad_enabled(flag: bool):
+def set_grad_enabled(flag):
     """Inside this block calls are recorded if flag is true, and not recorded if it is false."""
     before = GradMode.enabled
     GradMode.enabled = flag
@@ -63,55 +62,19 @@ def set_grad_enabled(flag: bool):
 
 
 def no_grad():
-    """Inside this block no call is recorded."""
+    """Inside this block no call is recorded: outputs have no grad_fn."""
     return set_grad_enabled(False)
 
 
-class Size(tuple):
-    """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
-
-    def __repr__(self) -> str:
-        return f"tinytorch.Size([{', '.join(map(str, self))}])"
-
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
-
-    def __radd__(self, other):
-        return Size(tuple(other) + tuple(self))
-
-    def __mul__(self, times):
-        return Size(tuple(self) * times)
-
-    __rmul__ = __mul__
-
-    def numel(self) -> int:
-        return int(np.prod(self, dtype=np.int64))
-
-
 class Tensor:
-    """An n-dimensional array that can be differentiated.
+    """An array that can be differentiated.
 
-    Attributes:
-        array: the NumPy (or CuPy) array with the elements; the graph does not see changes of it.
-        device: the Device where the array lives.
-        requires_grad: whether gradients flow to this tensor.
-        grad: what backward() has accumulated here, or None.
-        grad_fn: the Function call that made this tensor, or None for a leaf.
-
-    Operations are not in this class. Each one attaches its methods where it is defined: see
-    `tensor_method`.
-
-    `Tensor(2, 3)` is an uninitialised float tensor of that shape, `Tensor([1, 2])` a float tensor
-    of these values, as in PyTorch; prefer `tensor(...)`, which keeps the type of its data.
+    array: the elements, in an array of the device.
+    device: the Device where they are. grad: what backward() has added up here, or None.
+    requires_grad: whether gradients flow to this tensor. grad_fn: the call that made it, or None.
     """
 
     # Defaults of what only some tensors change: read here, and not stored in each of them.
-    array: Any
-    device: Device
     _requires_grad = False
     _edge = None  # where a gradient of this tensor goes: (node, output number); None for a leaf
     _grad = None
@@ -120,18 +83,18 @@ class Tensor:
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
+        if len(data) == 1 and not isinstance(data[0], int):
             made = tensor(data[0], dtype=Defaults.dtype, device=device)
             self.array, self.device = made.array, made.device
         else:
             self.device = as_device(device)
-            shape = data[0] if data and isinstance(data[0], Size) else data or (0,)
+            shape = data or (0,)
             self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
 
     # Its place in the graph.
 
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self):
         return self._requires_grad
 
     @requires_grad.setter
@@ -165,8 +128,8 @@ class Tensor:
         return None if self._edge is None else self._edge[0]
 
     @property
-    def is_leaf(self) -> bool:
-        return self.grad_fn is None
+    def is_leaf(self):
+        return self._edge is None
 
     @property
     def grad(self) -> "Tensor | None":
@@ -186,8 +149,9 @@ class Tensor:
                     )
         self._grad = grad
 
-    def detach(self) -> "Tensor":
-        """The same memory as a tensor of its own, outside the graph."""
+    def detach(self):
+        """The same elements, outside of the graph. The memory is shared."""
+        # A view, not the array itself: roles_of tells saved values apart by their array objects.
         return wrap(self.array.view(), self.device)
 
     @property
@@ -203,15 +167,15 @@ class Tensor:
     # What a tensor is like.
 
     @property
-    def shape(self) -> Size:
-        return Size(self.array.shape)
+    def shape(self):
+        return self.array.shape
 
     @property
-    def ndim(self) -> int:
+    def ndim(self):
         return self.array.ndim
 
     @property
-    def dtype(self) -> DType:
+    def dtype(self):
         return DType.by_numpy[self.array.dtype]
 
     def numel(self) -> int:
@@ -219,22 +183,9 @@ class Tensor:
 
     nelement = numel
 
-    def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`.
-
-        Raises:
-            IndexError: the tensor has no such dimension.
-        """
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
 
     def dim(self) -> int:
         return self.array.ndim
@@ -407,11 +358,6 @@ def tensor(
     """A new leaf tensor with a copy of `data`: a number, nested sequences, an array, a tensor.
 
     Python floats become the default type, ints int64, bools bool; arrays and tensors keep theirs.
-
-    Raises:
-        ValueError: a nested sequence is ragged.
-        TypeError: there is a string among the data.
-        RuntimeError: the type of an object cannot be inferred.
     """
     if isinstance(data, Tensor):
         device = data.device if device is None else device
@@ -456,12 +402,12 @@ def is_tensor(obj: Any) -> bool:
     return isinstance(obj, Tensor)
 
 
-def edge_of(tensor: Tensor) -> tuple | None:
+def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
 
 
-# Numbers the calls. It counts down (0, -1, -2, ...), so that a min-heap yields the newest first.
+# Numbers the calls. It counts down, so that a min-heap yields the newest call first.
 next_sequence_nr = itertools.count(0, -1).__next__
 
 
@@ -653,18 +599,15 @@ def on_one_device(args: tuple) -> list:
     return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
 
-def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
-    """Carry the gradients `grads` of `edges` to the leaves: {leaf: gradient}.
+def backward_pass(edges, grads, as_tensors):
+    """Carry gradients from the edges of the outputs to the leaves: {leaf: gradient}.
 
     The heap yields the newest node that has a gradient. All calls that used its result are newer
     still, so by then every part of its gradient has arrived.
-
-    Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
-    differentiated.
     """
-    arrived: dict = {}  # node or leaf -> its gradient
-    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
-    heap: list = []
+    arrived = {}  # node or leaf -> its gradient
+    own = set()  # those whose gradient is a sum made here: only these are added to in place
+    heap = []
     while True:
         for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
@@ -693,11 +636,12 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
         edges = node.edges
 
 
-def accumulate(leaf: Tensor, grad: Any) -> None:
+def accumulate(leaf, grad):
     """Add an arrived gradient to leaf.grad, which always owns its array."""
     if isinstance(grad, Tensor):
         leaf._grad = grad.clone() if leaf._grad is None else leaf._grad + grad
     elif leaf._grad is None:
+        # A copy: Add hands the same array to both inputs.
         leaf._grad = wrap(leaf.device.xp.array(grad), leaf.device)
     else:
         # Not in place: a graph may have saved the array of leaf.grad.
@@ -705,9 +649,7 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
 
 
 @tensor_method("backward")
-def tensor_backward(
-    self: Tensor, gradient: Tensor | None = None, create_graph: bool = False
-) -> None:
+def tensor_backward(self, gradient=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
@@ -742,10 +684,10 @@ class Add(Function):
 
     elementwise = True
 
-    def forward(ctx, a: Any, b: Any) -> Any:
+    def forward(ctx, a, b):
         return a + b
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return g, g
 
 
@@ -767,10 +709,10 @@ class Mul(Function):
 class Neg(Function):
     """y = -x;   dy/dx = -1."""
 
-    def forward(ctx, x: Any) -> Any:
+    def forward(ctx, x):
         return -x
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return -g
 
 
@@ -1126,26 +1068,25 @@ if __name__ == "__main__":
     def error(action, *args):
         try:
             action(*args)
-        except (AttributeError, IndexError) as reason:
+        except (RuntimeError, TypeError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    print("step 46e:", error(lambda: x.array.shape[5]))
-    # -> step 46e: IndexError: tuple index out of range
-    print("now:", error(x.size, 5))
-    # -> now: IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 5)
-    print(error(tensor(1.0).size, 0))
-    # -> IndexError: Dimension specified as 0 but tensor has no dimensions
+    w = tensor([1.0, 2.0]).requires_grad_()
+    print(w.requires_grad, w.dim(), w.nelement(), is_tensor(w))  # -> True 1 2 True
+    print(error(setattr, w * w, "requires_grad", False)[:56])
+    # -> RuntimeError: you can only change requires_grad flags of
+    y = w * w
+    y.requires_grad = True  # it is true already
+    print(error(tensor([1]).requires_grad_))
+    # -> RuntimeError: only Tensors of floating point dtype can require gradients, this one is ...
+    print("in a set:", len({w, w, w.detach()}))  # -> in a set: 2
 
-    print("step 46e:", error(lambda: x.array.shape.numel()))
-    # -> step 46e: AttributeError: 'tuple' object has no attribute 'numel'
-    print("now:", x.shape, x.shape.numel(), x.size(), x.size(-1), x.shape[0], x.shape == (2, 3))
-    # -> now: tinytorch.Size([2, 3]) 6 tinytorch.Size([2, 3]) 3 2 True
+    print(Tensor(2, 3).shape, Tensor([2, 3]), Tensor().numel())
+    # -> (2, 3) tensor([2.0, 3.0]) 0
+    print(Tensor(2).shape, tensor(2).shape)  # -> (2,) ()
+    print(tensor([1.0], pin_memory=True))  # -> tensor([1.0])
 
-    for shape in (x.shape[:1], x.shape + (4,), (7,) + x.shape, x.shape * 2):
-        print(shape, shape.numel())
-        # -> tinytorch.Size([2]) 2
-        # -> tinytorch.Size([2, 3, 4]) 24
-        # -> tinytorch.Size([7, 2, 3]) 42
-        # -> tinytorch.Size([2, 3, 2, 3]) 36
-    print(Tensor(x.shape).shape, Tensor(4).shape)  # -> tinytorch.Size([2, 3]) tinytorch.Size([4])
+    outside = type(add)(add.__code__, {"__name__": "elsewhere", **globals()}, "add")
+    outside.__module__ = "elsewhere"
+    print(error(tensor_method("add"), outside))
+    # -> RuntimeError: Tensor has a method 'add' already

@@ -1,29 +1,23 @@
-"""Step 46g: expand: repeated without a copy
+"""Step 46g: Catalogue: annotations of the core
 
-Operators broadcast by themselves, but sometimes a program needs the repeated tensor itself: a row
-as a table of a thousand rows. The operation exists since step 36b, as the class Expand, and only
-backward formulas use it. Its array comes from NumPy's broadcast_to, which has two faults here. The
-result cannot be written, although PyTorch allows it. And the function is slow: it takes several
-times as long as the rest of the call.
+No line of this step computes anything else than before. Skim it. The classes and functions of the
+core that are finished soon get what the package has everywhere:
 
-An array is a piece of memory, a shape and a stride for each dimension: the bytes from one element
-to the next. With stride 0 the next element is the same one. So a repeated array is made from these
-three, by np.ndarray or, where x is not contiguous, by as_strided:
+- annotations, which say what a function takes and returns. A reader sees it without reading the
+  body, an editor completes names by it, and a type checker finds calls that cannot be right. Python
+  itself does not check them: step 46m does so, where a call has failed.
+- docstrings that list the attributes of a class, and the errors that a function raises.
 
-    row     shape [3]         strides (4,)
-    table   shape [1000, 3]   strides (0, 4)         the same 12 bytes of memory
+    def edge_of(tensor):                            before
+    def edge_of(tensor: Tensor) -> tuple | None:    now
 
-x.expand(1000, -1) takes the sizes one by one or as a tuple (as_shape), and -1 keeps the size that
-is there. Only sizes of 1, and new dimensions in front, can be repeated; all else is refused before
-the strides are made, since a wrong stride would read memory that belongs to something else.
+`Any` stands where an array of any array library may come, `Sequence` for a list or a tuple.
 
-The trap is a write into an expanded tensor: one element is shown many times, and all of them
-change. clone() makes a table of its own.
+The trap: an annotation is evaluated when the function is defined. In its own class the name Tensor
+does not exist yet, so it is written there as a text: "Tensor | None".
 
-(PyTorch has the same three methods. Its expand never copies either.)
-
-Changed: Expand. New: as_shape, expand, expand_as, broadcast_to.
-Try: x = tensor([[1.0], [2.0]]).expand(2, 3), then x.array[0, 0] = 5. Which elements change?
+Changed: annotations and docstrings of Tensor, the engine, Add and Neg.
+Try: write Tensor without quotation marks in Tensor.detach. Which error does Python raise, and when?
 """
 
 import contextlib
@@ -71,31 +65,6 @@ def no_grad():
     return set_grad_enabled(False)
 
 
-class Size(tuple):
-    """The shape of a tensor: a tuple that prints as PyTorch's and knows its number of elements."""
-
-    def __repr__(self) -> str:
-        return f"tinytorch.Size([{', '.join(map(str, self))}])"
-
-    def __getitem__(self, index):
-        part = tuple.__getitem__(self, index)
-        return Size(part) if isinstance(index, slice) else part
-
-    def __add__(self, other):
-        return Size(tuple(self) + tuple(other))
-
-    def __radd__(self, other):
-        return Size(tuple(other) + tuple(self))
-
-    def __mul__(self, times):
-        return Size(tuple(self) * times)
-
-    __rmul__ = __mul__
-
-    def numel(self) -> int:
-        return int(np.prod(self, dtype=np.int64))
-
-
 class Tensor:
     """An n-dimensional array that can be differentiated.
 
@@ -124,12 +93,12 @@ class Tensor:
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], (int, Size)):
+        if len(data) == 1 and not isinstance(data[0], int):
             made = tensor(data[0], dtype=Defaults.dtype, device=device)
             self.array, self.device = made.array, made.device
         else:
             self.device = as_device(device)
-            shape = data[0] if data and isinstance(data[0], Size) else data or (0,)
+            shape = data or (0,)
             self.array = self.device.xp.empty(shape, numpy_dtype(Defaults.dtype))
 
     # Its place in the graph.
@@ -207,8 +176,8 @@ class Tensor:
     # What a tensor is like.
 
     @property
-    def shape(self) -> Size:
-        return Size(self.array.shape)
+    def shape(self):
+        return self.array.shape
 
     @property
     def ndim(self) -> int:
@@ -223,22 +192,9 @@ class Tensor:
 
     nelement = numel
 
-    def size(self, dim: int | None = None) -> Size | int:
-        """The shape, or the length of dimension `dim`.
-
-        Raises:
-            IndexError: the tensor has no such dimension.
-        """
-        if dim is None:
-            return self.shape
-        if not -max(self.array.ndim, 1) <= dim < max(self.array.ndim, 1) or not self.array.ndim:
-            raise IndexError(
-                f"Dimension out of range (expected to be in range of "
-                f"[{-self.array.ndim}, {self.array.ndim - 1}], but got {dim})"
-                if self.array.ndim
-                else "Dimension specified as 0 but tensor has no dimensions"
-            )
-        return self.array.shape[dim]
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
 
     def dim(self) -> int:
         return self.array.ndim
@@ -945,20 +901,13 @@ def sum(input: Tensor) -> Tensor:
 
 
 class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
 
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape, new = x.shape, len(shape) - x.ndim
-        if x.__class__ is not np.ndarray:
-            return ctx.xp.broadcast_to(x, shape)
-        # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
-        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
-        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
-        if x.flags.c_contiguous:
-            return np.ndarray(shape, x.dtype, x, 0, strides)
-        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return ctx.call(SumTo, g, ctx.shape)
 
 
@@ -971,54 +920,6 @@ class SumTo(Function):
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
-
-
-@tensor_method("expand")
-def expand(input: Tensor, *sizes: Any) -> Tensor:
-    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
-
-    Raises:
-        RuntimeError: a size other than 1 would have to change, or there are too few sizes.
-    """
-    sizes, shape = as_shape(sizes), input.array.shape
-    new = len(sizes) - len(shape)
-    if new < 0:
-        raise RuntimeError(
-            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
-            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
-        )
-    target = list(sizes)
-    for i, size in enumerate(sizes):
-        old = shape[i - new] if i >= new else None
-        if size == -1 and old is not None:
-            target[i] = old
-        elif size < 0 or (old not in (None, 1, size)):
-            raise RuntimeError(
-                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
-                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
-                f"{list(shape)}"
-            )
-    return Expand.apply(input, tuple(target))
-
-
-@tensor_method("expand_as")
-def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """A view of `input` in the shape of `other`."""
-    return expand(input, other.array.shape)
-
-
-@tensor_method("broadcast_to")
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
-    """A view of `input` broadcast to the shape `size`."""
-    return expand(input, size)
 
 
 class MemoryFormat:
@@ -1181,43 +1082,23 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import timeit
+    import typing
 
-    def error(action, *args):
-        try:
-            action(*args)
-        except RuntimeError as reason:
-            return f"{type(reason).__name__}: {reason}"
+    for function in (edge_of, accumulate, Tensor.item):
+        found = typing.get_type_hints(function)
+        print(function.__name__, {name: str(kind) for name, kind in found.items()})
+        # -> edge_of {'tensor': "<class '__main__.Tensor'>", 'return': 'tuple | None'}
+        # -> accumulate {'leaf': "<class '__main__.Tensor'>", 'grad': 'typing.Any', ...
+        # -> item {'return': 'int | float | bool'}
 
-    row = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    print("step 46f:", np.broadcast_to(row.array, (1000, 3)).flags.writeable)  # -> step 46f: False
-    table = row.expand(1000, -1)
-    print(table.shape, table.array.strides, np.shares_memory(table.array, row.array))
-    # -> tinytorch.Size([1000, 3]) (0, 4) True
-    print("can be written:", table.array.flags.writeable)  # -> can be written: True
-    for name, action in (
-        ("np.broadcast_to", lambda: np.broadcast_to(row.array, (1000, 3))),
-        ("Expand.forward", lambda: Expand().forward(row.array, (1000, 3))),
-    ):
-        seconds = min(timeit.repeat(action, number=2000, repeat=5)) / 2000
-        print(f"{name}: {1e6 * seconds:.2f} microseconds")
-        # -> np.broadcast_to: ... microseconds
-        # -> Expand.forward: ... microseconds
+    try:
+        edge_of(3)
+    except AttributeError as error:
+        print("not checked by Python:", error)
+        # -> not checked by Python: 'int' object has no attribute 'requires_grad'
 
-    table.sum().backward(create_graph=True)
-    print(row.grad)  # -> tensor([1000.0, 1000.0, 1000.0])
-    every_second = wrap(row.detach().array[::2], cpu)  # not contiguous
-    print(every_second.expand((2, 2)).tolist(), row.broadcast_to((1, 3)).shape)
-    # -> [[1.0, 3.0], [1.0, 3.0]] tinytorch.Size([1, 3])
-    print(row.expand_as(table).shape, as_shape((tensor(2), 3)))
-    # -> tinytorch.Size([1000, 3]) (2, 3)
-    print(error(table.expand, 3).partition(" must")[0])
-    # -> RuntimeError: expand([1000, 3], size=[3]): the number of sizes provided (1)
-    print(error(row.expand, 2, 4).partition(" at")[0])
-    # -> RuntimeError: The expanded size of the tensor (4) must match the existing size (3)
-
-    # An array of another library is left to that library.
-    class Far(np.ndarray):
-        pass
-
-    print(type(Expand().forward(np.ones(3).view(Far), (2, 3))).__name__)  # -> ndarray
+    # The annotated code does what it did.
+    x = tensor([1.0, 2.0], requires_grad=True)
+    (-x + x * x).sum().backward(create_graph=True)
+    print(x.grad, x.is_leaf, x.grad.is_leaf)  # -> tensor([1.0, 3.0]) True False
+    print(x.ndim, x.numel(), x.dtype, x.detach())  # -> 1 2 tinytorch.float32 tensor([1.0, 2.0])

@@ -1,27 +1,25 @@
-"""Step 46h: sum_to_size, and the common shape
+"""Step 46h: The shape is a Size
 
-sum_to sums a gradient back to the shape of a broadcast input (step 36a). It trusts its caller: for
-a shape that does not fit, it may fail with NumPy's words, or not at all. From [3, 2] to [2, 3] it
-finds nothing to sum, and its reshape puts the elements into wrong places.
+x.shape is a tuple of Python's. A program written for PyTorch asks more of it:
 
-For programs there is x.sum_to_size(2, 3), which checks first: aligned at the right, each size must
-be equal or 1. Two more functions answer questions about broadcasting:
+    x.shape.numel()     AttributeError: a tuple does not know how many elements a tensor has
+    print(x.shape)      (2, 3), where PyTorch prints torch.Size([2, 3])
+    x.size(5)           IndexError: tuple index out of range. Which dimensions are there?
 
-    broadcast_shapes((2, 1), (3,))    the shape that an operation on such tensors would have: [2, 3]
-    broadcast_tensors(a, b)           the tensors, expanded to it
+So x.shape is a Size: a subclass of tuple with a method more and another repr. Everything that takes
+a tuple takes a Size, and == compares it with one.
 
-sum_back, which sums gradients for the engine, calls the method now where it has a Tensor. The
-method is found when it is called. A class has to be imported, and in the package Function is in
-autograd/node.py, and SumTo in ops/broadcast.py, which itself imports Function. If each of two
-modules imports the other, Python cannot load them.
+The trap of a subclass is what its operators return. Python's (2, 3, 4)[:2], (2,) + (3,) and
+(2,) * 3 are made by the class tuple, so for a Size they would be plain tuples again, and
+x.shape[:-1].numel() would fail. The five methods with two underscores make them Sizes.
 
-The trap is a sum of integers. sum_to adds bytes as bytes; sum_to_size makes them int64 first, as
-sum does (step 41g).
+Tensor(2, 3) takes sizes and Tensor([2, 3]) elements (step 46g). A Size counts as sizes:
+Tensor(x.shape) has the shape of x.
 
-(PyTorch has all three names.)
+(In PyTorch torch.Size is a subclass of tuple as well.)
 
-Changed: Function.sum_back. New: sum_to_size, broadcast_shapes, broadcast_tensors.
-Try: broadcast_shapes((2, 3), (3, 2)). Which dimension is compared first?
+Changed: Tensor.shape, Tensor.size, Tensor.__init__. New: Size.
+Try: take Size.__add__ out, and print type(x.shape + (4,)).
 """
 
 import contextlib
@@ -543,13 +541,12 @@ class Function:
             if edge is not None and x.shape != shape:
                 ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 
-    def sum_back(ctx, grads: tuple) -> list:
+    def sum_back(ctx, grads):
         """The gradients of inputs that were broadcast, summed where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
             if grad is not None and shape is not None and grad.shape != shape:
-                as_tensor = isinstance(grad, Tensor)
-                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+                grad = ctx.call(SumTo, grad, shape)
             sums.append(grad)
         return sums
 
@@ -944,20 +941,13 @@ def sum(input: Tensor) -> Tensor:
 
 
 class Expand(Function):
-    """y = x repeated to `shape`, without a copy (stride 0). Backward sums what was repeated."""
+    """y = x repeated to `shape`, without a copy. Backward sums what was repeated."""
 
-    def forward(ctx, x: Any, shape: tuple[int, ...]) -> Any:
-        ctx.shape, new = x.shape, len(shape) - x.ndim
-        if x.__class__ is not np.ndarray:
-            return ctx.xp.broadcast_to(x, shape)
-        # Not np.broadcast_to: its result is read-only, and it takes more than twice as long.
-        pairs = zip(x.strides, x.shape, shape[new:], strict=True)
-        strides = (0,) * new + tuple([step if n == m else 0 for step, n, m in pairs])
-        if x.flags.c_contiguous:
-            return np.ndarray(shape, x.dtype, x, 0, strides)
-        return np.lib.stride_tricks.as_strided(x, shape, strides)
+    def forward(ctx, x, shape):
+        ctx.shape = x.shape
+        return ctx.xp.broadcast_to(x, shape)
 
-    def backward(ctx, g: Any) -> Any:
+    def backward(ctx, g):
         return ctx.call(SumTo, g, ctx.shape)
 
 
@@ -970,95 +960,6 @@ class SumTo(Function):
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, g, ctx.shape)
-
-
-def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
-    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
-        sizes = tuple(sizes[0])
-    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
-
-
-@tensor_method("expand")
-def expand(input: Tensor, *sizes: Any) -> Tensor:
-    """A view in which dimensions of size 1 are repeated to `sizes`; -1 keeps a size.
-
-    Raises:
-        RuntimeError: a size other than 1 would have to change, or there are too few sizes.
-    """
-    sizes, shape = as_shape(sizes), input.array.shape
-    new = len(sizes) - len(shape)
-    if new < 0:
-        raise RuntimeError(
-            f"expand({list(shape)}, size={list(sizes)}): the number of sizes provided "
-            f"({len(sizes)}) must be greater or equal to the number of dimensions in the tensor "
-            f"({len(shape)})"
-        )
-    target = list(sizes)
-    for i, size in enumerate(sizes):
-        old = shape[i - new] if i >= new else None
-        if size == -1 and old is not None:
-            target[i] = old
-        elif size < 0 or (old not in (None, 1, size)):
-            raise RuntimeError(
-                f"The expanded size of the tensor ({size}) must match the existing size ({old}) "
-                f"at non-singleton dimension {i}.  Target sizes: {list(sizes)}.  Tensor sizes: "
-                f"{list(shape)}"
-            )
-    return Expand.apply(input, tuple(target))
-
-
-@tensor_method("expand_as")
-def expand_as(input: Tensor, other: Tensor) -> Tensor:
-    """A view of `input` in the shape of `other`."""
-    return expand(input, other.array.shape)
-
-
-@tensor_method("broadcast_to")
-def broadcast_to(input: Tensor, size: Any) -> Tensor:
-    """A view of `input` broadcast to the shape `size`."""
-    return expand(input, size)
-
-
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sum to the shape `size`, which must broadcast to the shape of `input`.
-
-    Raises:
-        RuntimeError: it does not.
-    """
-    size, shape = as_shape(size), input.array.shape
-    extra = len(shape) - len(size)
-    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
-        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
-    if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
-    return SumTo.apply(input, size)
-
-
-def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which all `shapes` are broadcast.
-
-    Raises:
-        RuntimeError: the shapes do not fit.
-    """
-    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    result = [1] * max(map(len, shapes), default=0)
-    for shape in shapes:
-        for i in range(1, len(shape) + 1):
-            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
-                raise RuntimeError(
-                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
-                    f"{', '.join(str(list(s)) for s in shapes)}"
-                )
-            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return Size(result)
-
-
-def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors as views of one common shape."""
-    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
-    return tuple(expand(tensor, shape) for tensor in tensors)
 
 
 class MemoryFormat:
@@ -1225,28 +1126,26 @@ if __name__ == "__main__":
     def error(action, *args):
         try:
             action(*args)
-        except RuntimeError as reason:
+        except (AttributeError, IndexError) as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    x = tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
-    print("step 46g:", sum_to(x.array, (2, 3)).tolist())
-    # -> step 46g: [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
-    print(error(x.sum_to_size, 2, 3))
-    # -> RuntimeError: size [2, 3] is not expandable to size [3, 2].
-    print(x.sum_to_size(2), x.sum_to_size(3, 1).tolist(), x.sum_to_size(()))
-    # -> tensor([9.0, 12.0]) [[3.0], [7.0], [11.0]] tensor(21.0)
-    print(tensor([True, True]).sum_to_size(1))  # -> tensor([2])
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    print("step 46g:", error(lambda: x.array.shape[5]))
+    # -> step 46g: IndexError: tuple index out of range
+    print("now:", error(x.size, 5))
+    # -> now: IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 5)
+    print(error(tensor(1.0).size, 0))
+    # -> IndexError: Dimension specified as 0 but tensor has no dimensions
 
-    row = tensor([1.0, 2.0])
-    print(broadcast_shapes((2, 1), (3,), 1), [y.shape for y in broadcast_tensors(row, x)])
-    # -> tinytorch.Size([2, 3]) [tinytorch.Size([3, 2]), tinytorch.Size([3, 2])]
-    print(error(broadcast_shapes, (2,), (3,)))
-    # -> RuntimeError: Shape mismatch: objects cannot be broadcast to a single shape: [2], [3]
+    print("step 46g:", error(lambda: x.array.shape.numel()))
+    # -> step 46g: AttributeError: 'tuple' object has no attribute 'numel'
+    print("now:", x.shape, x.shape.numel(), x.size(), x.size(-1), x.shape[0], x.shape == (2, 3))
+    # -> now: tinytorch.Size([2, 3]) 6 tinytorch.Size([2, 3]) 3 2 True
 
-    # The engine's own sums, on arrays and on Tensors.
-    scale = tensor(2.0, requires_grad=True)
-    (x * scale).sum().backward(create_graph=True)
-    print(scale.grad, scale.grad.grad_fn.name())  # -> tensor(21.0) CloneBackward0
-    scale.grad = None
-    (x * scale).sum().backward()
-    print(scale.grad)  # -> tensor(21.0)
+    for shape in (x.shape[:1], x.shape + (4,), (7,) + x.shape, x.shape * 2):
+        print(shape, shape.numel())
+        # -> tinytorch.Size([2]) 2
+        # -> tinytorch.Size([2, 3, 4]) 24
+        # -> tinytorch.Size([7, 2, 3]) 42
+        # -> tinytorch.Size([2, 3, 2, 3]) 36
+    print(Tensor(x.shape).shape, Tensor(4).shape)  # -> tinytorch.Size([2, 3]) tinytorch.Size([4])

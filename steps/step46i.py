@@ -1,31 +1,29 @@
-"""Step 46i: Function.apply in one loop
+"""Step 46i: expand: repeated without a copy
 
-A small operation consists of its call: NumPy adds two arrays of ten numbers in less than half a
-microsecond, and apply takes several around it. It goes through the arguments three times, for the
-edges, the arrays and the devices, and makes a set of devices each time, although nearly always
-there is only one.
+Operators broadcast by themselves, but sometimes a program needs the repeated tensor itself: a row
+as a table of a thousand rows. The operation exists since step 36b, as the class Expand, and only
+backward formulas use it. Its array comes from NumPy's broadcast_to, which has two faults here. The
+result cannot be written, although PyTorch allows it. And the function is slow: it takes several
+times as long as the rest of the call.
 
-One loop does all three. The first tensor gives the device; another device at a later one is the
-rare case, and leads to on_one_device as before. Four smaller things save time as well:
+An array is a piece of memory, a shape and a stride for each dimension: the bytes from one element
+to the next. With stride 0 the next element is the same one. So a repeated array is made from these
+three, by np.ndarray or, where x is not contiguous, by as_strided:
 
-- The loop reads x._edge and x._requires_grad, without a call of edge_of.
-- new(cls) makes the object without a call of __init__, which a Function does not need.
-- cls.forward(ctx, ...) is a function that is found once, not a method bound to ctx.
-- If the result is an array of the device, it is taken as it is. Only for a result without
-  dimensions does NumPy return a scalar object; as_array makes an array of that.
+    row     shape [3]         strides (4,)
+    table   shape [1000, 3]   strides (0, 4)         the same 12 bytes of memory
 
-The trap is in as_array. Exp saves its result, the scalar object, and roles_of would compare it with
-the new array: a constant, and the second derivative is lost. So as_array puts the array into its
-place among the saved values too.
+x.expand(1000, -1) takes the sizes one by one or as a tuple (as_shape), and -1 keeps the size that
+is there. Only sizes of 1, and new dimensions in front, can be repeated; all else is refused before
+the strides are made, since a wrong stride would read memory that belongs to something else.
 
-In forward and backward the annotations say now what a Function takes and gives: several outputs and
-several gradients too, which come in step 48a. That is why roles_of takes a list of outputs.
+The trap is a write into an expanded tensor: one element is shown many times, and all of them
+change. clone() makes a table of its own.
 
-At the end of stage 7 a tensor knows its type and its device, takes data in and gives it out, and
-explains its errors. Stage 8 looks at the graph at work.
+(PyTorch has the same three methods. Its expand never copies either.)
 
-Changed: Function.apply, call, gradients and their annotations. New: as_array, new, NOTHING.
-Try: let as_array return before its loop over ctx.saved. Which line of the demo changes?
+Changed: Expand. New: as_shape, expand, expand_as, broadcast_to.
+Try: x = tensor([[1.0], [2.0]]).expand(2, 3), then x.array[0, 0] = 5. Which elements change?
 """
 
 import contextlib
@@ -480,94 +478,65 @@ def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
-new = object.__new__
-NOTHING = ()  # what a call has saved that saved nothing
-
-
 class Function:
-    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
-    the node that a backward pass visits.
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
 
-    A subclass writes two short methods:
-
-        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
-        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
-
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
-    differentiated. So its formula uses only what both have: operators, methods with the same
-    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
+    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
+    both have, functions of `ctx.xp` (an array library, or the class Tensor), and `ctx.call`.
     """
 
-    # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    # Of one call; most calls keep these.
     xp: Any = cpu.xp
     device: Device = cpu
-    sequence_nr: int
-    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
-    saved: Any = NOTHING
-    saves: Sequence[int | None]  # the role of each: i for input i, ~0 for the output, None
+    saved = ()
     input_shapes: list | None = None  # where an input was broadcast
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args):
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        ctx = new(cls)
-        arrays, edges, device = [], [], None
-        for x in args:
-            edge = None
-            if isinstance(x, Tensor):
-                if x.device is not device:
-                    if device is not None:
-                        return cls.apply(*on_one_device(args))
-                    device = x.device
-                if x._requires_grad:
-                    edge = x._edge or (x, 0)
-                x = x.array
-            arrays.append(x)
-            edges.append(edge)
-        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        # The one question about hardware: it is asked once per call.
+        devices = {x.device for x in args if isinstance(x, Tensor)}
+        if len(devices) > 1:
+            return cls.apply(*on_one_device(args))
+        (ctx.device,) = devices
+        ctx.xp = ctx.device.xp
         try:
-            result = cls.forward(ctx, *arrays)
+            result = ctx.forward(*arrays)
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
                 raise
             raise translated from error
-        device = ctx.device  # a transfer has changed it
-        array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = wrap(array, device)
-        needed = any(edge is not None for edge in edges)
+        # NumPy gives a scalar object where no dimension is left.
+        out = wrap(ctx.xp.asarray(result), ctx.device)  # a transfer has changed the device
+        needed = any(edge is not None for edge in ctx.edges)
         if needed and GradMode.enabled and cls.differentiable:
             ctx.sequence_nr = next_sequence_nr()
-            out._requires_grad, out._edge = True, (ctx, 0)
-            ctx.saves = ctx.roles_of(arrays, (array,))
+            ctx.saves = ctx.roles_of(arrays, result)
             if cls.elementwise:
-                ctx.note_shapes(arrays, array.shape)
+                ctx.note_shapes(arrays, out.array.shape)
+            out._requires_grad, out._edge = True, (ctx, 0)
         return out
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
-    def as_array(ctx, result: Any) -> Any:
-        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
-        array = ctx.xp.asarray(result)
-        if ctx.saved is not NOTHING:
-            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
-        return array
+    def roles_of(ctx, inputs, output):
+        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
 
-    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
-        """Which input or output each saved value is. All of them are alive now, so that `is` tells
-        them apart; later an array may be replaced, or its id used again."""
+        All of them are alive now, so that `is` tells them apart.
+        """
         roles = []
         for value in ctx.saved:
             role = next((i for i, x in enumerate(inputs) if x is value), None)
-            if role is None:
-                role = next((~k for k, y in enumerate(outputs) if y is value), None)
-            roles.append(role)
+            roles.append(~0 if role is None and value is output else role)
         return roles
 
     def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
@@ -576,13 +545,12 @@ class Function:
             if edge is not None and x.shape != shape:
                 ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
 
-    def sum_back(ctx, grads: tuple) -> list:
+    def sum_back(ctx, grads):
         """The gradients of inputs that were broadcast, summed where these were repeated."""
         sums = []
-        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
+        for grad, shape in zip(grads, ctx.input_shapes, strict=True):
             if grad is not None and shape is not None and grad.shape != shape:
-                as_tensor = isinstance(grad, Tensor)
-                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+                grad = ctx.call(SumTo, grad, shape)
             sums.append(grad)
         return sums
 
@@ -598,31 +566,31 @@ class Function:
         """For each argument, whether a gradient has to be computed for it."""
         return tuple(edge is not None for edge in ctx.edges)
 
-    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+    def call(ctx, function, x, *parameters):
         """Another operation inside backward: recorded for a Tensor, only computed for an array."""
         if isinstance(x, Tensor):
             return function.apply(x, *parameters)
-        inner = new(function)
+        inner = function()
         inner.xp, inner.device = ctx.xp, ctx.device
         inner.edges = (None,) * (1 + len(parameters))
-        return function.forward(inner, x, *parameters)
+        return inner.forward(x, *parameters)
 
-    def forward(ctx, *args: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+    def forward(ctx, *arrays):
+        """Compute an array from the arrays, and keep what backward needs."""
+        raise NotImplementedError
 
-    def backward(ctx, *grads: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one, or a tuple."""
+        raise NotImplementedError
 
-    # For the engine.
-
-    def gradients(ctx, grads: list) -> Any:
-        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+    def gradients(ctx, g):
+        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(*grads)
+        return twin.backward(g)
 
-    def saved_tensor(ctx, number: int) -> Any:
+    def saved_tensor(ctx, number):
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
         value, role = ctx.saved[number], ctx.saves[number]
@@ -721,7 +689,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         _, node = heapq.heappop(heap)
         grad = arrived.pop(node)
-        grads = node.gradients([grad]) if as_tensors else node.backward(grad)
+        grads = node.gradients(grad) if as_tensors else node.backward(grad)
         if not isinstance(grads, tuple):
             grads = (grads,)
         if node.input_shapes is not None:
@@ -1053,47 +1021,6 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
     return expand(input, size)
 
 
-@tensor_method("sum_to_size")
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
-    """Sum to the shape `size`, which must broadcast to the shape of `input`.
-
-    Raises:
-        RuntimeError: it does not.
-    """
-    size, shape = as_shape(size), input.array.shape
-    extra = len(shape) - len(size)
-    if extra < 0 or any(n not in (1, shape[extra + i]) for i, n in enumerate(size)):
-        raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}.")
-    if not input.is_floating_point() and (size != shape or size == ()):
-        input = input.long()  # integers and booleans are added up as int64
-    return SumTo.apply(input, size)
-
-
-def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which all `shapes` are broadcast.
-
-    Raises:
-        RuntimeError: the shapes do not fit.
-    """
-    shapes = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    result = [1] * max(map(len, shapes), default=0)
-    for shape in shapes:
-        for i in range(1, len(shape) + 1):
-            if shape[-i] != 1 and result[-i] not in (1, shape[-i]):
-                raise RuntimeError(
-                    f"Shape mismatch: objects cannot be broadcast to a single shape: "
-                    f"{', '.join(str(list(s)) for s in shapes)}"
-                )
-            result[-i] = shape[-i] if shape[-i] != 1 else result[-i]
-    return Size(result)
-
-
-def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All tensors as views of one common shape."""
-    shape = broadcast_shapes(*(tensor.array.shape for tensor in tensors))
-    return tuple(expand(tensor, shape) for tensor in tensors)
-
-
 class MemoryFormat:
     """The order of a tensor's elements in memory: tinytorch.preserve_format or contiguous_format.
 
@@ -1259,67 +1186,38 @@ if __name__ == "__main__":
     def error(action, *args):
         try:
             action(*args)
-        except (RuntimeError, NotImplementedError) as reason:
+        except RuntimeError as reason:
             return f"{type(reason).__name__}: {reason}"
 
-    class OldAdd(Add):
-        """An addition whose call is that of step 46h, where nothing is recorded."""
-
-        @classmethod
-        def apply(cls, *args):
-            ctx = cls()
-            ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
-            arrays = [x.array if isinstance(x, Tensor) else x for x in args]
-            devices = {x.device for x in args if isinstance(x, Tensor)}
-            (ctx.device,) = devices
-            ctx.xp = ctx.device.xp
-            out = wrap(ctx.xp.asarray(ctx.forward(*arrays)), ctx.device)
-            assert all(edge is None for edge in ctx.edges)
-            return out
-
-    a, b = tensor([1.0] * 10), tensor([2.0] * 10)
-    actions = {
-        "NumPy": lambda: a.array + b.array,
-        "step 46h": lambda: OldAdd.apply(a, b),
-        "now": lambda: Add.apply(a, b),
-    }
-    times = dict.fromkeys(actions, float("inf"))
-    for _ in range(40):  # in turns, so that other work on this machine slows down all three
-        for name, action in actions.items():
-            times[name] = min(times[name], timeit.timeit(action, number=200) / 200)
-    for name, seconds in times.items():
-        print(f"{name}: {1e6 * seconds:.2f} microseconds")
-        # -> NumPy: ... microseconds
-        # -> step 46h: ... microseconds
-        # -> now: ... microseconds
-    print(f"{times['step 46h'] / times['now']:.1f} times as fast")  # -> ... times as fast
-
-    # A saved output without dimensions: its role is found, and its second derivative is right.
-    x = tensor(0.5, requires_grad=True)
-    y = x.exp()
-    print(y.grad_fn.saves, y.grad_fn.saved[0] is y.array)  # -> [-1] True
-    y.backward(create_graph=True)
-    g, x.grad = x.grad, None
-    g.backward()
-    print("e^0.5 twice:", x.grad.item() == g.item() == y.item())  # -> e^0.5 twice: True
-
-    # What the loop replaces still works: broadcasting, a number, a second device, no forward.
     row = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    x.grad = None
-    (x * row).sum().backward(create_graph=True)
-    (x * x).backward()
-    row.sum().backward()
-    print(x.grad, row.grad)  # -> tensor(7.0) tensor([1.5, 1.5, 1.5])
-    print(error(Function.apply, row))  # -> NotImplementedError: Function has no forward
-    print(error(lambda: Function().backward()))
-    # -> NotImplementedError: Function has no backward
+    print("step 46h:", np.broadcast_to(row.array, (1000, 3)).flags.writeable)  # -> step 46h: False
+    table = row.expand(1000, -1)
+    print(table.shape, table.array.strides, np.shares_memory(table.array, row.array))
+    # -> tinytorch.Size([1000, 3]) (0, 4) True
+    print("can be written:", table.array.flags.writeable)  # -> can be written: True
+    for name, action in (
+        ("np.broadcast_to", lambda: np.broadcast_to(row.array, (1000, 3))),
+        ("Expand.forward", lambda: Expand().forward(row.array, (1000, 3))),
+    ):
+        seconds = min(timeit.repeat(action, number=2000, repeat=5)) / 2000
+        print(f"{name}: {1e6 * seconds:.2f} microseconds")
+        # -> np.broadcast_to: ... microseconds
+        # -> Expand.forward: ... microseconds
 
-    from tinytorch.core.device import Backend, register_backend
+    table.sum().backward(create_graph=True)
+    print(row.grad)  # -> tensor([1000.0, 1000.0, 1000.0])
+    every_second = wrap(row.detach().array[::2], cpu)  # not contiguous
+    print(every_second.expand((2, 2)).tolist(), row.broadcast_to((1, 3)).shape)
+    # -> [[1.0, 3.0], [1.0, 3.0]] tinytorch.Size([1, 3])
+    print(row.expand_as(table).shape, as_shape((tensor(2), 3)))
+    # -> tinytorch.Size([1000, 3]) (2, 3)
+    print(error(table.expand, 3).partition(" must")[0])
+    # -> RuntimeError: expand([1000, 3], size=[3]): the number of sizes provided (1)
+    print(error(row.expand, 2, 4).partition(" at")[0])
+    # -> RuntimeError: The expanded size of the tensor (4) must match the existing size (3)
 
+    # An array of another library is left to that library.
     class Far(np.ndarray):
-        """An array of another device."""
+        pass
 
-    register_backend("far", Backend(np, Far, lambda array, index: array.view(Far), np.asarray))
-    moved = row.to("far") * tensor(10.0)
-    print(moved.device, moved.tolist())  # -> far [10.0, 20.0, 30.0]
-    print(error(lambda: row.to("far") * row)[-42:])  # -> but found at least two devices, cpu, far!
+    print(type(Expand().forward(np.ones(3).view(Far), (2, 3))).__name__)  # -> ndarray

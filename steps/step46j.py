@@ -1,28 +1,33 @@
-"""Step 46j: What counts as an integer
+"""Step 46j: sum_to_size, and the common shape
 
-A size of 2.0 fails inside NumPy, with an error of NumPy's. A size of True does not fail at all: in
-Python True is 1, although as a size or a dimension it can only be a mistake. So tinytorch decides
-what counts as an integer:
+sum_to sums a gradient back to the shape of a broadcast input (step 36a). It trusts its caller: for
+a shape that does not fit, it may fail with NumPy's words, or not at all. From [3, 2] to [2, 3] it
+finds nothing to sum, and its reshape puts the elements into wrong places.
 
-    2, np.int64(2), tensor(2)             an integer: operator.index says so, and gives Python's int
-    2.0, "2", None, tensor(2.0)           not one: TypeError from operator.index
-    True, np.array(2)                     not one here, though operator.index would take them
+For programs there is x.sum_to_size(2, 3), which checks first: aligned at the right, each size must
+be equal or 1. Two more functions answer questions about broadcasting:
 
-NumPy's integers count. len() gives Python's, but x.shape[0] of an array, a loop over np.arange, or
-an index from np.argmax does not, and a program should not have to write int() around each.
+    broadcast_shapes((2, 1), (3,))    the shape that an operation on such tensors would have: [2, 3]
+    broadcast_tensors(a, b)           the tensors, expanded to it
 
-All sizes go through as_shape, so the check is there. Python's own int passes without a call, to
-save time: almost all sizes are of this type.
+sum_back, which sums gradients for the engine, calls the method now where it has a Tensor. The
+method is found when it is called. A class has to be imported, and in the package Function is in
+autograd/node.py, and SumTo in ops/broadcast.py, which itself imports Function. If each of two
+modules imports the other, Python cannot load them.
 
-Changed: as_shape, Tensor.__init__. New: as_integer.
-Try: ask operator.index for True, and for np.array(2).
+The trap is a sum of integers. sum_to adds bytes as bytes; sum_to_size makes them int64 first, as
+sum does (step 41g).
+
+(PyTorch has all three names.)
+
+Changed: Function.sum_back. New: sum_to_size, broadcast_shapes, broadcast_tensors.
+Try: broadcast_shapes((2, 3), (3, 2)). Which dimension is compared first?
 """
 
 import contextlib
 import copy
 import heapq
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,7 +122,7 @@ class Tensor:
     __array_priority__ = 1000  # numpy_array + tensor calls Tensor.__radd__, not NumPy's loop
 
     def __init__(self, *data: Any, device: Any = None):
-        if len(data) == 1 and not isinstance(data[0], (int, np.integer, Size)):
+        if len(data) == 1 and not isinstance(data[0], (int, Size)):
             made = tensor(data[0], dtype=Defaults.dtype, device=device)
             self.array, self.device = made.array, made.device
         else:
@@ -471,94 +476,65 @@ def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
     return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
 
 
-new = object.__new__
-NOTHING = ()  # what a call has saved that saved nothing
-
-
 class Function:
-    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
-    the node that a backward pass visits.
+    """One call of an operation: `ctx` in forward, and the node that it leaves in the graph.
 
-    A subclass writes two short methods:
-
-        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
-        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
-
-    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
-    differentiated. So its formula uses only what both have: operators, methods with the same
-    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    forward(ctx, *arrays) computes on arrays. backward(ctx, g) is one formula for plain arrays and,
+    where the gradient is to be differentiated again, for Tensors: it uses operators, methods that
+    both have, functions of `ctx.xp` (an array library, or the class Tensor), and `ctx.call`.
     """
 
-    # Declared by subclasses.
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
 
-    # Of one call; most calls keep these.
     xp: Any = cpu.xp
     device: Device = cpu
-    sequence_nr: int
-    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
-    saved: Any = NOTHING
-    saves: Sequence[int | None]  # the role of each: i for input i, ~0 for the output, None
+    saved = ()
     input_shapes: list | None = None  # where an input was broadcast
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args):
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        ctx = new(cls)
-        arrays, edges, device = [], [], None
-        for x in args:
-            edge = None
-            if isinstance(x, Tensor):
-                if x.device is not device:
-                    if device is not None:
-                        return cls.apply(*on_one_device(args))
-                    device = x.device
-                if x._requires_grad:
-                    edge = x._edge or (x, 0)
-                x = x.array
-            arrays.append(x)
-            edges.append(edge)
-        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
+        ctx = cls()
+        ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
+        arrays = [x.array if isinstance(x, Tensor) else x for x in args]
+        # The one question about hardware: it is asked once per call.
+        devices = {x.device for x in args if isinstance(x, Tensor)}
+        if len(devices) > 1:
+            return cls.apply(*on_one_device(args))
+        (ctx.device,) = devices
+        ctx.xp = ctx.device.xp
         try:
-            result = cls.forward(ctx, *arrays)
+            result = ctx.forward(*arrays)
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
                 raise
             raise translated from error
-        device = ctx.device  # a transfer has changed it
-        array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = wrap(array, device)
-        needed = any(edge is not None for edge in edges)
+        # NumPy gives a scalar object where no dimension is left.
+        out = wrap(ctx.xp.asarray(result), ctx.device)  # a transfer has changed the device
+        needed = any(edge is not None for edge in ctx.edges)
         if needed and GradMode.enabled and cls.differentiable:
             ctx.sequence_nr = next_sequence_nr()
-            out._requires_grad, out._edge = True, (ctx, 0)
-            ctx.saves = ctx.roles_of(arrays, (array,))
+            ctx.saves = ctx.roles_of(arrays, result)
             if cls.elementwise:
-                ctx.note_shapes(arrays, array.shape)
+                ctx.note_shapes(arrays, out.array.shape)
+            out._requires_grad, out._edge = True, (ctx, 0)
         return out
 
     def save_for_backward(ctx, *values: Any) -> None:
         """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
         ctx.saved = values
 
-    def as_array(ctx, result: Any) -> Any:
-        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
-        array = ctx.xp.asarray(result)
-        if ctx.saved is not NOTHING:
-            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
-        return array
+    def roles_of(ctx, inputs, output):
+        """For each saved value: i if it is input i, ~0 if it is the output, None for a constant.
 
-    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
-        """Which input or output each saved value is. All of them are alive now, so that `is` tells
-        them apart; later an array may be replaced, or its id used again."""
+        All of them are alive now, so that `is` tells them apart.
+        """
         roles = []
         for value in ctx.saved:
             role = next((i for i, x in enumerate(inputs) if x is value), None)
-            if role is None:
-                role = next((~k for k, y in enumerate(outputs) if y is value), None)
-            roles.append(role)
+            roles.append(~0 if role is None and value is output else role)
         return roles
 
     def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
@@ -589,31 +565,31 @@ class Function:
         """For each argument, whether a gradient has to be computed for it."""
         return tuple(edge is not None for edge in ctx.edges)
 
-    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+    def call(ctx, function, x, *parameters):
         """Another operation inside backward: recorded for a Tensor, only computed for an array."""
         if isinstance(x, Tensor):
             return function.apply(x, *parameters)
-        inner = new(function)
+        inner = function()
         inner.xp, inner.device = ctx.xp, ctx.device
         inner.edges = (None,) * (1 + len(parameters))
-        return function.forward(inner, x, *parameters)
+        return inner.forward(x, *parameters)
 
-    def forward(ctx, *args: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+    def forward(ctx, *arrays):
+        """Compute an array from the arrays, and keep what backward needs."""
+        raise NotImplementedError
 
-    def backward(ctx, *grads: Any) -> Any:
-        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+    def backward(ctx, g):
+        """Compute a gradient for each input from that of the output: one, or a tuple."""
+        raise NotImplementedError
 
-    # For the engine.
-
-    def gradients(ctx, grads: list) -> Any:
-        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+    def gradients(ctx, g):
+        """What backward returns on Tensors, with what was saved as Tensors of the graph."""
         twin = copy.copy(ctx)
         twin.xp = Tensor
         twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
-        return twin.backward(*grads)
+        return twin.backward(g)
 
-    def saved_tensor(ctx, number: int) -> Any:
+    def saved_tensor(ctx, number):
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
         value, role = ctx.saved[number], ctx.saves[number]
@@ -712,7 +688,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
             return arrived
         _, node = heapq.heappop(heap)
         grad = arrived.pop(node)
-        grads = node.gradients([grad]) if as_tensors else node.backward(grad)
+        grads = node.gradients(grad) if as_tensors else node.backward(grad)
         if not isinstance(grads, tuple):
             grads = (grads,)
         if node.input_shapes is not None:
@@ -996,22 +972,11 @@ class SumTo(Function):
         return ctx.call(Expand, g, ctx.shape)
 
 
-def as_integer(number: Any) -> int:
-    """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
-
-    Raises:
-        TypeError: it is of another type, such as float, bool or an array.
-    """
-    if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
-
-
 def as_shape(sizes: tuple) -> tuple[int, ...]:
     """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    return tuple([n if type(n) is int else as_integer(n) for n in sizes])
+    return tuple(int(n) if isinstance(n, Tensor) else n for n in sizes)
 
 
 @tensor_method("expand")
@@ -1256,24 +1221,32 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    x = tensor([1.0, 2.0, 3.0])
-    for size in (3, np.int64(3), tensor(3)):
-        print(x.expand(2, size).shape)
-    # -> tinytorch.Size([2, 3])
-    # -> tinytorch.Size([2, 3])
-    # -> tinytorch.Size([2, 3])
 
-    print([operator.index(True), operator.index(np.array(2))])  # -> [1, 2]
-    for size in (True, np.array(2), 2.0, "2"):
+    def error(action, *args):
         try:
-            x.expand(size, 3)
-        except TypeError as error:
-            print(error)
-    # -> argument must be int, not bool
-    # -> argument must be int, not ndarray
-    # -> 'float' object cannot be interpreted as an integer
-    # -> 'str' object cannot be interpreted as an integer
+            action(*args)
+        except RuntimeError as reason:
+            return f"{type(reason).__name__}: {reason}"
 
-    # Tensor(3) is uninitialised memory for three elements, also if 3 is one of NumPy's.
-    print(Tensor(3).shape, Tensor(np.int64(3)).shape, Tensor([3]).tolist())
-    # -> tinytorch.Size([3]) tinytorch.Size([3]) [3.0]
+    x = tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    print("step 46i:", sum_to(x.array, (2, 3)).tolist())
+    # -> step 46i: [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    print(error(x.sum_to_size, 2, 3))
+    # -> RuntimeError: size [2, 3] is not expandable to size [3, 2].
+    print(x.sum_to_size(2), x.sum_to_size(3, 1).tolist(), x.sum_to_size(()))
+    # -> tensor([9.0, 12.0]) [[3.0], [7.0], [11.0]] tensor(21.0)
+    print(tensor([True, True]).sum_to_size(1))  # -> tensor([2])
+
+    row = tensor([1.0, 2.0])
+    print(broadcast_shapes((2, 1), (3,), 1), [y.shape for y in broadcast_tensors(row, x)])
+    # -> tinytorch.Size([2, 3]) [tinytorch.Size([3, 2]), tinytorch.Size([3, 2])]
+    print(error(broadcast_shapes, (2,), (3,)))
+    # -> RuntimeError: Shape mismatch: objects cannot be broadcast to a single shape: [2], [3]
+
+    # The engine's own sums, on arrays and on Tensors.
+    scale = tensor(2.0, requires_grad=True)
+    (x * scale).sum().backward(create_graph=True)
+    print(scale.grad, scale.grad.grad_fn.name())  # -> tensor(21.0) CloneBackward0
+    scale.grad = None
+    (x * scale).sum().backward()
+    print(scale.grad)  # -> tensor(21.0)

@@ -17,7 +17,7 @@ that used s or d are newer, so they have run by then.
 
 The trap: the node must enter the heap only once, with the first part that arrives.
 
-A saved value may be any of the outputs. Its role, ~k for output k (step 32d), had only ~0 so far.
+A saved value may be any of the outputs. Its role, ~k for output k (step 32e), had only ~0 so far.
 
 A node keeps shape and dtype of its outputs. In this step only their number is used; step 48b needs
 the rest.

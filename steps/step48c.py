@@ -17,7 +17,7 @@ To the engine this is a node with takes_tensors = True: general_step wraps the g
 takes the arrays out of the results. backward gets a gradient for each output and returns one for
 each argument of forward, None for a number. An output may be None instead of a tensor.
 
-The trap: y.grad_fn is ctx. If ctx kept y, both would wait for the garbage collector (step 32d). So
+The trap: y.grad_fn is ctx. If ctx kept y, both would wait for the garbage collector (step 32e). So
 apply keeps a saved output as a bare array, and saved_tensor wraps it anew, with its place in the
 graph. A tensor kept as ctx.y = y is not treated in this way.
 

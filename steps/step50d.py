@@ -2,14 +2,20 @@
 
 row.mul_(w) writes into the table, too, since the memory is one. With the methods so far the row
 takes the history of the product, and the table keeps its own: table.sum().backward() knows nothing
-of w, and gives the overwritten elements a gradient that they should not have.
+of w, and gives the overwritten elements a gradient that they should not have. The demo begins with
+this gradient.
 
-The memory belongs to the base, so the base needs the new history. As a formula without writing:
+The memory belongs to the base, so the base needs the new history. Think of the write as a formula
+that makes a new base from the old one and the values:
 
-    base = base, with the part that the view shows replaced by `values`
+    old base   [1, 2]                          new base   [1, 2]
+               [3, 4]   <- values [15, 24]                [15, 24]
 
-    d/d(values)    that part of the gradient: the view's calls, repeated on the gradient
-    d/d(old base)  the gradient, with zeros in that part: nothing of the old elements is left
+    gradient of the new base   [a, b]     of the old base   [a, b]     of the values   [c, d]
+                               [c, d]                       [0, 0]
+
+The values get their part of the gradient: the calls that made the view, repeated on the gradient.
+The old base gets zeros in that part, since nothing of those elements is left.
 
 CopySlices is this formula, and the name is PyTorch's. Its forward may write in place, because the
 memory is the result's. Its backward may not, since other nodes may hold the same gradient: it
@@ -17,10 +23,7 @@ writes zeros into a clone. That is CopySlices once more, so the second derivativ
 
 The other views of the base follow by themselves (step 50c), and so does the view that was written.
 
-overwrite does the same for new elements that are not computed from the old ones, a number for
-instance. A tensor that is not a view is its own base, with no calls: all of it is replaced.
-
-Changed: assign. New: CopySlices, overwrite.
+Changed: assign. New: CopySlices.
 Try: write zeros into g itself, CopySlices on g instead of the clone. Which gradient shows it?
 """
 
@@ -542,8 +545,11 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     record = state.grad_enabled and (target.requires_grad or values._requires_grad)
     if record and values.dtype is not target.dtype:
         values = values.to(target.dtype)
-    if record and (target._view is not None or not values._requires_grad):
-        return overwrite(target, values)
+    if record and target._view is not None:
+        base, calls = target._view.base, target._view.calls
+        rebase_history(base, CopySlices.apply(base, values, calls)._edge)
+        bump_version(target.array)
+        return target
     target.array[...] = values.array
     bump_version(target.array)
     if record and values._requires_grad:
@@ -563,21 +569,6 @@ def take_history(target: Tensor, values: Tensor) -> None:
 
 def has_saved(call: Function | None, array: Any) -> bool:
     return call is not None and any(value is array for value in call.saved)
-
-
-def overwrite(target: Tensor, values: Any) -> Tensor:
-    """Replace the elements of `target` by `values`, a tensor of its shape and type or a number.
-
-    What the target was before has no part in the result: its gradient is zero.
-    """
-    if state.grad_enabled and (target.requires_grad or getattr(values, "requires_grad", False)):
-        view = target._view
-        base, calls = (target, ()) if view is None else (view.base, view.calls)
-        rebase_history(base, CopySlices.apply(base, values, calls)._edge)
-    else:
-        target.array[...] = values.array if isinstance(values, Tensor) else values
-    bump_version(target.array)
-    return target
 
 
 def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -1145,8 +1136,8 @@ if __name__ == "__main__":
     row.array[...] = values.array  # as in step 50c, whose product forgets the base
     rebase_history(row, values._edge)
     table.sum().backward()
-    print(table, x.grad, w.grad)
-    # -> tensor([[1.0, 2.0], [15.0, 24.0]]) tensor([[1.0, 1.0], [1.0, 1.0]]) None
+    print("wrong:", table, x.grad, w.grad)
+    # -> wrong: tensor([[1.0, 2.0], [15.0, 24.0]]) tensor([[1.0, 1.0], [1.0, 1.0]]) None
 
     x.grad = None
     table = x * 1.0
@@ -1154,6 +1145,11 @@ if __name__ == "__main__":
     second.mul_(w)
     print(table, table.grad_fn.name(), second.grad_fn.name())
     # -> tensor([[1.0, 2.0], [15.0, 24.0]]) CopySlicesBackward0 RowBackward0
+    table.sum().backward()
+    print("right:", x.grad, w.grad)
+    # -> right: tensor([[1.0, 1.0], [5.0, 6.0]]) tensor([3.0, 4.0])
+
+    x.grad = w.grad = None
     (table * table).sum().backward(create_graph=True)
     print(x.grad)  # -> tensor([[2.0, 4.0], [150.0, 288.0]])
     print(w.grad)  # -> tensor([90.0, 192.0])
@@ -1166,14 +1162,4 @@ if __name__ == "__main__":
     second.sum().backward()
     print("the view follows:", x.grad, first.grad_fn.edges[0][0] is table.grad_fn)
     # -> the view follows: tensor([[0.0, 0.0], [5.0, 6.0]]) True
-
-    x.grad = None
-    overwrite(first, 7.0)
-    table.sum().backward()
-    print(table, x.grad)
-    # -> tensor([[7.0, 7.0], [15.0, 24.0]]) tensor([[0.0, 0.0], [5.0, 6.0]])
-    print("writes:", table._version)  # -> writes: 2
-    overwrite(table, 8.0)  # not a view: all of it
-    table.sum().backward()
-    print(x.grad, overwrite(tensor([1.0, 2.0]), tensor([3.0, 4.0])))
-    # -> tensor([[0.0, 0.0], [5.0, 6.0]]) tensor([3.0, 4.0])
+    print("writes:", table._version)  # -> writes: 1

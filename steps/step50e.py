@@ -1,27 +1,24 @@
-"""Step 50e: Writing into views: the layout of the gradient
+"""Step 50e: Overwriting elements: a number, or values without a gradient
 
-CopySlices repeats a view's calls on the gradient, and writes zeros into the part that they show.
-For this they must show a part of the gradient, and not a copy. Reshape makes a view where the
-elements lie in memory in the right order, and copies otherwise. Base and gradient have the same
-shape, but may lie in memory differently:
+Programs set elements to a number: a mask, padding, a limit. With the steps so far this is only
+right for a view. A tensor that is not a view keeps its old history if the values need no gradient:
+assign(y, zeros) makes all elements of y zero, and y.sum().backward() still hands gradients to x,
+although x has no influence on y any more.
 
-    base       by columns (a transposed array)     Reshape of its transpose: a view, written
-    gradient   by rows                             Reshape of its transpose: a copy, and the
-                                                   zeros are written into the copy
+CopySlices is the right formula here, too. A tensor that is not a view is its own base, with no
+calls that lead to it: all of it is replaced, so the gradient of what it was before is zero
+everywhere. And `values` may be a number, because NumPy writes a number into each element.
 
-The gradient of the old elements is then 11 instead of 10, without an error. So CopySlices notes the
-order of the base's dimensions in memory, from the longest stride to the shortest (a stride is the
-distance from one element to the next along a dimension, in bytes). backward copies the gradient in
-this order, and every call that made a view of the base makes a view of the copy.
+overwrite(target, values) does this for both: for a view, it replaces a part of the base, else the
+whole tensor. assign calls it where the values have no gradient of their own; assignments such as
+x[0] = 7.0 will do so in step 64.
 
-The formula also needs each element of the view to be one element of the base, and no two the same.
-In a view of sliding windows (a, b), (b, c) the element b appears twice, and so would its gradient.
-Such a Function declares writable = False, and is refused: by CopySlices, so only where a gradient
-is recorded.
+The trap is the case in which nothing is recorded: under no_grad, or if neither side requires
+gradients. Then CopySlices would be a call for nothing, so overwrite writes into the array. The
+write is counted in each case.
 
-Changed: CopySlices, Function.
-Try: copy first, and transpose the copy: `.copy().transpose(order)`. Which line of the demo is wrong
-then?
+Changed: assign. New: overwrite.
+Try: in assign ask for `target._view is not None` alone, as in step 50d. Which line shows it?
 """
 
 import copy
@@ -96,7 +93,6 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
     view = False  # the result shows the memory of the first input
-    writable = True  # of a view: each element shows one of the input, and no two the same one
     takes_tensors = False  # backward takes Tensors, always (user-defined functions)
 
     # Of one call; most calls keep these.
@@ -500,29 +496,18 @@ class CopySlices(Function):
     that part of the gradient; the gradient of what the base was before is zero there.
     """
 
-    def forward(ctx, base: Any, values: Any, view_calls: tuple, order: Any = None) -> Any:
-        ctx.view_calls, ctx.order_of_dims = view_calls, order
-        if order is None:
-            ctx.order_of_dims = sorted(range(base.ndim), key=lambda dim: -base.strides[dim])
-        else:  # a copy that lies in memory as the base does: else the part may be no view of it
-            base = ctx.xp.asarray(base).transpose(order).copy()  # a 0-d gradient may be a scalar
-            base = base.transpose([order.index(dim) for dim in range(base.ndim)])
+    def forward(ctx, base: Any, values: Any, view_calls: tuple) -> Any:
+        ctx.view_calls = view_calls
         ctx.part_of(base)[...] = values
         return base
 
     def part_of(ctx, whole: Any) -> Any:
         for function, parameters in ctx.view_calls:
-            if not function.writable:
-                raise RuntimeError(
-                    f"a view made by {function.__name__} cannot be written in place where "
-                    f"gradients are recorded: its elements overlap, or lie outside of its base. "
-                    f"Please clone() the tensor before performing the operation."
-                )
             whole = ctx.call(function, whole, *parameters)
         return whole
 
     def backward(ctx, g: Any) -> Any:
-        rest = ctx.call(CopySlices, g, 0.0, ctx.view_calls, ctx.order_of_dims)
+        rest = ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.view_calls)
         return rest, ctx.part_of(g)
 
 
@@ -1124,71 +1109,59 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
 
-    def message(action, *args):
-        try:
-            action(*args)
-        except RuntimeError as error:
-            return str(error)
-        return "no error"
-
-    class Reshape(Function):
-        """The elements in another shape: a view, if they lie in memory in this order."""
+    class Row(Function):
+        """Row i of a table, as a view."""
 
         view = True
 
-        def forward(ctx, x, shape):
-            ctx.shape = x.shape
-            return x.reshape(shape)
+        def forward(ctx, x, i):
+            ctx.i, ctx.rows = i, len(x)
+            return x[i]
 
         def backward(ctx, g):
-            return ctx.call(Reshape, g, ctx.shape)
+            return ctx.call(AsRow, g, ctx.i, ctx.rows)
 
-    class Transpose(Function):
-        view = True
+    class AsRow(Function):
+        """A table of zeros, but for row i."""
 
-        def forward(ctx, x):
-            return x.T
-
-        def backward(ctx, g):
-            return ctx.call(Transpose, g)
-
-    class Windows(Function):
-        """Each two neighbours: (a, b), (b, c), ..."""
-
-        view = True
-        writable = False
-
-        def forward(ctx, x):
-            step = x.strides[0]
-            return np.lib.stride_tricks.as_strided(x, (len(x) - 1, 2), (step, step))
-
-    class Careless(CopySlices):
-        """The form of step 50d."""
+        def forward(ctx, row, i, rows):
+            ctx.i = i
+            table = ctx.xp.zeros((rows, *row.shape), row.dtype)
+            table[i] = row
+            return table
 
         def backward(ctx, g):
-            return ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.view_calls), ctx.part_of(g)
+            return ctx.call(Row, g, ctx.i)
 
-    x = from_numpy(np.array([[1.0, 2.0], [3.0, 4.0]]).T).requires_grad_()
-    print("strides:", x.array.strides, (x * 1.0).array.strides)  # -> strides: (8, 16) (8, 16)
-
-    base = x * 1.0
-    flat = Reshape.apply(Transpose.apply(base), (4,))
-    call = Careless.apply(base, flat * 10.0, flat._view.calls)
-    call.sum().backward()
-    print("careless:", x.grad)  # -> careless: tensor([[11.0, 11.0], [11.0, 11.0]])
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    y = x * 5.0
+    y.array[...] = 0.0  # as assign did until now: elements without their history
+    y.sum().backward()
+    print("wrong:", y, x.grad)
+    # -> wrong: tensor([[0.0, 0.0], [0.0, 0.0]]) tensor([[5.0, 5.0], [5.0, 5.0]])
 
     x.grad = None
-    base = x * 1.0
-    flat = Reshape.apply(Transpose.apply(base), (4,))
-    flat.mul_(10.0)
-    base.sum().backward()
-    print("right:", base, x.grad)
-    # -> right: tensor([[10.0, 30.0], [20.0, 40.0]]) tensor([[10.0, 10.0], [10.0, 10.0]])
+    y = x * 5.0
+    assign(y, tensor([[0.0, 0.0], [0.0, 0.0]]))
+    y.sum().backward()
+    print("right:", y, x.grad)
+    # -> right: tensor([[0.0, 0.0], [0.0, 0.0]]) tensor([[0.0, 0.0], [0.0, 0.0]])
 
-    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    y = x * 1.0
-    windows = Windows.apply(y)
-    print(windows)  # -> tensor([[1.0, 2.0], [2.0, 3.0]])
-    print(message(windows.mul_, 10.0))
-    # -> a view made by Windows cannot be written in place where gradients are recorded: its ...
-    print("not written:", y)  # -> not written: tensor([1.0, 2.0, 3.0])
+    x.grad = None
+    table = x * 5.0
+    first = Row.apply(table, 0)
+    overwrite(first, 7.0)  # a number, into a part
+    table.sum().backward()
+    print(table, x.grad)
+    # -> tensor([[7.0, 7.0], [15.0, 20.0]]) tensor([[0.0, 0.0], [5.0, 5.0]])
+    print("writes:", table._version)  # -> writes: 1
+
+    x.grad = None
+    overwrite(table, 8.0)  # not a view: all of it
+    table.sum().backward()
+    print(x.grad)  # -> tensor([[0.0, 0.0], [0.0, 0.0]])
+
+    # Nothing to record: the array is written, and the write is counted.
+    plain = overwrite(tensor([1.0, 2.0]), tensor([3.0, 4.0]))
+    print(plain, overwrite(plain, 9.0), plain._version)
+    # -> tensor([9.0, 9.0]) tensor([9.0, 9.0]) 2

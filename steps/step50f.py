@@ -1,26 +1,29 @@
-"""Step 50f: Writing into views: what is refused
+"""Step 50f: Writing into views: the layout of the gradient
 
-Four writes into a view go through, and something is wrong afterwards. The demo makes each of them
-first, with assign or NumPy, which do not check.
+CopySlices repeats a view's calls on the gradient, and writes zeros into the part that they show.
+For this they must show a part of the gradient, and not a copy. Some calls do one or the other:
+Reshape makes a view where the elements lie in memory in the right order, and copies otherwise.
 
-    the base is a leaf         it takes a history, as in step 49e: its .grad belongs to the
-                               elements before the write
-    made under no_grad         the view requires no gradient, so the write is not recorded; but it
-                               changes elements of a base that has a gradient
-    from a function of         the view would have to follow its base now, and cannot (step
-    your own                   50b): it is lost, which shows later, where it is used
-    expanded                   one number in memory stands for many elements: three writes into
-                               it, and the last one stays
+Base and gradient have the same shape, but may lie in memory differently:
 
-The last one has nothing to do with gradients, so it is always refused. A dimension that repeats has
-stride 0 and a size above 1. All four are refused before anything is computed or written. A view of
-a leaf that is made and written under no_grad is allowed: so an optimizer can update a part of a
-weight.
+    base       by columns (a transposed array)     Reshape of its transpose: a view, written
+    gradient   by rows                             Reshape of its transpose: a copy, and the
+                                                   zeros are written into the copy
 
-PyTorch refuses the same four.
+The gradient of the old elements is then 11 instead of 10, without an error: the 1 that should have
+been replaced by 0 is still in it.
 
-Changed: check_writable.
-Try: expand a tensor of shape (1,) to (1, 1) and write into it. Why is this one allowed?
+How an array lies in memory is told by its strides. A stride is the distance from one element to the
+next along a dimension, in bytes. A matrix of 2 x 2 float64 by rows has strides (16, 8): the next
+row is 16 bytes away, the next column 8. By columns it has (8, 16).
+
+So CopySlices notes the order of the base's dimensions, from the longest stride to the shortest:
+(0, 1) by rows, (1, 0) by columns. backward copies the gradient in this order, and every call that
+made a view of the base makes a view of the copy.
+
+Changed: CopySlices.
+Try: copy first, and transpose the copy: `.copy().transpose(order)`. Which line of the demo is wrong
+then?
 """
 
 import copy
@@ -95,7 +98,6 @@ class Function:
     differentiable = True
     elementwise = False  # inputs are broadcast against each other; their gradients are summed back
     view = False  # the result shows the memory of the first input
-    writable = True  # of a view: each element shows one of the input, and no two the same one
     takes_tensors = False  # backward takes Tensors, always (user-defined functions)
 
     # Of one call; most calls keep these.
@@ -511,12 +513,6 @@ class CopySlices(Function):
 
     def part_of(ctx, whole: Any) -> Any:
         for function, parameters in ctx.view_calls:
-            if not function.writable:
-                raise RuntimeError(
-                    f"a view made by {function.__name__} cannot be written in place where "
-                    f"gradients are recorded: its elements overlap, or lie outside of its base. "
-                    f"Please clone() the tensor before performing the operation."
-                )
             whole = ctx.call(function, whole, *parameters)
         return whole
 
@@ -532,28 +528,6 @@ def check_writable(target: Tensor) -> None:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
             )
-        if target._view is not None and target.grad_fn.takes_tensors:
-            raise RuntimeError(
-                f"Output of {target.grad_fn.name()} is a view and is being modified inplace. "
-                f"Please clone() it in forward."
-            )
-        if target._view is not None and target._view.base.is_leaf:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place "
-                "operation."
-            )
-    elif state.grad_enabled and target._view is not None and target._view.base.requires_grad:
-        raise RuntimeError(
-            "A view was created in no_grad mode and is being modified inplace with grad mode "
-            "enabled. Make the view outside of no_grad(), or detach() it."
-        )
-    strides, shape = target.array.strides, target.array.shape
-    repeated = 0 in strides and 0 not in shape  # of an expanded tensor, if there is more than one
-    if repeated and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
 
 
 def assign(target: Tensor, values: Tensor) -> Tensor:
@@ -1145,83 +1119,50 @@ def tensor_repr(self: Tensor) -> str:
 
 if __name__ == "__main__":
 
-    def message(action, *args):
-        try:
-            action(*args)
-        except RuntimeError as error:
-            return str(error)
-        return "no error"
-
-    class Row(Function):
-        """Row i of a table, as a view."""
+    class Reshape(Function):
+        """The elements in another shape: a view, if they lie in memory in this order."""
 
         view = True
 
-        def forward(ctx, x, i):
-            ctx.i, ctx.rows = i, len(x)
-            return x[i]
+        def forward(ctx, x, shape):
+            ctx.shape = x.shape
+            return x.reshape(shape)
 
         def backward(ctx, g):
-            return ctx.call(AsRow, g, ctx.i, ctx.rows)
+            return ctx.call(Reshape, g, ctx.shape)
 
-    class AsRow(Function):
-        """A table of zeros, but for row i."""
+    class Transpose(Function):
+        view = True
 
-        def forward(ctx, row, i, rows):
-            ctx.i = i
-            table = ctx.xp.zeros((rows, *row.shape), row.dtype)
-            table[i] = row
-            return table
-
-        def backward(ctx, g):
-            return ctx.call(Row, g, ctx.i)
-
-    class MyRow(CustomFunction):
-        """Row 0, with a backward that takes ten times the gradient."""
-
-        @staticmethod
         def forward(ctx, x):
-            return Row.apply(x, 0)
+            return x.T
 
-        @staticmethod
         def backward(ctx, g):
-            return AsRow.apply(g * 10.0, 0, 2)
+            return ctx.call(Transpose, g)
 
-    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    row = Row.apply(x, 0)
-    assign(row, row * 2.0)  # assign does not ask: the form of step 50e
-    x.sum().backward()
-    print("a leaf:", x.is_leaf, " d(sum of x)/dx:", x.grad)
-    # -> a leaf: False  d(sum of x)/dx: tensor([[2.0, 2.0], [1.0, 1.0]])
-    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    print(message(Row.apply(x, 0).mul_, 2.0))
-    # -> a view of a leaf Variable that requires grad is being used in an in-place operation.
+    class Careless(CopySlices):
+        """The form of step 50d."""
 
-    table = x * 1.0
-    with no_grad():
-        row = Row.apply(table, 0)
-    assign(row, row * 2.0)
-    table.sum().backward()
-    print(table, "under no_grad:", x.grad)
-    # -> tensor([[2.0, 4.0], [3.0, 4.0]]) under no_grad: tensor([[1.0, 1.0], [1.0, 1.0]])
-    print(message(row.mul_, 2.0))
-    # -> A view was created in no_grad mode and is being modified inplace with grad mode ...
+        def backward(ctx, g):
+            return ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.view_calls), ctx.part_of(g)
 
-    table = x * 1.0
-    row = MyRow.apply(table)
-    assign(row, row * 2.0)
-    print("a function:", message(row.sum).partition(".")[0])
-    # -> a function: the base of a view that MyRowBackward0 returned was changed in place
-    row = MyRow.apply(x * 1.0)
-    print(message(row.mul_, 2.0))
-    # -> Output of MyRowBackward0 is a view and is being modified inplace. Please clone() it in ...
+    rows = tensor(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    print("by rows:", rows.array.strides, "by columns:", rows.array.T.strides)
+    # -> by rows: (16, 8) by columns: (8, 16)
 
-    three = tensor([1.0]).expand(3)
-    three.array[...] = np.array([10.0, 20.0, 30.0])
-    print("expanded:", three)  # -> expanded: tensor([30.0, 30.0, 30.0])
-    print(message(three.add_, tensor([10.0, 20.0, 30.0])))
-    # -> unsupported operation: more than one element of the written-to tensor refers to a ...
+    x = from_numpy(np.array([[1.0, 2.0], [3.0, 4.0]]).T).requires_grad_()
+    print("strides:", x.array.strides, (x * 1.0).array.strides)  # -> strides: (8, 16) (8, 16)
 
-    with no_grad():
-        Row.apply(x, 0).mul_(2.0)
-    print("an update:", x, x.is_leaf)  # -> an update: tensor([[2.0, 4.0], [3.0, 4.0]]) True
+    base = x * 1.0
+    flat = Reshape.apply(Transpose.apply(base), (4,))
+    call = Careless.apply(base, flat * 10.0, flat._view.calls)
+    call.sum().backward()
+    print("careless:", x.grad)  # -> careless: tensor([[11.0, 11.0], [11.0, 11.0]])
+
+    x.grad = None
+    base = x * 1.0
+    flat = Reshape.apply(Transpose.apply(base), (4,))
+    flat.mul_(10.0)
+    base.sum().backward()
+    print("right:", base, x.grad)
+    # -> right: tensor([[10.0, 30.0], [20.0, 40.0]]) tensor([[10.0, 10.0], [10.0, 10.0]])

@@ -1,24 +1,24 @@
-"""Step 50g: What a call costs: the loop over the arguments
+"""Step 50g: Writing into views whose elements overlap
 
-NumPy takes half a microsecond for a product of ten numbers, and Mul.apply takes 6.5: the rest is
-Python. Small tensors are common, so it is worth asking where the time goes. The rule of this step
-and of the next two: measure, change one thing, measure again.
+Two elements of a view may be one element in memory. Then a write has no meaning:
 
-apply is written for any number of arguments. It goes through them in a loop, and appends to two
-lists. Almost all calls have one or two arguments, and the first one is a tensor. For these the loop
-is written out, without lists. The price is code that says the same twice: a change of one has to be
-made in the other as well.
+    expanded    tensor([1.0]).expand(3) shows one number three times. Three different numbers are
+                written into it, and the last one stays.
+    windows     (a, b), (b, c) shows b twice. As a number, b can be multiplied by 10 in place; but
+                CopySlices would hand two gradients to it, where the formula has room for one.
 
-Smaller things of the same kind: `xp` and `device` are set only on other devices, since the class
-has those of the CPU; wrap is written out; an operation on equal shapes, or with a number, is not
-asked whether it was broadcast; a class is compared where isinstance would look for base classes.
+The first is wrong without any gradient, so check_writable always refuses it. It can see it: a
+dimension that repeats has stride 0 (step 50f) and a size above 1.
 
-On the machine where this was written, Mul.apply takes 4.9 microseconds now, and Neg.apply 2.5
-instead of 3.6. The demo compares the two branches alone, with operations that have one argument too
-many for the short one. Times vary from run to run; read the ratio.
+Strides do not tell of windows. So a Function that makes such views declares writable = False, and
+CopySlices refuses to go through it. Where no gradient is recorded, the write is allowed.
 
-Changed: Function.apply, Function.note_shapes.
-Try: leave out b._view.refresh(b) in the short branch. Which promise of the demo breaks?
+The trap is a dimension of size 1, which may have stride 0, too, and shows nothing twice.
+
+(PyTorch refuses the first with these words.)
+
+Changed: check_writable, CopySlices, Function.
+Try: expand a tensor of shape (1,) to (1, 1) and write into it. Why is this one allowed?
 """
 
 import copy
@@ -114,50 +114,23 @@ class Function:
         if open_modes and state.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
-        enabled = state.grad_enabled  # before forward: in a new thread this silences NumPy
-        device = edge = edge_b = broadcast = None
-        if len(args) <= 2 and isinstance(args[0], Tensor):
-            # The loop below, written out: with it, a small product takes a quarter longer.
-            a = args[0]
-            device = a.device
-            if a._view is not None:
-                a._view.refresh(a)
-            if a._requires_grad:
-                edge = a._edge or (a, 0)
-            if len(args) == 1:
-                arrays, ctx.edges = (a.array,), (edge,)
-            else:
-                b = args[1]
-                if isinstance(b, Tensor):
-                    if b.device is not device:
+        enabled = state.grad_enabled
+        arrays, edges, device = [], [], None
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
                         return cls.apply(*on_one_device(args))
-                    if b._view is not None:
-                        b._view.refresh(b)
-                    if b._requires_grad:
-                        edge_b = b._edge or (b, 0)
-                    b = b.array
-                    broadcast = b.shape != a.array.shape
-                arrays, ctx.edges = (a.array, b), (edge, edge_b)
-            needed = edge is not None or edge_b is not None
-        else:
-            arrays, edges, needed, broadcast = [], [], False, True
-            for x in args:
-                edge = None
-                if isinstance(x, Tensor):
-                    if x.device is not device:
-                        if device is not None:
-                            return cls.apply(*on_one_device(args))
-                        device = x.device
-                    if x._view is not None:
-                        x._view.refresh(x)
-                    if x._requires_grad:
-                        needed, edge = True, x._edge or (x, 0)
-                    x = x.array
-                arrays.append(x)
-                edges.append(edge)
-            ctx.edges = edges
-        if device is not cpu:
-            ctx.device, ctx.xp = device, device.xp
+                    device = x.device
+                if x._view is not None:
+                    x._view.refresh(x)
+                if x._requires_grad:
+                    edge = x._edge or (x, 0)
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
@@ -165,23 +138,21 @@ class Function:
             if translated is None:
                 raise
             raise translated from error
+        needed = any(edge is not None for edge in edges)
         record = needed and enabled and cls.differentiable
         if record:
             ctx.sequence_nr = next_sequence_nr()
-        if result.__class__ is tuple:
+        if isinstance(result, tuple):
             return ctx.several_outputs(result, record, args)
         device = ctx.device  # a transfer has changed it
         array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = new(Tensor)  # and filled as by wrap
-        out.array, out.device, out._view = array, device, None
+        out = wrap(array, device)
         if record:
             out._requires_grad, out._edge = True, (ctx, 0)
             ctx.outputs = ((array.shape, array.dtype),)
             ctx.saves = ctx.roles_of(arrays, (array,))
-            if cls.elementwise and broadcast:
+            if cls.elementwise:
                 ctx.note_shapes(arrays, array.shape)
-        else:
-            out._requires_grad, out._edge = False, None
         if cls.view:
             record_view(out, args[0], ctx.view_call(0, args))
         return out
@@ -559,21 +530,6 @@ def check_writable(target: Tensor) -> None:
             raise RuntimeError(
                 "a leaf Variable that requires grad is being used in an in-place operation."
             )
-        if target._view is not None and target.grad_fn.takes_tensors:
-            raise RuntimeError(
-                f"Output of {target.grad_fn.name()} is a view and is being modified inplace. "
-                f"Please clone() it in forward."
-            )
-        if target._view is not None and target._view.base.is_leaf:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place "
-                "operation."
-            )
-    elif state.grad_enabled and target._view is not None and target._view.base.requires_grad:
-        raise RuntimeError(
-            "A view was created in no_grad mode and is being modified inplace with grad mode "
-            "enabled. Make the view outside of no_grad(), or detach() it."
-        )
     strides, shape = target.array.strides, target.array.shape
     repeated = 0 in strides and 0 not in shape  # of an expanded tensor, if there is more than one
     if repeated and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)):
@@ -1171,93 +1127,34 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import timeit
 
-    from tinytorch.core.device import Backend, register_backend
+    def message(action, *args):
+        try:
+            action(*args)
+        except RuntimeError as error:
+            return str(error)
+        return "no error"
 
-    def microseconds(action):
-        return min(timeit.repeat(action, number=1000, repeat=7)) * 1e3
-
-    class Row(Function):
-        """Row i of a table, as a view."""
+    class Windows(Function):
+        """Each two neighbours: (a, b), (b, c), ..."""
 
         view = True
+        writable = False
 
-        def forward(ctx, x, i):
-            ctx.i, ctx.rows = i, len(x)
-            return x[i]
-
-        def backward(ctx, g):
-            return ctx.call(AsRow, g, ctx.i, ctx.rows)
-
-    class AsRow(Function):
-        """A table of zeros, but for row i."""
-
-        def forward(ctx, row, i, rows):
-            ctx.i = i
-            table = ctx.xp.zeros((rows, *row.shape), row.dtype)
-            table[i] = row
-            return table
-
-        def backward(ctx, g):
-            return ctx.call(Row, g, ctx.i)
-
-    class LoopNeg(Neg):
-        """Neg with more arguments, which takes the loop."""
-
-        def forward(ctx, x, *unused):
-            return -x
-
-    class LoopMul(Mul):
-        def forward(ctx, a, b, unused):
-            ctx.edges = ctx.edges[:2]
-            return Mul.forward(ctx, a, b)
-
-    class Far(np.ndarray):
-        """An array on another device, as far as tinytorch can tell."""
-
-    def send(array, index):
-        return array.view(Far)
-
-    register_backend("far", Backend(np, Far, send, lambda array: array.view(np.ndarray)))
-
-    v = tensor([0.5] * 10, requires_grad=True) * 2.0
-    w = tensor([0.5] * 10, requires_grad=True)
-    loop = microseconds(lambda: LoopNeg.apply(v, None, None))
-    branch = microseconds(lambda: Neg.apply(v))
-    numpy = microseconds(lambda: -v.array)
-    print(f"Neg, microseconds: loop {loop:.1f}, written out {branch:.1f}, NumPy {numpy:.1f}")
-    # -> ...
-    loop = microseconds(lambda: LoopMul.apply(v, w, None))
-    branch = microseconds(lambda: Mul.apply(v, w))
-    print(f"Mul, microseconds: loop {loop:.1f}, written out {branch:.1f}")  # -> ...
-
-    by_loop, written_out = LoopMul.apply(v, w, None), Mul.apply(v, w)
-    print("the same edges:", list(by_loop.grad_fn.edges) == list(written_out.grad_fn.edges))
-    # -> the same edges: True
-
-    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    for function in (LoopNeg, Neg):
-        x.grad, table = None, x * 1.0
-        row = Row.apply(table, 1)
-        table.mul_(10.0)
-        function.apply(row, *([None, None] if function is LoopNeg else [])).sum().backward()
-        print("views follow:", x.grad)
-    # -> views follow: tensor([[0.0, 0.0], [-10.0, -10.0]])
-    # -> views follow: tensor([[0.0, 0.0], [-10.0, -10.0]])
-    x.grad, table = None, x * 1.0
-    row = Row.apply(table, 1)
-    table.mul_(10.0)
-    (tensor([[1.0, 2.0], [3.0, 4.0]]) * row).sum().backward()
-    print("second operand:", x.grad)  # -> second operand: tensor([[0.0, 0.0], [40.0, 60.0]])
-
-    far = tensor([1.0, 2.0], device="far", requires_grad=True)
-    two = tensor(2.0)  # of no dimension: it may be on the CPU
-    (LoopMul.apply(far, two, None) + Mul.apply(far, two)).sum().backward()
-    print("devices:", Neg.apply(far).device, far.grad)  # -> devices: far tensor([4.0, 4.0])
-
-    class Both(Function):
         def forward(ctx, x):
-            return x * 2, x * 3
+            step = x.strides[0]
+            return np.lib.stride_tricks.as_strided(x, (len(x) - 1, 2), (step, step))
 
-    print("several:", *Both.apply(tensor([1.0])))  # -> several: tensor([2.0]) tensor([3.0])
+    three = tensor([1.0]).expand(3)
+    three.array[...] = np.array([10.0, 20.0, 30.0])  # NumPy's array has no such check
+    print("expanded:", three)  # -> expanded: tensor([30.0, 30.0, 30.0])
+    print(message(three.add_, tensor([10.0, 20.0, 30.0])))
+    # -> unsupported operation: more than one element of the written-to tensor refers to a ...
+
+    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x * 1.0
+    windows = Windows.apply(y)
+    print(windows)  # -> tensor([[1.0, 2.0], [2.0, 3.0]])
+    print(message(windows.mul_, 10.0))
+    # -> a view made by Windows cannot be written in place where gradients are recorded: its ...
+    print("not written:", y)  # -> not written: tensor([1.0, 2.0, 3.0])

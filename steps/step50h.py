@@ -1,24 +1,24 @@
-"""Step 50h: What a call costs: the roles of saved values
+"""Step 50h: Writing into views: what is refused
 
-Mul.apply still takes twice as long as Neg.apply. Mul saves its operands, and for each saved value
-roles_of (step 32d) looks for the input or the output that it is. This takes two generators for each
-value, and costs as much as all the rest.
+Three more writes into a view go through, and something is wrong afterwards. The demo makes each of
+them first, with assign, which does not check.
 
-But the answer is always the same. Mul saves a and b, or None for one that is not needed. So the
-class can declare it:
+    the base is a leaf         it takes a history, as in step 49e: its .grad belongs to the
+                               elements before the write
+    made under no_grad         the view requires no gradient, so the write is not recorded; but it
+                               changes elements of a base that has a gradient
+    from a function of         the view would have to follow its base now, and cannot (step
+    your own                   50c): it is lost, which shows later, where it is used
 
-    saves = 0, 1        saved value 0 is input 0, saved value 1 is input 1 (~0 is the result)
+All three are refused before anything is computed or written.
 
-apply then does not look. A Function that declares nothing works as before, and a call that saved
-nothing is not asked. On the machine where this was written, Mul.apply took 4.9 microseconds and
-takes 2.8 now. It was the largest part of the time, which only the measurement showed.
+The trap is to refuse too much. A view of a leaf that is made and written under no_grad is allowed:
+so an optimizer can update a part of a weight.
 
-The trap: nothing checks a declaration. A wrong one is not noticed in the first derivative, which
-uses the arrays. It shows in the second, where the roles say through which edge the gradient goes
-on. The demo declares 1, 0 and gets a wrong one. (gradgradcheck finds this, step 53c.)
+PyTorch refuses the same three.
 
-Changed: Function, Function.apply, Function.several_outputs, Function.saved_tensor, Mul, Div.
-Try: declare saves = None, None in Mul. Why does the second backward raise?
+Changed: check_writable.
+Try: make the view of the demo's last lines outside of no_grad(), and write it inside.
 """
 
 import copy
@@ -104,9 +104,7 @@ class Function:
     outputs: Sequence  # (shape, dtype) of each result
     several = False  # the results came as a tuple
     saved: Any = NOTHING
-    # The role of each saved value: i for input i, ~k for output k, None for a constant. A class
-    # whose roles never change declares them; for the others they are found when a call is recorded.
-    saves: Sequence[int | None] | None = None
+    saves: Sequence[int | None]  # the role of each: i for input i, ~k for output k, None
     input_shapes: list | None = None  # where an input was broadcast
     materialize_grads = True  # backward gets zeros for an output that was not used
 
@@ -116,50 +114,23 @@ class Function:
         if open_modes and state.modes:
             return call_through_modes(cls, args)
         ctx = new(cls)
-        enabled = state.grad_enabled  # before forward: in a new thread this silences NumPy
-        device = edge = edge_b = broadcast = None
-        if len(args) <= 2 and isinstance(args[0], Tensor):
-            # The loop below, written out: with it, a small product takes a quarter longer.
-            a = args[0]
-            device = a.device
-            if a._view is not None:
-                a._view.refresh(a)
-            if a._requires_grad:
-                edge = a._edge or (a, 0)
-            if len(args) == 1:
-                arrays, ctx.edges = (a.array,), (edge,)
-            else:
-                b = args[1]
-                if isinstance(b, Tensor):
-                    if b.device is not device:
+        enabled = state.grad_enabled
+        arrays, edges, device = [], [], None
+        for x in args:
+            edge = None
+            if isinstance(x, Tensor):
+                if x.device is not device:
+                    if device is not None:
                         return cls.apply(*on_one_device(args))
-                    if b._view is not None:
-                        b._view.refresh(b)
-                    if b._requires_grad:
-                        edge_b = b._edge or (b, 0)
-                    b = b.array
-                    broadcast = b.shape != a.array.shape
-                arrays, ctx.edges = (a.array, b), (edge, edge_b)
-            needed = edge is not None or edge_b is not None
-        else:
-            arrays, edges, needed, broadcast = [], [], False, True
-            for x in args:
-                edge = None
-                if isinstance(x, Tensor):
-                    if x.device is not device:
-                        if device is not None:
-                            return cls.apply(*on_one_device(args))
-                        device = x.device
-                    if x._view is not None:
-                        x._view.refresh(x)
-                    if x._requires_grad:
-                        needed, edge = True, x._edge or (x, 0)
-                    x = x.array
-                arrays.append(x)
-                edges.append(edge)
-            ctx.edges = edges
-        if device is not cpu:
-            ctx.device, ctx.xp = device, device.xp
+                    device = x.device
+                if x._view is not None:
+                    x._view.refresh(x)
+                if x._requires_grad:
+                    edge = x._edge or (x, 0)
+                x = x.array
+            arrays.append(x)
+            edges.append(edge)
+        ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
         except (ValueError, TypeError) as error:
@@ -167,24 +138,21 @@ class Function:
             if translated is None:
                 raise
             raise translated from error
+        needed = any(edge is not None for edge in edges)
         record = needed and enabled and cls.differentiable
         if record:
             ctx.sequence_nr = next_sequence_nr()
-        if result.__class__ is tuple:
+        if isinstance(result, tuple):
             return ctx.several_outputs(result, record, args)
         device = ctx.device  # a transfer has changed it
         array = result if result.__class__ is device.array_type else ctx.as_array(result)
-        out = new(Tensor)  # and filled as by wrap
-        out.array, out.device, out._view = array, device, None
+        out = wrap(array, device)
         if record:
             out._requires_grad, out._edge = True, (ctx, 0)
             ctx.outputs = ((array.shape, array.dtype),)
-            if ctx.saves is None and ctx.saved is not NOTHING:
-                ctx.saves = ctx.roles_of(arrays, (array,))
-            if cls.elementwise and broadcast:
+            ctx.saves = ctx.roles_of(arrays, (array,))
+            if cls.elementwise:
                 ctx.note_shapes(arrays, array.shape)
-        else:
-            out._requires_grad, out._edge = False, None
         if cls.view:
             record_view(out, args[0], ctx.view_call(0, args))
         return out
@@ -206,9 +174,8 @@ class Function:
         outs = [wrap(array, ctx.device) for array in arrays]
         if record:
             ctx.record_outputs(outs)
-            if ctx.saves is None and ctx.saved is not NOTHING:
-                inputs = [x.array if isinstance(x, Tensor) else x for x in args]
-                ctx.saves = ctx.roles_of(inputs, arrays)
+            inputs = [x.array if isinstance(x, Tensor) else x for x in args]
+            ctx.saves = ctx.roles_of(inputs, arrays)
         if ctx.view:
             for number, out in enumerate(outs):
                 record_view(out, args[0], ctx.view_call(number, args))
@@ -293,7 +260,7 @@ class Function:
     def saved_tensor(ctx, number: int) -> Any:
         """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
         its output tensor, the two would keep each other alive."""
-        value, role = ctx.saved[number], None if ctx.saves is None else ctx.saves[number]
+        value, role = ctx.saved[number], ctx.saves[number]
         if not hasattr(value, "dtype"):
             return value
         out = wrap(ctx.device.xp.asarray(value), ctx.device)
@@ -688,7 +655,6 @@ class Mul(Function):
     """c = a * b;   dc/da = b,   dc/db = a."""
 
     elementwise = True
-    saves = 0, 1
 
     def forward(ctx, a: Any, b: Any) -> Any:
         edge_a, edge_b = ctx.edges  # None where no gradient is needed: then its factor is not kept
@@ -726,7 +692,6 @@ class Div(Function):
     """c = a / b;   dc/da = 1 / b,   dc/db = -a / b^2 = -c / b."""
 
     elementwise = True
-    saves = 0, 1
 
     def forward(ctx, a: Any, b: Any) -> Any:
         ctx.saved = (None if ctx.edges[1] is None else a, b)
@@ -1177,49 +1142,78 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import timeit
 
-    def microseconds(action):
-        return min(timeit.repeat(action, number=1000, repeat=7)) * 1e3
+    def message(action, *args):
+        try:
+            action(*args)
+        except RuntimeError as error:
+            return str(error)
+        return "no error"
 
-    class Undeclared(Mul):
-        saves = None
+    class Row(Function):
+        """Row i of a table, as a view."""
 
-    class Swapped(Mul):
-        saves = 1, 0
+        view = True
 
-    v = tensor([0.5] * 10, requires_grad=True) * 2.0
-    w = tensor([0.5] * 10, requires_grad=True)
-    searched = microseconds(lambda: Undeclared.apply(v, w))
-    declared = microseconds(lambda: Mul.apply(v, w))
-    print(f"Mul, microseconds: searched {searched:.1f}, declared {declared:.1f}")  # -> ...
-    print(Undeclared.apply(v, w).grad_fn.saves, Mul.apply(v, w).grad_fn.saves)
-    # -> [0, 1] (0, 1)
+        def forward(ctx, x, i):
+            ctx.i, ctx.rows = i, len(x)
+            return x[i]
 
-    x, y = tensor([2.0], requires_grad=True), tensor([5.0], requires_grad=True)
+        def backward(ctx, g):
+            return ctx.call(AsRow, g, ctx.i, ctx.rows)
 
-    def second(product):
-        """d(dz/dx)/dx and d(dz/dx)/dy for z = x^2 y: 2 y and 2 x."""
-        x.grad = y.grad = None
-        product(x * x, y).sum().backward(create_graph=True)
-        gx, x.grad, y.grad = x.grad, None, None
-        gx.sum().backward()
-        return gx, x.grad, y.grad
+    class AsRow(Function):
+        """A table of zeros, but for row i."""
 
-    print(*second(Mul.apply))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
-    print(*second(Undeclared.apply))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
-    print("wrong:", *second(Swapped.apply))  # -> wrong: tensor([20.0]) tensor([26.0]) None
-    print(*second(lambda a, b: a / (1.0 / b)))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
+        def forward(ctx, row, i, rows):
+            ctx.i = i
+            table = ctx.xp.zeros((rows, *row.shape), row.dtype)
+            table[i] = row
+            return table
 
-    class Both(Function):
-        """x and x^2: several results, roles are searched."""
+        def backward(ctx, g):
+            return ctx.call(Row, g, ctx.i)
 
+    class MyRow(CustomFunction):
+        """Row 0, with a backward that takes ten times the gradient."""
+
+        @staticmethod
         def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.copy(), x * x
+            return Row.apply(x, 0)
 
-        def backward(ctx, g1, g2):
-            return g1 + 2.0 * g2 * ctx.saved[0]
+        @staticmethod
+        def backward(ctx, g):
+            return AsRow.apply(g * 10.0, 0, 2)
 
-    one, square = Both.apply(x)
-    print(one, square, one.grad_fn.saves)  # -> tensor([2.0]) tensor([4.0]) [0]
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    row = Row.apply(x, 0)
+    assign(row, row * 2.0)  # assign does not ask: the form of step 50g
+    x.sum().backward()
+    print("a leaf:", x.is_leaf, " d(sum of x)/dx:", x.grad)
+    # -> a leaf: False  d(sum of x)/dx: tensor([[2.0, 2.0], [1.0, 1.0]])
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    print(message(Row.apply(x, 0).mul_, 2.0))
+    # -> a view of a leaf Variable that requires grad is being used in an in-place operation.
+
+    table = x * 1.0
+    with no_grad():
+        row = Row.apply(table, 0)
+    assign(row, row * 2.0)
+    table.sum().backward()
+    print(table, "under no_grad:", x.grad)
+    # -> tensor([[2.0, 4.0], [3.0, 4.0]]) under no_grad: tensor([[1.0, 1.0], [1.0, 1.0]])
+    print(message(row.mul_, 2.0))
+    # -> A view was created in no_grad mode and is being modified inplace with grad mode ...
+
+    table = x * 1.0
+    row = MyRow.apply(table)
+    assign(row, row * 2.0)
+    print("a function:", message(row.sum).partition(".")[0])
+    # -> a function: the base of a view that MyRowBackward0 returned was changed in place
+    row = MyRow.apply(x * 1.0)
+    print(message(row.mul_, 2.0))
+    # -> Output of MyRowBackward0 is a view and is being modified inplace. Please clone() it in ...
+
+    with no_grad():
+        Row.apply(x, 0).mul_(2.0)
+    print("an update:", x, x.is_leaf)  # -> an update: tensor([[2.0, 4.0], [3.0, 4.0]]) True

@@ -1,33 +1,38 @@
-"""Step 50j: Catalogue: the in-place family, and out=
+"""Step 50j: What a call costs: the roles of saved values
 
-in_place makes the in-place form of any operation whose first argument is the tensor, so the rest of
-the family is one line each: sub_, neg_, and the operators -= and /=. Skim them. Where nothing is
-recorded, write_directly lets the array library write (a -= b), without a temporary result.
+Mul.apply still takes twice as long as Neg.apply. Mul saves its operands, and for each saved value
+roles_of (step 32e) looks for the input or the output that it is. This takes two generators for each
+value, and costs as much as all the rest.
 
-A second way to say where a result goes is out=: add(a, b, out=c) writes it into c, which may be a
-tensor that is neither a nor b. `into` does it, and refuses more than an in-place method does: where
-a gradient would be recorded, out= is an error, since c has no part in the formula. An `out` of
-another shape gets new memory, with a warning if it held elements; so an empty tensor can be passed.
+But the answer is always the same. Mul saves a and b, or None for one that is not needed. So the
+class can declare it:
 
-The names and the options are PyTorch's.
+    saves = 0, 1        saved value 0 is input 0, saved value 1 is input 1 (~0 is the result)
 
-Changed: add, sub, mul, in_place. New: into, write_directly, sub_, neg_, true_divide_.
-Finished: autograd/inplace.py, ops/broadcast.py, ops/conversion.py, ops/arithmetic.py.
-Try: i /= 2 for a tensor of integers. Why can it not work, although i / 2 does?
+apply then does not look. A Function that declares nothing works as before, and a call that saved
+nothing is not asked. On the machine where this was written, Mul.apply took 4.9 microseconds and
+takes 2.8 now. It was the largest part of the time, which only the measurement showed.
+
+The trap: nothing checks a declaration. A wrong one is not noticed in the first derivative, which
+uses the arrays. It shows in the second, where the roles say through which edge the gradient goes
+on. The demo declares 1, 0 and gets a wrong one. (gradgradcheck finds this, step 53c.)
+
+Changed: Function, Function.apply, Function.several_outputs, Function.saved_tensor, Mul, Div.
+Try: declare saves = None, None in Mul. Why does the second backward raise?
 """
 
+import copy
 import functools
 import operator
-import warnings
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.modes import no_grad, set_grad_enabled
-from tinytorch.autograd.node import NOTHING, Function, new, sum_to
-from tinytorch.autograd.views import rebase_history
+from tinytorch.autograd.errors import translate_error
+from tinytorch.autograd.modes import call_through_modes, no_grad, set_grad_enabled
+from tinytorch.autograd.views import rebase_history, record_view
 from tinytorch.core.arguments import checked
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
@@ -40,14 +45,329 @@ from tinytorch.core.dtype import (
     numpy_dtype,
     result_type,
 )
-from tinytorch.core.state import state
+from tinytorch.core.state import open_modes, state
 from tinytorch.core.tensor import Size, Tensor, as_tensor, from_numpy, tensor, tensor_method, wrap
-from tinytorch.core.version import bump_version, last_write, next_sequence_nr
+from tinytorch.core.version import (
+    bump_version,
+    last_write,
+    modified_since,
+    next_sequence_nr,
+    version_of,
+)
 
 
 def edge_of(tensor: Tensor) -> tuple | None:
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
+
+
+def sum_to(array: Any, shape: tuple[int, ...]) -> Any:
+    """Sum `array` over the dimensions along which `shape` is broadcast to the array's shape."""
+    gap = array.ndim - len(shape)
+    axes = (*range(gap), *(gap + i for i, n in enumerate(shape) if n == 1 != array.shape[gap + i]))
+    if axes and array.dtype.itemsize == 2:  # halves are added up as float32, and rounded once
+        return array.sum(axis=axes, dtype="float32").astype(array.dtype).reshape(shape)
+    return array.sum(axis=axes).reshape(shape) if axes else array.reshape(shape)
+
+
+new = object.__new__
+
+NOTHING = ()  # what a call has saved that saved nothing
+
+
+class Function:
+    """One call of an operation. The same object is `ctx` in forward, grad_fn of the result, and
+    the node that a backward pass visits.
+
+    A subclass writes two short methods:
+
+        forward(ctx, *arrays)    arrays (and other parameters) in, array out, or a tuple of them
+        backward(ctx, *grads)    gradient of each output in, gradient of each tensor input out
+
+    backward runs on plain arrays, which is fast, or on Tensors when the gradient itself is to be
+    differentiated. So its formula uses only what both have: operators, methods with the same
+    meaning, functions of `ctx.xp` (numpy, cupy, or the class Tensor), and `ctx.call(Function, g)`.
+    """
+
+    # Declared by subclasses.
+    differentiable = True
+    elementwise = False  # inputs are broadcast against each other; their gradients are summed back
+    view = False  # the result shows the memory of the first input
+    writable = True  # of a view: each element shows one of the input, and no two the same one
+    takes_tensors = False  # backward takes Tensors, always (user-defined functions)
+
+    # Of one call; most calls keep these.
+    xp: Any = cpu.xp
+    device: Device = cpu
+    sequence_nr: int
+    edges: Sequence  # for each argument (node or leaf, output number), or None without gradient
+    outputs: Sequence  # (shape, dtype) of each result
+    several = False  # the results came as a tuple
+    saved: Any = NOTHING
+    # The role of each saved value: i for input i, ~k for output k, None for a constant. A class
+    # whose roles never change declares them; for the others they are found when a call is recorded.
+    saves: Sequence[int | None] | None = None
+    input_shapes: list | None = None  # where an input was broadcast
+    materialize_grads = True  # backward gets zeros for an output that was not used
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
+        if open_modes and state.modes:
+            return call_through_modes(cls, args)
+        ctx = new(cls)
+        enabled = state.grad_enabled  # before forward: in a new thread this silences NumPy
+        device = edge = edge_b = broadcast = None
+        if len(args) <= 2 and isinstance(args[0], Tensor):
+            # The loop below, written out: with it, a small product takes a quarter longer.
+            a = args[0]
+            device = a.device
+            if a._view is not None:
+                a._view.refresh(a)
+            if a._requires_grad:
+                edge = a._edge or (a, 0)
+            if len(args) == 1:
+                arrays, ctx.edges = (a.array,), (edge,)
+            else:
+                b = args[1]
+                if isinstance(b, Tensor):
+                    if b.device is not device:
+                        return cls.apply(*on_one_device(args))
+                    if b._view is not None:
+                        b._view.refresh(b)
+                    if b._requires_grad:
+                        edge_b = b._edge or (b, 0)
+                    b = b.array
+                    broadcast = b.shape != a.array.shape
+                arrays, ctx.edges = (a.array, b), (edge, edge_b)
+            needed = edge is not None or edge_b is not None
+        else:
+            arrays, edges, needed, broadcast = [], [], False, True
+            for x in args:
+                edge = None
+                if isinstance(x, Tensor):
+                    if x.device is not device:
+                        if device is not None:
+                            return cls.apply(*on_one_device(args))
+                        device = x.device
+                    if x._view is not None:
+                        x._view.refresh(x)
+                    if x._requires_grad:
+                        needed, edge = True, x._edge or (x, 0)
+                    x = x.array
+                arrays.append(x)
+                edges.append(edge)
+            ctx.edges = edges
+        if device is not cpu:
+            ctx.device, ctx.xp = device, device.xp
+        try:
+            result = cls.forward(ctx, *arrays)
+        except (ValueError, TypeError) as error:
+            translated = cls.translate_error(error, arrays)
+            if translated is None:
+                raise
+            raise translated from error
+        record = needed and enabled and cls.differentiable
+        if record:
+            ctx.sequence_nr = next_sequence_nr()
+        if result.__class__ is tuple:
+            return ctx.several_outputs(result, record, args)
+        device = ctx.device  # a transfer has changed it
+        array = result if result.__class__ is device.array_type else ctx.as_array(result)
+        out = new(Tensor)  # and filled as by wrap
+        out.array, out.device, out._view = array, device, None
+        if record:
+            out._requires_grad, out._edge = True, (ctx, 0)
+            ctx.outputs = ((array.shape, array.dtype),)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                ctx.saves = ctx.roles_of(arrays, (array,))
+            if cls.elementwise and broadcast:
+                ctx.note_shapes(arrays, array.shape)
+        else:
+            out._requires_grad, out._edge = False, None
+        if cls.view:
+            record_view(out, args[0], ctx.view_call(0, args))
+        return out
+
+    def save_for_backward(ctx, *values: Any) -> None:
+        """Keep arrays (or numbers, or None) for backward, where they are `ctx.saved`."""
+        ctx.saved = values
+
+    def as_array(ctx, result: Any) -> Any:
+        """A 0-d result as an array: NumPy gives a scalar object for it, also to what is saved."""
+        array = ctx.xp.asarray(result)
+        if ctx.saved is not NOTHING:
+            ctx.saved = tuple(array if value is result else value for value in ctx.saved)
+        return array
+
+    def several_outputs(ctx, results: tuple, record: bool, args: tuple) -> tuple:
+        """The tensors of a call with several results. Those of integer type get no gradient."""
+        arrays = [ctx.as_array(result) for result in results]
+        outs = [wrap(array, ctx.device) for array in arrays]
+        if record:
+            ctx.record_outputs(outs)
+            if ctx.saves is None and ctx.saved is not NOTHING:
+                inputs = [x.array if isinstance(x, Tensor) else x for x in args]
+                ctx.saves = ctx.roles_of(inputs, arrays)
+        if ctx.view:
+            for number, out in enumerate(outs):
+                record_view(out, args[0], ctx.view_call(number, args))
+        return tuple(outs)
+
+    def record_outputs(ctx, outs: Sequence) -> None:
+        """Make `outs` the results of this call: tensors, or None for what is not one. Those of
+        integer type get no gradient."""
+        ctx.several = True
+        ctx.outputs = [None if x is None else (x.array.shape, x.array.dtype) for x in outs]
+        for number, out in enumerate(outs):
+            if out is not None and out.dtype.is_floating_point:
+                out._requires_grad, out._edge = True, (ctx, number)
+
+    def roles_of(ctx, inputs: Sequence, outputs: Sequence) -> list:
+        """Which input or output each saved value is. All of them are alive now, so that `is` tells
+        them apart; later an array may be replaced, or its id used again."""
+        roles = []
+        for value in ctx.saved:
+            role = next((i for i, x in enumerate(inputs) if x is value), None)
+            if role is None:
+                role = next((~k for k, y in enumerate(outputs) if y is value), None)
+            roles.append(role)
+        return roles
+
+    def view_call(ctx, number: int, args: tuple) -> tuple:
+        """The (Function, parameters) that leads from the first input to view `number`."""
+        return type(ctx), args[1:]
+
+    def note_shapes(ctx, arrays: Sequence, shape: tuple[int, ...]) -> None:
+        """Remember the shapes of the inputs if one that needs a gradient was broadcast."""
+        for edge, x in zip(ctx.edges, arrays):  # noqa: B905 (strict= would take longer)
+            if edge is not None and x.shape != shape:
+                ctx.input_shapes = [getattr(x, "shape", None) for x in arrays]
+
+    def sum_back(ctx, grads: tuple) -> list:
+        """The gradients of inputs that were broadcast, summed where these were repeated."""
+        sums = []
+        for grad, shape in zip(grads, ctx.input_shapes, strict=False):
+            if grad is not None and shape is not None and grad.shape != shape:
+                as_tensor = isinstance(grad, Tensor)
+                grad = grad.sum_to_size(shape) if as_tensor else sum_to(grad, shape)
+            sums.append(grad)
+        return sums
+
+    @classmethod
+    def translate_error(cls, error: Exception, arrays: Sequence) -> Exception | None:
+        """PyTorch's error in place of one that the array library raised; None for other errors."""
+        return translate_error(error, cls.__name__, arrays)
+
+    # For forward and backward of a subclass.
+
+    @property
+    def needs_input_grad(ctx) -> tuple[bool, ...]:
+        """For each argument, whether a gradient has to be computed for it."""
+        return tuple(edge is not None for edge in ctx.edges)
+
+    def call(ctx, function: type["Function"], x: Any, *parameters: Any) -> Any:
+        """Another operation inside backward: recorded for a Tensor, only computed for an array."""
+        if isinstance(x, Tensor):
+            return function.apply(x, *parameters)
+        inner = new(function)
+        inner.xp, inner.device = ctx.xp, ctx.device
+        inner.edges = (None,) * (1 + len(parameters))
+        return function.forward(inner, x, *parameters)
+
+    def forward(ctx, *args: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no forward")
+
+    def backward(ctx, *grads: Any) -> Any:
+        raise NotImplementedError(f"{type(ctx).__name__} has no backward")
+
+    # For the engine.
+
+    def gradients(ctx, grads: list) -> Any:
+        """What backward returns, on Tensors, with what was saved as Tensors of the graph."""
+        twin = copy.copy(ctx)
+        twin.xp = Tensor
+        twin.saved = tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
+        return twin.backward(*grads)
+
+    def saved_tensor(ctx, number: int) -> Any:
+        """Saved value `number` as the tensor that it was. It is wrapped anew: had the call saved
+        its output tensor, the two would keep each other alive."""
+        value, role = ctx.saved[number], None if ctx.saves is None else ctx.saves[number]
+        if not hasattr(value, "dtype"):
+            return value
+        out = wrap(ctx.device.xp.asarray(value), ctx.device)
+        edge = None if role is None else ctx.edges[role] if role >= 0 else (ctx, ~role)
+        if edge is not None:
+            out._requires_grad, out._edge = True, edge
+        return out
+
+    def saved_arrays(ctx) -> Any:
+        return ctx.saved
+
+    def check_saved(ctx) -> None:
+        """Raise RuntimeError if a saved array was written in place since."""
+        for value in ctx.saved_arrays():
+            if hasattr(value, "base") and modified_since(value, ctx.sequence_nr):
+                raise RuntimeError(
+                    f"one of the variables needed for gradient computation has been modified by "
+                    f"an inplace operation: [{value.dtype} {list(value.shape)}], saved by "
+                    f"{ctx.name()}, was written after that. It is at version {version_of(value)}."
+                )
+
+    # For people who look at the graph.
+
+    def name(ctx) -> str:
+        """PyTorch's name of the node: MulBackward0."""
+        return f"{type(ctx).__name__}Backward0"
+
+    @property
+    def next_functions(ctx) -> tuple:
+        """((node, output number), ...) for each input; leaves appear as AccumulateGrad."""
+        return tuple(
+            (None, 0) if edge is None else (as_node(edge[0]), edge[1]) for edge in ctx.edges
+        )
+
+    def __repr__(ctx) -> str:
+        return f"<{ctx.name()} object at {id(ctx):#x}>"
+
+
+class AccumulateGrad:
+    """How a leaf appears among next_functions: `variable` is the leaf."""
+
+    next_functions = ()
+
+    def __init__(self, variable: Tensor):
+        self.variable = variable
+
+    def name(self) -> str:
+        return "tinytorch::autograd::AccumulateGrad"
+
+    def __repr__(self) -> str:
+        return f"<AccumulateGrad object at {id(self):#x}>"
+
+
+def as_node(end: Any) -> Any:
+    """The node at the end of an edge; a leaf is shown as AccumulateGrad."""
+    return AccumulateGrad(end) if isinstance(end, Tensor) else end
+
+
+def on_one_device(args: tuple) -> list:
+    """Bring 0-d CPU tensors to the device of the others.
+
+    Raises:
+        RuntimeError: the tensors are on different devices otherwise.
+    """
+    tensors = [x for x in args if isinstance(x, Tensor)]
+    others = {x.device for x in tensors if x.device is not cpu or x.array.ndim}
+    if len(others) > 1:
+        found = ", ".join(sorted(map(str, others)))
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, "
+            f"{found}!"
+        )
+    target = others.pop() if others else cpu
+    return [x.to(target) if isinstance(x, Tensor) and x.device is not target else x for x in args]
 
 
 def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
@@ -63,7 +383,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
     own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     heap: list = []
     while True:
-        for edge, grad in zip(edges, grads):  # noqa: B905 (a keyword costs more than the test)
+        for edge, grad in zip(edges, grads, strict=False):
             if edge is None or grad is None:
                 continue
             node, number = edge
@@ -86,12 +406,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
         grad = arrived.pop(node)
         if last_write[0] < sequence_nr:
             node.check_saved()
-        if node.plain and not as_tensors:
-            grads = node.backward(grad)
-        else:
-            grads = general_step(node, grad, as_tensors)
-        if grads.__class__ is not tuple:
-            grads = (grads,)
+        grads = general_step(node, grad, as_tensors)
         edges = node.edges
 
 
@@ -105,7 +420,7 @@ def add_part(arrived: dict, heap: list, node: Function, number: int, grad: Any) 
 
 
 def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
-    """The backward of a node that has several outputs, was broadcast, or works on Tensors."""
+    """The gradients of a node's inputs, from the gradient of its output, or of its outputs."""
     grads = list(grad) if node.several else [grad]
     xp, device = node.device.xp, node.device
     if node.several and node.materialize_grads:
@@ -117,7 +432,7 @@ def general_step(node: Function, grad: Any, as_tensors: bool) -> tuple:
         grads = [None if g is None else wrap(xp.asarray(g), device) for g in grads]
     on_tensors = as_tensors or node.takes_tensors
     results = node.gradients(grads) if on_tensors else node.backward(*grads)
-    if results.__class__ is not tuple:
+    if not isinstance(results, tuple):
         results = (results,)
     if node.input_shapes is not None:
         results = node.sum_back(results)
@@ -300,30 +615,6 @@ def assign(target: Tensor, values: Tensor) -> Tensor:
     return target
 
 
-def into(out: Tensor, values: Tensor) -> Tensor:
-    """Write a result into the memory of `out` and return `out`, for operations with `out=`.
-
-    An `out` of another shape gets new memory, with a warning if it was not empty.
-
-    Raises:
-        RuntimeError: a gradient would be recorded, or the result has a type of a higher category.
-    """
-    if state.grad_enabled and (values.requires_grad or out.requires_grad):
-        raise RuntimeError(
-            "functions with out=... arguments don't support automatic differentiation, but one of "
-            "the arguments requires grad."
-        )
-    if out.array.shape != values.array.shape:
-        if out.array.size:
-            warnings.warn(
-                f"An output with one or more elements was resized: {out.shape} to {values.shape}",
-                stacklevel=4,
-            )
-        out.array = out.device.xp.empty(values.array.shape, out.array.dtype)
-    check_writable(out)
-    return assign(out, values)
-
-
 def take_history(target: Tensor, values: Tensor) -> None:
     """Make `target` the result of the call that made `values`. If the call saved this result (exp_
     needs it for backward), it keeps the memory of `target` instead, and the second array can go."""
@@ -353,44 +644,12 @@ def overwrite(target: Tensor, values: Any) -> Tensor:
     return target
 
 
-def write_directly(
-    operation: Callable[[Any, Any], Any], target: Tensor, other: Any, alpha: float = 1
-) -> bool:
-    """Compute operation(target, alpha * other) in the memory of `target`, if that is allowed.
-
-    It is where nothing is recorded and no mode has to see the call, for floats of one type, of one
-    shape or with a number as `other`. It saves a temporary result and a copy.
-    """
-    if state.modes or (state.grad_enabled and target.requires_grad):
-        return False
-    a, b = target.array, other
-    if isinstance(other, Tensor):
-        b = other.array
-        if (state.grad_enabled and other.requires_grad) or other.device is not target.device:
-            return False
-        if a.dtype is not b.dtype or (b.ndim and a.shape != b.shape):
-            return False
-    if a.dtype.kind != "f" or not isinstance(other, (Tensor, float)):
-        return False
-    alpha = alpha.item() if isinstance(alpha, Tensor) else alpha  # else b * alpha were a Tensor
-    operation(a, b if alpha == 1 else b * alpha)
-    bump_version(a)
-    return True
-
-
-def in_place(
-    function: Callable[..., Tensor], operation: Callable[[Any, Any], Any] | None = None
-) -> Callable[..., Tensor]:
-    """The in-place form of an operation whose first argument is the tensor: add -> add_.
-
-    `operation`, such as operator.iadd, does the same to an array: see write_directly.
-    """
+def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of an operation whose first argument is the tensor: add -> add_."""
 
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
-        if operation is not None and args and write_directly(operation, self, *args, **kwargs):
-            return self
         values = function(self, *args, **kwargs)
         if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now
             values = function(self.clone(), *args, **kwargs)
@@ -520,10 +779,8 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
 
 
 @tensor_method("add", "__add__", "__radd__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def add(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
-    if out is not None:
-        return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     # Two tensors of one type are by far the most common case.
@@ -534,10 +791,8 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
 
 
 @tensor_method("mul", "multiply", "__mul__", "__rmul__")
-def mul(input: Tensor, other: Any, *, out: Tensor | None = None) -> Tensor:
+def mul(input: Tensor, other: Any) -> Tensor:
     """input * other, broadcast."""
-    if out is not None:
-        return into(out, mul(input, other))
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Mul.apply(input, other)
@@ -555,14 +810,12 @@ def neg(input: Tensor) -> Tensor:
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:
         RuntimeError: an operand is boolean.
     """
-    if out is not None:
-        return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
         other = mul(other, alpha)
     if isinstance(input, Tensor) and isinstance(other, Tensor):
@@ -595,15 +848,9 @@ def rdiv(self: Tensor, other: Any) -> Tensor:
     return true_divide(other, self)
 
 
-add_ = tensor_method("add_", "__iadd__")(in_place(add, operator.iadd))
+add_ = tensor_method("add_", "__iadd__")(in_place(add))
 
-sub_ = tensor_method("sub_", "subtract_", "__isub__")(in_place(sub, operator.isub))
-
-mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul, operator.imul))
-
-neg_ = tensor_method("neg_", "negative_")(in_place(neg))
-
-true_divide_ = tensor_method("__itruediv__")(in_place(true_divide, operator.itruediv))
+mul_ = tensor_method("mul_", "multiply_", "__imul__")(in_place(mul))
 
 
 @tensor_method("positive", "__pos__")
@@ -930,46 +1177,49 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
+    import timeit
 
-    def message(action, *args):
-        try:
-            action(*args)
-        except RuntimeError as error:
-            return str(error)
-        return "no error"
+    def microseconds(action):
+        return min(timeit.repeat(action, number=1000, repeat=7)) * 1e3
 
-    x = tensor([4.0, 6.0])
-    memory = x.array
-    x -= 1.0
-    x.neg_()
-    x /= 2.0
-    x.sub_(tensor([1.0, 1.0]), alpha=tensor(10.0))
-    print(x, x.array is memory)  # -> tensor([-11.5, -12.5]) True
+    class Undeclared(Mul):
+        saves = None
 
-    a, b, c = tensor([1.0, 2.0]), tensor([3.0, 5.0]), tensor([0.0, 0.0])
-    print(add(a, b, out=c) is c, c)  # -> True tensor([4.0, 7.0])
-    print(sub(a, b, out=c) is c, c)  # -> True tensor([-2.0, -3.0])
-    print(mul(a, b, out=c) is c, c)  # -> True tensor([3.0, 10.0])
-    print(message(lambda: add(a, b, out=tensor([0.0]).expand(2))))
-    # -> unsupported operation: more than one element of the written-to tensor refers to a ...
+    class Swapped(Mul):
+        saves = 1, 0
 
-    w = tensor([1.0, 1.0], requires_grad=True)
-    print(message(lambda: add(w, b, out=c)))
-    # -> functions with out=... arguments don't support automatic differentiation, but one of ...
-    with no_grad():
-        print(add(w, b, out=c))  # -> tensor([4.0, 6.0])
-    print(message(lambda: add(a, b, out=tensor([0, 0]))))
-    # -> result type tinytorch.float32 can't be cast to the desired output type tinytorch.int64
+    v = tensor([0.5] * 10, requires_grad=True) * 2.0
+    w = tensor([0.5] * 10, requires_grad=True)
+    searched = microseconds(lambda: Undeclared.apply(v, w))
+    declared = microseconds(lambda: Mul.apply(v, w))
+    print(f"Mul, microseconds: searched {searched:.1f}, declared {declared:.1f}")  # -> ...
+    print(Undeclared.apply(v, w).grad_fn.saves, Mul.apply(v, w).grad_fn.saves)
+    # -> [0, 1] (0, 1)
 
-    print(add(a, b, out=tensor([])))  # -> tensor([4.0, 7.0])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        add(a, b, out=tensor([0.0]))
-    print(caught[0].message)
-    # -> An output with one or more elements was resized: tinytorch.Size([1]) to tinytorch.Size([2])
+    x, y = tensor([2.0], requires_grad=True), tensor([5.0], requires_grad=True)
 
-    y = w * 3.0
-    y -= b
-    y /= tensor([2.0, 4.0])
-    y.neg_().sum().backward()
-    print(y.grad_fn.name(), w.grad)  # -> NegBackward0 tensor([-1.5, -0.75])
+    def second(product):
+        """d(dz/dx)/dx and d(dz/dx)/dy for z = x^2 y: 2 y and 2 x."""
+        x.grad = y.grad = None
+        product(x * x, y).sum().backward(create_graph=True)
+        gx, x.grad, y.grad = x.grad, None, None
+        gx.sum().backward()
+        return gx, x.grad, y.grad
+
+    print(*second(Mul.apply))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
+    print(*second(Undeclared.apply))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
+    print("wrong:", *second(Swapped.apply))  # -> wrong: tensor([20.0]) tensor([26.0]) None
+    print(*second(lambda a, b: a / (1.0 / b)))  # -> tensor([20.0]) tensor([10.0]) tensor([4.0])
+
+    class Both(Function):
+        """x and x^2: several results, roles are searched."""
+
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.copy(), x * x
+
+        def backward(ctx, g1, g2):
+            return g1 + 2.0 * g2 * ctx.saved[0]
+
+    one, square = Both.apply(x)
+    print(one, square, one.grad_fn.saves)  # -> tensor([2.0]) tensor([4.0]) [0]

@@ -12,7 +12,7 @@ have all parts of the gradient arrived (step 16), so that a hook sees the whole 
 A leaf has no node, so it keeps its hooks itself. They run before the gradient is added to .grad,
 and grad() runs them too.
 
-A node with hooks is no longer `plain` (step 50i). Hooks get Tensors, while gradients on their way
+A node with hooks is no longer `plain` (step 50k). Hooks get Tensors, while gradients on their way
 are arrays, so run_hooks wraps and unwraps them. A node without hooks costs one test more.
 
 Function and Tensor are finished and stand in modules of the package. So the new attributes are set

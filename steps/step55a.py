@@ -6,7 +6,7 @@ has its final form, and the old functions cannot read it:
     step 23a                            now
     Variable -> its creator             Tensor -> its grad_fn, a node
     creator -> inputs, outputs          node -> edges: (node or leaf, output number)
-    every value is there                a node keeps only what its formula needs (step 32b)
+    every value is there                a node keeps only what its formula needs (step 32d)
 
 So the functions follow edges from node to node, and of most results they know only the shape. A
 tensor that you still have can be passed with a name, {"w": w, "loss": loss}: then its value is

@@ -14,7 +14,7 @@ keeps none: they become the default float type. abs keeps "iu": an integer has a
 its own type, and a boolean has none, so that it is refused.
 
 The trap: this avoids the rounding inside one operation only. A chain of operations on halves still
-rounds between them (step 56o changes that).
+rounds between them (step 56p changes that).
 
 PyTorch does the same on the CPU, with a type it calls the accumulation type.
 

@@ -6,7 +6,7 @@ small and large calls faster, and change no result.
 
 A float32 or float64 tensor goes straight to the operation. NumPy calls these types "f" and "d".
 
-In each call, `roles_of` finds out which input or output a saved array is (step 32d). For a line of
+In each call, `roles_of` finds out which input or output a saved array is (step 32e). For a line of
 the table the answer is always the same, so the class declares it: `saves` holds 0 for input 0, and
 ~0 for output 0.
 

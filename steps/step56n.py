@@ -1,29 +1,24 @@
-"""Step 56n: Faster powers and remainders
+"""Step 56n: rounding_mode= and decimals=
 
-In float32, x ** 5 costs NumPy far more than x * x * x * x * x: a power is computed through
-logarithms, one element at a time, and through even slower code where x is negative. A whole
-exponent needs no logarithm:
+Programs that compute places, such as the row and the column of the k-th cell of a table, divide
+integers and round. PyTorch's name for it is div with a rounding_mode, since a reader of `//` has to
+know which way it rounds:
 
-    x^5 = (x^2)^2 x        two squares and a product
+    div(-7, 2)                          -3.5
+    div(-7, 2, rounding_mode="floor")   -4      down, as floor_divide does
+    div(-7, 2, rounding_mode="trunc")   -3      towards 0, as C does
 
-`power` halves the exponent again and again: this is exponentiation by squaring. From 9 on, the
-products make larger rounding errors than NumPy's power, so NumPy computes it. -2 is 1 / x^2, and
--0.5 is 1 / sqrt(x).
+The trap: trunc(a / b) is right for floats only. The quotient of integers would be a float, which
+has no room for 2^62 + 2. fmod (step 56m) is exact: a - fmod(a, b) is a multiple of b, so that
+floor_divide has nothing left to round.
 
-NumPy's remainder of floats calls C's fmod for each element, which divides bit by bit: the larger
-the quotient, the longer it takes. The formula a - b * round(a / b) takes four fast operations
-instead. In float32 it would lose digits. In float64, with twice as many, the product of a quotient
-below 2^28 and a float32 is exact, and so is the difference. If a quotient is larger, or infinite,
-NumPy computes the whole array.
+`round` rounds to the ones. With decimals=2 the number is multiplied by 100 first and divided by 100
+afterwards, with decimals=-2 the other way round. So 0.125 becomes 0.12: 12.5 goes to the even 12.
 
-A zero needs the right sign: fmod(-6, 3) is -0.0 in PyTorch and in C, so copysign sets it. And a
-Python number is rounded to float32 first, as in every other operation: 0.3 becomes 0.30000001.
+All of these are staircases: their derivative is 0.
 
-The trap: the faster way must give the same results. The demo compares them element by element, and
-measures the times.
-
-Changed: any_power, slope_of_exponent, pow, remainder_op. New: SMALL_POWERS, power.
-Try: leave `exact` out, and take the remainder of 1e30 and 7.
+Changed: div, round. New: Round, the Function that round was.
+Try: return trunc(true_divide(input, other)) for integers too, and look at the large quotient.
 """
 
 import functools
@@ -31,13 +26,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import number_like, true_divide
+from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
+from tinytorch.ops.arithmetic import mul, number_like, sub, true_divide
 from tinytorch.ops.conversion import cast
 
 
@@ -221,7 +214,25 @@ def staircase(name: str) -> Callable:
 floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
-round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
+Round = entry("round", Staircase, staircase("rint"))  # halves go to the even neighbour
+
+
+@attach("round")
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest multiple of 10^-decimals; what lies halfway goes to the even neighbour.
+
+    Raises:
+        NotImplementedError: integers, rounded to another place than 0.
+    """
+    if decimals == 0:
+        return compute(Round, (input,), "iu")
+    if not input.is_floating_point():
+        raise NotImplementedError(f"round with decimals is not implemented for {input.dtype!r}")
+    if decimals > 0:
+        return true_divide(round(mul(input, 10.0**decimals)), 10.0**decimals)
+    return mul(round(true_divide(input, 10.0**-decimals)), 10.0**-decimals)
+
+
 # dy/dx is 1; y is kept, so that x may be overwritten.
 frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
@@ -322,21 +333,6 @@ atan2 = binary(
 hypot = binary("hypot", "hypot", lambda xp, g, a, b: g * a / xp.hypot(a, b), keeps="f")
 
 
-SMALL_POWERS = frozenset(range(2, 9))
-
-
-def power(a: Any, b: Any) -> Any:
-    """a ** b. Small whole numbers b become products, which take a tiny part of the time of a power:
-    a^5 is (a^2)^2 a."""
-    if isinstance(b, (int, float)):
-        if b in SMALL_POWERS:
-            root = a if b < 4 else power(a, b // 2)
-            return root * root * a if b % 2 else root * root
-        if type(b) is float and (b in (-1, -0.5) or -b in SMALL_POWERS):
-            return 1 / (a if b == -1 else power(a, -b))
-    return a**b
-
-
 def any_power(xp: Any, a: Any, b: Any) -> Any:
     """a ** b, also for negative integers b in an array: rounded towards 0, the result is 1, -1 or
     0.
@@ -347,13 +343,13 @@ def any_power(xp: Any, a: Any, b: Any) -> Any:
         RuntimeError: an integer is raised to a negative number.
     """
     if isinstance(b, (int, float)) or b.dtype.kind != "i":
-        return power(a, b)
+        return a**b
     return a ** xp.abs(b) * ((b >= 0) | (xp.abs(a) == 1))
 
 
 def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
     """g * a^b log(a). Where a is 0, that is 0 for b >= 0, and -inf for b < 0, as in PyTorch."""
-    y = power(a, b)
+    y = a**b
     if not isinstance(a, (int, float)):
         return g * (y * xp.log(a + ((a == 0) & (b >= 0))))
     if a == 0:
@@ -365,7 +361,7 @@ def slope_of_exponent(xp: Any, g: Any, a: Any, b: Any) -> Any:
 pow = binary(
     "pow __pow__",
     any_power,
-    lambda xp, g, a, b: g * (b * power(a, b + (b == 0) - 1)),
+    lambda xp, g, a, b: g * (b * a ** (b + (b == 0) - 1)),
     slope_of_exponent,
     keeps="iu",
     numbers=2,
@@ -407,27 +403,9 @@ floor_divide = binary(
 def remainder_op(
     names: str, name: str, rounding: str, numbers: int
 ) -> Callable[[Tensor, Any], Tensor]:
-    """The line of a remainder, a - b * round(a / b), by the rounding "floor" or "trunc".
-
-    For many float32 numbers this formula in float64 takes between a half and a tenth of the time of
-    the array library's function: the larger the quotients, the less. It is exact while they are
-    below 2^28; else the library's function is called.
-    """
-
-    def formula(xp: Any, a: Any, b: Any) -> Any:
-        library = getattr(xp, name)
-        if xp.result_type(a, b) != np.float32:
-            return library(a, b)
-        # First as float32, which a Python number is not yet.
-        a, b = (xp.asarray(x, np.float32).astype(np.float64) for x in (a, b))
-        whole = getattr(xp, rounding)(a / b)
-        left = a - whole * b
-        exact = whole.size and xp.abs(whole).max() < 2**28 and xp.isfinite(left).all()
-        left = xp.copysign(left, a if rounding == "trunc" else b) if exact else library(a, b)
-        return left.astype(np.float32)
-
+    """The line of a remainder, a - b * round(a / b), by the rounding "floor" or "trunc"."""
     slopes = lambda xp, g, a, b: g, lambda xp, g, a, b: -g * getattr(xp, rounding)(a / b)
-    return binary(names, division(formula), *slopes, keeps="iu", numbers=numbers)
+    return binary(names, division(name), *slopes, keeps="iu", numbers=numbers)
 
 
 remainder = remainder_op("remainder __mod__", "remainder", "floor", 2)
@@ -446,49 +424,64 @@ magnitude = tensor_method("__abs__")(lambda self: abs(self))
 
 
 @attach("div divide true_divide")
-def div(input: Tensor, other: Any) -> Tensor:
-    """input / other, broadcast, in floating point also for integers."""
-    return true_divide(input, other)
+def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other, broadcast, in floating point also for integers.
+
+    rounding_mode: "floor" rounds down and "trunc" towards 0, and integers stay integers.
+
+    Raises:
+        RuntimeError: another rounding_mode, or an integer is divided by 0.
+    """
+    if rounding_mode is None:
+        return true_divide(input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        if result_type(input, other).is_floating_point:
+            return trunc(true_divide(input, other))
+        # Integers may be too large for a floating point quotient.
+        return floor_divide(sub(input, fmod(as_tensor(input), other)), other)
+    raise RuntimeError(f"div expected rounding_mode 'trunc' or 'floor', but got {rounding_mode!r}")
 
 
 if __name__ == "__main__":
-    import timeit
-    from functools import partial
-
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.autograd.gradcheck import gradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
 
-    def ratio(*functions):
-        slow, fast = (min(timeit.repeat(f, number=3, repeat=5)) for f in functions)
-        return slow / fast
+    a = tensor([7, -7, 7, -7])
+    b = tensor([2, 2, -2, -2])
+    for mode in (None, "floor", "trunc"):
+        print(f"{mode!s:6}{div(a, b, rounding_mode=mode).tolist()}")
+    # -> None  [3.5, -3.5, -3.5, 3.5]
+    # -> floor [3, -4, -4, 3]
+    # -> trunc [3, -3, -3, 3]
+    large = tensor([2**62 + 2])
+    print(div(large, 2, rounding_mode="trunc").item() - 2**61, (large / 2).item() - 2**61)
+    # -> 1 0.0
+    print(div(7, b, rounding_mode="trunc").tolist())  # -> [3, 3, -3, -3]
 
-    x = np.linspace(-2.0, 2.0, 20_000, dtype=np.float32)
-    t = tensor(x)
+    x = tensor([0.125, 2.71828, 1250.0], dtype=float64, requires_grad=True)
+    for decimals in (2, 0, -2):
+        print(decimals, round(x, decimals=decimals).tolist())
+    # -> 2 [0.12, 2.72, 1250.0]
+    # -> 0 [0.0, 3.0, 1250.0]
+    # -> -2 [0.0, 0.0, 1200.0]
+    y = div(x, 0.1, rounding_mode="trunc")
+    y.backward(tensor([1.0, 1.0, 1.0], dtype=float64))
     print(
-        f"x ** 5: NumPy takes {ratio(lambda: x**5, lambda: power(x, 5)):.0f} times as long"
-    )  # -> ...
-    large = x[:8000] * 1e6
-    quick = partial(fmod, tensor(large), 0.3)
-    print(
-        f"fmod: NumPy takes {ratio(lambda: np.fmod(large, 0.3), quick):.0f} times as long"
-    )  # -> ...
+        y.tolist(), x.grad.tolist(), gradcheck(round, x)
+    )  # -> [1.0, 27.0, 12500.0] [0.0, 0.0, 0.0] True
 
-    rest, exact = (t % 0.3).numpy(), (x.astype(float) % float(np.float32(0.3))).astype(np.float32)
-    print("close:", np.allclose(power(x, 5), x**5), " the same:", np.array_equal(rest, exact))
-    # -> close: True  the same: True
-    print(power(3, 5), power(2.0, -4.0), power(4.0, -1.0), power(4.0, -0.5), power(2.0, 0.5))
-    # -> 243 0.0625 0.25 0.5 1.4142
-    far = np.float32(1e30)
-    print("a large quotient:", (tensor(far) % 7.0).item(), far % np.float32(7))
-    # -> a large quotient: 1.0 1.0
-    print("the sign of 0:", fmod(tensor(-6.0), 3.0).item(), remainder(tensor(-6.0), 3.0).item())
-    # -> the sign of 0: -0.0 0.0
-
-    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
-    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
-    for function in (lambda x: x**3, lambda x: x**-2.0, lambda x: x**-0.5, lambda x: x % 0.4):
-        assert gradcheck(function, a) and gradgradcheck(function, a)
-    print("two tensors:", gradcheck(pow, (a, b)), gradcheck(fmod, (a, b)))
-    # -> two tensors: True True
+    for wrong in (
+        lambda: div(a, b, rounding_mode="down"),
+        lambda: div(a, 0, rounding_mode="trunc"),
+        lambda: round(a, decimals=1),
+    ):
+        try:
+            wrong()
+        except (RuntimeError, NotImplementedError) as error:
+            print(error)
+    # -> div expected rounding_mode 'trunc' or 'floor', but got 'down'
+    # -> ZeroDivisionError
+    # -> round with decimals is not implemented for tinytorch.int64

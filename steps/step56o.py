@@ -1,26 +1,29 @@
-"""Step 56o: Results that stay in float32
+"""Step 56o: Faster powers and remainders
 
-For float16, `compute` computes in float32 and rounds once. If the next operation computes in
-float32 as well, the rounding between them is not needed, and can do harm:
+In float32, x ** 5 costs NumPy far more than x * x * x * x * x: a power is computed through
+logarithms, one element at a time, and through even slower code where x is negative. A whole
+exponent needs no logarithm:
 
-    log(sigmoid(-9.0)) in float16      -9.0, and not -9.0001: sigmoid was rounded first
-    exp(12.0) in float16               inf: the largest number is 65,504
+    x^5 = (x^2)^2 x        two squares and a product
 
-A mode (step 47d) sees all calls in a block of a program, and can change this. PyTorch's autocast,
-which is step 96a's topic, keeps results of exp, log, pow and a few others in float32. `compute`
-already has the float32 result, so a mode only has to name the operations: `stays_wide` asks every
-open mode whether its `wide` contains this one.
+`power` halves the exponent again and again: this is exponentiation by squaring. From 9 on, the
+products make larger rounding errors than NumPy's power, so NumPy computes it. -2 is 1 / x^2, and
+-0.5 is 1 / sqrt(x).
 
-So one rule serves all lines of the table, and no line changes. Other operations that widen halves,
-such as the variance of step 59f, call `stays_wide` too.
+NumPy's remainder of floats calls C's fmod for each element, which divides bit by bit: the larger
+the quotient, the longer it takes. The formula a - b * round(a / b) takes four fast operations
+instead. In float32 it would lose digits. In float64, with twice as many, the product of a quotient
+below 2^28 and a float32 is exact, and so is the difference. If a quotient is larger, or infinite,
+NumPy computes the whole array.
 
-A result that already has its type needs no cast, so this is tested first.
+A zero needs the right sign: fmod(-6, 3) is -0.0 in PyTorch and in C, so copysign sets it. And a
+Python number is rounded to float32 first, as in every other operation: 0.3 becomes 0.30000001.
 
-The trap: a float32 result in a program of halves makes its neighbours float32 too (step 41b). A
-mode that keeps too many results wide saves no memory.
+The trap: the faster way must give the same results. The demo compares them element by element, and
+measures the times.
 
-Changed: compute. New: stays_wide.
-Try: name "Sigmoid" alone in the demo's mode.
+Changed: any_power, slope_of_exponent, pow, remainder_op. New: SMALL_POWERS, power.
+Try: leave `exact` out, and take the remainder of 1e30 and 7.
 """
 
 import functools
@@ -33,9 +36,8 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
-from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import number_like, true_divide
+from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
+from tinytorch.ops.arithmetic import mul, number_like, sub, true_divide
 from tinytorch.ops.conversion import cast
 
 
@@ -103,12 +105,6 @@ def require_tensors(name: str, inputs: tuple) -> None:
             raise TypeError(f"{name}(): arguments must be Tensors, not {type(x).__name__}")
 
 
-def stays_wide(function: type) -> bool:
-    """Whether an open mode wants results of this function on halves as they were computed, in
-    float32: autocast does."""
-    return any(function.__name__ in getattr(mode, "wide", ()) for mode in state.modes)
-
-
 def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0) -> Tensor:
     """function.apply on inputs of one type; the last `numbers` of them may be Python numbers.
 
@@ -131,7 +127,7 @@ def compute(function: type, inputs: tuple, keeps: str = "biu", numbers: int = 0)
         dtype = Defaults.dtype
     wide = float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
     result = function.apply(*(None if x is None else as_type(x, wide) for x in inputs))
-    return result if result.dtype is dtype or stays_wide(function) else cast(result, dtype)
+    return cast(result, dtype)
 
 
 def attach(names: str, written: bool = True) -> Callable:
@@ -225,7 +221,25 @@ def staircase(name: str) -> Callable:
 floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
-round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
+Round = entry("round", Staircase, staircase("rint"))  # halves go to the even neighbour
+
+
+@attach("round")
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest multiple of 10^-decimals; what lies halfway goes to the even neighbour.
+
+    Raises:
+        NotImplementedError: integers, rounded to another place than 0.
+    """
+    if decimals == 0:
+        return compute(Round, (input,), "iu")
+    if not input.is_floating_point():
+        raise NotImplementedError(f"round with decimals is not implemented for {input.dtype!r}")
+    if decimals > 0:
+        return true_divide(round(mul(input, 10.0**decimals)), 10.0**decimals)
+    return mul(round(true_divide(input, 10.0**-decimals)), 10.0**-decimals)
+
+
 # dy/dx is 1; y is kept, so that x may be overwritten.
 frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
@@ -450,26 +464,64 @@ magnitude = tensor_method("__abs__")(lambda self: abs(self))
 
 
 @attach("div divide true_divide")
-def div(input: Tensor, other: Any) -> Tensor:
-    """input / other, broadcast, in floating point also for integers."""
-    return true_divide(input, other)
+def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other, broadcast, in floating point also for integers.
+
+    rounding_mode: "floor" rounds down and "trunc" towards 0, and integers stay integers.
+
+    Raises:
+        RuntimeError: another rounding_mode, or an integer is divided by 0.
+    """
+    if rounding_mode is None:
+        return true_divide(input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        if result_type(input, other).is_floating_point:
+            return trunc(true_divide(input, other))
+        # Integers may be too large for a floating point quotient.
+        return floor_divide(sub(input, fmod(as_tensor(input), other)), other)
+    raise RuntimeError(f"div expected rounding_mode 'trunc' or 'floor', but got {rounding_mode!r}")
 
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float16
+    import timeit
+    from functools import partial
+
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops import broadcast  # noqa: F401  (sum_to_size, for second derivatives)
 
-    class Wide:
-        """A mode that wants float32 results of some operations on halves."""
+    def ratio(*functions):
+        slow, fast = (min(timeit.repeat(f, number=3, repeat=5)) for f in functions)
+        return slow / fast
 
-        wide = frozenset({"Sigmoid", "Exp", "Log"})
+    x = np.linspace(-2.0, 2.0, 20_000, dtype=np.float32)
+    t = tensor(x)
+    print(
+        f"x ** 5: NumPy takes {ratio(lambda: x**5, lambda: power(x, 5)):.0f} times as long"
+    )  # -> ...
+    large = x[:8000] * 1e6
+    quick = partial(fmod, tensor(large), 0.3)
+    print(
+        f"fmod: NumPy takes {ratio(lambda: np.fmod(large, 0.3), quick):.0f} times as long"
+    )  # -> ...
 
-    x = tensor([-9.0, 12.0], dtype=float16)
-    for modes in ((), (Wide(),)):
-        state.modes = modes
-        y = exp(x)
-        print(len(modes), "modes:", y.dtype, y.tolist(), log(sigmoid(x)).tolist()[0], sin(x).dtype)
-        # -> 0 modes: tinytorch.float16 [0.00012338, inf] -9.0 tinytorch.float16
-        # -> 1 modes: tinytorch.float32 [0.00012341, 162754.78125] -9.0001 tinytorch.float16
-    state.modes = ()
-    print("the exact number:", -math.log1p(math.exp(9)))  # -> the exact number: -9.0001
+    rest, exact = (t % 0.3).numpy(), (x.astype(float) % float(np.float32(0.3))).astype(np.float32)
+    print("close:", np.allclose(power(x, 5), x**5), " the same:", np.array_equal(rest, exact))
+    # -> close: True  the same: True
+    print(power(3, 5), power(2.0, -4.0), power(4.0, -1.0), power(4.0, -0.5), power(2.0, 0.5))
+    # -> 243 0.0625 0.25 0.5 1.4142
+    far = np.float32(1e30)
+    print("a large quotient:", (tensor(far) % 7.0).item(), far % np.float32(7))
+    # -> a large quotient: 1.0 1.0
+    print("the sign of 0:", fmod(tensor(-6.0), 3.0).item(), remainder(tensor(-6.0), 3.0).item())
+    # -> the sign of 0: -0.0 0.0
+
+    a = tensor([[0.5, 1.5, 0.9]], dtype=float64, requires_grad=True)
+    b = tensor([[2.0], [1.2]], dtype=float64, requires_grad=True)
+    for function in (lambda x: x**3, lambda x: x**-2.0, lambda x: x**-0.5, lambda x: x % 0.4):
+        assert gradcheck(function, a) and gradgradcheck(function, a)
+    print("two tensors:", gradcheck(pow, (a, b)), gradcheck(fmod, (a, b)))
+    # -> two tensors: True True

@@ -19,7 +19,7 @@ A textbook has a shorter formula, the mean of the squares minus the square of th
 two large numbers that are nearly the same: for 10,000, 10,001, 10,002 in float32, the demo gets 0.
 
 Halves are computed as float32 again. A variance is several operations, and each would round;
-`widened` converts before and after. A mode may keep the float32 result: `stays_wide` (step 56o).
+`widened` converts before and after. A mode may keep the float32 result: `stays_wide` (step 56p).
 
 Changed: nothing. New: widened, Var, var.
 Try: save the deviations in forward, and use them in backward. What does gradgradcheck say?

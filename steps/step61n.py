@@ -1,24 +1,21 @@
-"""Step 61n: Errors of select and repeat, and names in the graph
+"""Step 61n: Errors of select and repeat
 
 x.select(1, 4) of a matrix with four columns fails, and NumPy's message speaks of an "axis" of an
 "array", where a reader of PyTorch's documents looks for a "dim" of a "tensor". x.repeat(2) of a
 matrix says that "zip() argument 2 is longer than argument 1", which is true and does not help.
 
-Slice.forward catches NumPy's IndexError and puts it into our words. An IndexError is not translated
-by Function.apply, which looks after ValueError and TypeError (step 45b). `from None` hides the
-first error: it would say the same thing twice. repeat counts its sizes before it starts.
+Slice.forward catches NumPy's IndexError and puts it into our words. Function.apply does so only for
+ValueError and TypeError (step 45b). `from None` hides the first error: it would say the same thing
+twice. repeat counts its sizes before it starts.
 
-The graph gets PyTorch's names. There, x[1, :, None] is three calls, one for each kind of key: an
-index is a select, None an unsqueeze, the rest a slice. Here it is one call, so `name` says the last
-of them.
+The trap: a number has no dimensions, so the key of its select is (..., 0) for any `dim`, and NumPy
+blames "too many indices". select asks for the dimensions first.
 
-The trap: a number from elsewhere is not always an int. A loop over an array of indices gives
-np.int64, and `type(part)` must still find an int in the key. as_integer makes it one (step 46j),
-and refuses 1.0, which is a mistake more often than an index.
+`tile` is repeat for programs in NumPy's manner: sizes that are missing in front are 1, not an
+error. Given by name, the sizes of repeat are `repeats`, and those of tile are `dims`, as in
+PyTorch.
 
-`tile` is repeat for those who think in NumPy: missing sizes are 1 in front, not an error.
-
-Changed: Slice.forward, select, repeat. New: Slice.name, tile.
+Changed: Slice.forward, select, repeat. New: tile.
 Try: raise the error `from error` instead of `from None`, and let the demo fail without the try.
 """
 
@@ -56,12 +53,6 @@ class Slice(Function):
     def backward(ctx, g: Any) -> Any:
         return ctx.call(PutSlice, g, ctx.shape, ctx.key)
 
-    def name(ctx) -> str:
-        """PyTorch splits a key into several calls; this is the name of the last one."""
-        kinds = [type(part) for part in ctx.key if part not in (..., slice(None))]
-        names = {int: "SelectBackward0", type(None): "UnsqueezeBackward0"}
-        return names.get(kinds[-1] if kinds else slice, "SliceBackward0")
-
 
 class PutSlice(Function):
     """y = zeros of a shape, with y[key] = x: the opposite of `Slice`."""
@@ -77,7 +68,7 @@ class PutSlice(Function):
 
 
 @tensor_method("select")
-def select(input: Tensor, dim: int, index: Any) -> Tensor:
+def select(input: Tensor, dim: int, index: int) -> Tensor:
     """A view of the slice `index` along `dim`, without that dimension.
 
     Raises:
@@ -85,8 +76,7 @@ def select(input: Tensor, dim: int, index: Any) -> Tensor:
     """
     if input.array.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
-    dim = normalize_dim(dim, input.array.ndim)
-    return Slice.apply(input, key_along(dim, as_integer(index)))
+    return Slice.apply(input, key_along(normalize_dim(dim, input.array.ndim), index))
 
 
 class Repeat(Function):
@@ -264,8 +254,6 @@ triu_ = tensor_method("triu_")(in_place(triu))
 
 
 if __name__ == "__main__":
-    import numpy as np
-
     x = tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], requires_grad=True)
     try:
         x.array[:, 4]
@@ -273,7 +261,6 @@ if __name__ == "__main__":
         print("NumPy:", error)  # -> NumPy: index 4 is out of bounds for axis 1 with size 4
     WRONG = {
         "select(1, 4)": lambda: x.select(1, 4),
-        "select(1, 1.0)": lambda: x.select(1, 1.0),
         "select of a number": lambda: tensor(7.0).select(0, 0),
         "repeat(2)": lambda: x.repeat(2),
         "repeat(2, -1)": lambda: x.repeat(2, -1),
@@ -281,10 +268,9 @@ if __name__ == "__main__":
     for call, wrong in WRONG.items():
         try:
             wrong()
-        except (IndexError, RuntimeError, TypeError) as error:
+        except (IndexError, RuntimeError) as error:
             print(f"{call}: {type(error).__name__}: {error}")
     # -> select(1, 4): IndexError: index 4 is out of bounds for dimension 1 with size 4
-    # -> select(1, 1.0): TypeError: 'float' object cannot be interpreted as an integer
     # -> select of a number: IndexError: select() cannot be applied to a 0-dim tensor.
     # -> repeat(2): RuntimeError: repeat: 2 dimensions cannot be repeated [2]
     # -> repeat(2, -1): RuntimeError: repeat: 2 dimensions cannot be repeated [2, -1]
@@ -292,10 +278,3 @@ if __name__ == "__main__":
     print("tile:", x.tile(2).shape, x.tile(dims=(2, 1)).shape)
     # -> tile: tinytorch.Size([2, 8]) tinytorch.Size([4, 4])
     print("repeat:", x.repeat(repeats=(2, 1)).shape)  # -> repeat: tinytorch.Size([4, 4])
-
-    # What the graph says.
-    keys = [(slice(0, 1),), (0, slice(None)), (slice(None), None)]
-    print(*(Slice.apply(x, key).grad_fn.name() for key in keys))
-    # -> SliceBackward0 SelectBackward0 UnsqueezeBackward0
-    print("of an np.int64:", x.select(0, np.int64(1)).grad_fn.name())
-    # -> of an np.int64: SelectBackward0

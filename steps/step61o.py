@@ -1,23 +1,22 @@
-"""Step 61o: Padding with any number
+"""Step 61o: select, unsqueeze, slice: names in the graph
 
-The largest neighbour of each element, at the edges too: the row gets a frame, one element at each
-end, and then two shifted slices are compared. A frame of zeros is wrong if all numbers are
-negative: the demo finds a largest neighbour of 0 where there is none. The frame has to be -inf,
-which never wins.
+Slice takes keys of integers, None and slices, and the graph calls each of its nodes
+SliceBackward0. In PyTorch each kind of key is a call of its own: an index is a select, None an
+unsqueeze, the rest a slice, and x[1, :, None] makes three nodes. Programs that print or search a
+graph read these names.
 
-PutSlice of step 61h makes the frame: zeros of a larger shape, with x in the middle. Any other
-number will do as well. It is a constant, so it has no derivative, and backward remains a Slice.
+So Slice gets a `name`, which says what PyTorch's last node for this key is called. Full slices and
+... change nothing; PyTorch makes no node for them, and `name` leaves them out.
 
-    y = value everywhere,  y[key] = x           dL/dx = g[key]
+    key of Slice        (0, :)        (:, None)        (0:1,)
+    name                Select...     Unsqueeze...     Slice...
 
-The map is not linear any more: x = 0 does not give 0. It is linear plus a constant, which is called
-affine, and the adjoint test of step 61i applies to the linear part alone.
+The trap: a number from elsewhere is not always an int. A loop over an array of indices gives
+np.int64, whose type is not found among the names, and the select is called a slice. as_integer
+(step 46j) makes an int of it, and refuses 1.0, which is a mistake more often than an index.
 
-Why keep zeros at all, if full can do both? The operating system hands out new memory that is
-already zero, and `zeros` need not write it; `full` writes each element.
-
-Changed: PutSlice.forward takes the number.
-Try: a frame of +inf, and min instead of max.
+Changed: select. New: Slice.name.
+Try: take as_integer out of select. Which two lines change?
 """
 
 from typing import Any
@@ -62,11 +61,11 @@ class Slice(Function):
 
 
 class PutSlice(Function):
-    """y = zeros (or `value`) of a shape, with y[key] = x: the adjoint of `Slice`."""
+    """y = zeros of a shape, with y[key] = x: the opposite of `Slice`."""
 
-    def forward(ctx, x: Any, shape: tuple, key: tuple, value: Any = 0) -> Any:
+    def forward(ctx, x: Any, shape: tuple, key: tuple) -> Any:
         ctx.key = key
-        out = ctx.xp.full(shape, value, x.dtype) if value else ctx.xp.zeros(shape, x.dtype)
+        out = ctx.xp.zeros(shape, x.dtype)
         out[key] = x
         return out
 
@@ -262,22 +261,23 @@ triu_ = tensor_method("triu_")(in_place(triu))
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import grad
-    from tinytorch.ops.elementwise import maximum
+    import numpy as np
 
-    x = tensor([-5.0, -1.0, -2.0, -4.0], requires_grad=True)
+    x = tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], requires_grad=True)
+    keys = [(0, slice(None)), (slice(None), None), (slice(0, 1),), (slice(None), ...)]
+    for key in keys:
+        node = Slice.apply(x, key).grad_fn
+        print(Function.name(node), "->", node.name())
+    # -> SliceBackward0 -> SelectBackward0
+    # -> SliceBackward0 -> UnsqueezeBackward0
+    # -> SliceBackward0 -> SliceBackward0
+    # -> SliceBackward0 -> SliceBackward0
+    print(x.select(1, 2).grad_fn.name())  # -> SelectBackward0
 
-    def largest_neighbour(x, value):
-        framed = PutSlice.apply(x, (6,), (slice(1, 5),), value)
-        return maximum(Slice.apply(framed, (slice(0, 4),)), Slice.apply(framed, (slice(2, 6),)))
-
-    print("zeros:", largest_neighbour(x, 0).tolist())  # -> zeros: [0.0, -2.0, -1.0, 0.0]
-    inf = float("inf")
-    print("-inf: ", largest_neighbour(x, -inf).tolist())  # -> -inf:  [-1.0, -2.0, -1.0, -2.0]
-
-    # The gradient of the frame goes nowhere: with zeros, the two elements at the ends get less.
-    g = tensor([1.0, 10.0, 100.0, 1000.0])
-    print("zeros:", grad(largest_neighbour(x, 0), x, g)[0].tolist())
-    # -> zeros: [0.0, 100.0, 10.0, 0.0]
-    print("-inf: ", grad(largest_neighbour(x, -inf), x, g)[0].tolist())
-    # -> -inf:  [0.0, 101.0, 1010.0, 0.0]
+    # Indices that are not of type int.
+    print("of an np.int64:", x.select(0, np.int64(1)).grad_fn.name())
+    # -> of an np.int64: SelectBackward0
+    try:
+        x.select(1, 1.0)
+    except TypeError as error:
+        print(error)  # -> 'float' object cannot be interpreted as an integer

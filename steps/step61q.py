@@ -1,27 +1,26 @@
-"""Step 61q: split returns views
+"""Step 61q: Joining and cutting: cat and split
 
-Cut y in two, multiply the second part by 10 in place, and ask for the gradient of the sum of y. The
-elements of y have changed: the parts show its memory. But step 61p finds a gradient of 1 for all of
-them, where 10 is right for two. The graph does not know that a part is a view.
+Samples arrive one by one, and training wants batches. The numbers can be joined by NumPy, but then
+they have no history, as with the slice of step 61h: no gradient finds its way to the parts.
 
-`view = True` alone is not enough. A view has to name the call that makes it from its base
-(step 50a), and that call is made again after a write. For a Reshape it is the Reshape. A Split
-makes all parts, and to follow, a part needs a call that makes it alone:
+    cat      tensors one after the other, along a dimension that they have
+    split    a tensor cut into parts along it
 
-    y.split([3, 2])  ->  part 0: Slice([0:3])      part 1: Slice([3:5])
+    cat([a, b])  ->  a a b b b          gradient  g g g g g  ->  split in two where they meet
 
-So `view_call` answers for part number i with a Slice and its key, and Split keeps its keys.
+The gradient of joining is cutting, and the gradient of cutting is joining. So Cat.backward is one
+call of Split, and Split.backward one call of Cat: both can be differentiated as often as you like.
 
-PyTorch's split is a view too, but it forbids a write to the parts of one call. Here it gives the
-right gradient.
+Cat takes any number of inputs and Split has any number of outputs, which is new in stage 9. Two
+things follow. A part that is not used has no gradient: the engine passes zeros of its shape, so
+that all parts can be joined. And a tensor that is joined with itself gets a gradient from both
+places.
 
-The trap: a part keeps the whole alive. Of a large tensor, a single row that is kept in a list keeps
-all of its memory. `clone()` lets go of it.
+The trap is a loop: `out = cat([out, new])` copies everything joined so far each time, about n^2 / 2
+elements for n parts. Collect the parts in a list, and join them once.
 
-`chunk` cuts into n equal parts, the last may be smaller: n is known and not the size.
-
-Changed: Split. New: Split.view_call, chunk.
-Try: let view_call name key number 0 for every part. Which shapes do not fit?
+Changed: a new module, joining.py, begins. New: Cat, Split, cat, split.
+Try: give ctx.sizes[::-1] to the Split in Cat.backward, and see which line of the demo notices.
 """
 
 from collections.abc import Sequence
@@ -32,9 +31,8 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
-from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import Slice, key_along
+from tinytorch.ops.parts import key_along
 
 
 class Cat(Function):
@@ -53,19 +51,13 @@ class Cat(Function):
 class Split(Function):
     """Several outputs: x cut into parts of `sizes` along `dim`. Their gradients are joined."""
 
-    view = True
-
     def forward(ctx, x: Any, sizes: list[int], dim: int) -> Any:
         ctx.dim, ends = dim, accumulate(sizes)
         pairs = zip(sizes, ends, strict=True)
-        ctx.keys = [key_along(dim, slice(end - size, end)) for size, end in pairs]
-        return tuple(x[key] for key in ctx.keys)
+        return tuple(x[key_along(dim, slice(end - size, end))] for size, end in pairs)
 
     def backward(ctx, *grads: Any) -> Any:
         return ctx.call(Cat, *grads, ctx.dim)
-
-    def view_call(ctx, number: int, args: tuple) -> tuple:
-        return Slice, (ctx.keys[number],)
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -88,35 +80,35 @@ def split(
 split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self, split_size, dim))
 
 
-@tensor_method("chunk")
-def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of at most `chunks` parts of equal size along `dim`; the last may be smaller."""
-    chunks = as_integer(chunks)
-    n = input.array.shape[normalize_dim(dim, input.array.ndim)]
-    return split(input, -(-n // chunks), dim)
-
-
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
 
-    # y = (x_1, x_2, x_3, 10 x_4, 10 x_5)
+    a = tensor([[1.0, 2.0]], requires_grad=True)
+    b = tensor([[3.0, 4.0], [5.0, 6.0]], requires_grad=True)
+    joined = cat([a, b])
+    print("cat:", joined.tolist())  # -> cat: [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    g = tensor([[1.0, 1.0], [10.0, 10.0], [100.0, 100.0]])
+    print("gradients:", *(part.tolist() for part in grad(joined, (a, b), g)))
+    # -> gradients: [[1.0, 1.0]] [[10.0, 10.0], [100.0, 100.0]]
+    print("a twice:", grad(cat([a, a], 1).sum(), a)[0].tolist())  # -> a twice: [[2.0, 2.0]]
+
+    # Split in three, use the middle: the others get zeros.
     x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
-    y = x * 1.0
-    first, second = y.split([3, 2])
-    second.mul_(10.0)
-    print("written:", y.tolist())  # -> written: [1.0, 2.0, 3.0, 40.0, 50.0]
-    print("gradient:", grad(y.sum(), x, retain_graph=True)[0].tolist())
-    # -> gradient: [1.0, 1.0, 1.0, 10.0, 10.0]
+    first, middle, last = x.split(2)
+    print("split:", first.tolist(), middle.tolist(), last.tolist())
+    # -> split: [1.0, 2.0] [3.0, 4.0] [5.0]
+    print("gradient:", grad((middle * middle).sum(), x)[0].tolist())
+    # -> gradient: [0.0, 0.0, 6.0, 8.0, 0.0]
+    print("by sizes:", [part.tolist() for part in split(x, [1, 4])])
+    # -> by sizes: [[1.0], [2.0, 3.0, 4.0, 5.0]]
 
-    # The first part follows too: its gradient goes through the write, and meets no factor there.
-    print("of the first part:", grad(first.sum(), x)[0].tolist())
-    # -> of the first part: [1.0, 1.0, 1.0, 0.0, 0.0]
-    print("their base:", first._base is y, second._base is y)  # -> their base: True True
-
-    # Before a write, the parts of one call have one node.
-    first, second = y.chunk(2)
-    print("one node:", first.grad_fn is second.grad_fn, first.grad_fn.name())
-    # -> one node: True SplitBackward0
-    print("chunks:", first.tolist(), second.tolist())  # -> chunks: [1.0, 2.0, 3.0] [40.0, 50.0]
-    print("three of five:", [part.tolist() for part in x.chunk(3)])
-    # -> three of five: [[1.0, 2.0], [3.0, 4.0], [5.0]]
+    # The loop: how many elements are copied to join 1,000 parts of one element?
+    parts = list(tensor(np.zeros(1000)).split(1))
+    out, copied = parts[0], 0
+    for part in parts[1:]:
+        out = cat([out, part])
+        copied += len(out)
+    print("in a loop:", copied, "at once:", len(cat(parts)))
+    # -> in a loop: 500499 at once: 1000

@@ -1,28 +1,24 @@
-"""Step 61t: Shapes that do not fit together
+"""Step 61t: cat and stack: one type, and only tensors
 
-Split a row of five by [2, 2], and step 61p drops the last element without an error. By [2, 4], the
-second part is shorter than it was asked for. A size of -1 gives no parts at all, and a size of 0 is
-refused by range(). NumPy looks at neither, so `split` has to: the sizes are not negative, and their
-sum is the size of the dimension.
+cat([counts, weights]) joins int64 and float32. NumPy makes float64 of them, and the rest of the
+program computes in float64, at half the speed and without a word. An addition would give float32
+(step 41b). So all tensors are cast to their promoted type first: promote_types of the first two, of
+that and the third, and so on. functools.reduce is this loop.
 
-Of joined tensors, all sizes but one have to be equal. NumPy compares them anyway, and stops:
+Mistakes need clear errors as well. cat(a, b), without the brackets, takes b for a dimension. An
+array among the tensors would pass, and have no history. An empty list has no shape.
 
-    cat     of [2, 3] and [5, 3], along 0      they fit: only the size of dimension 0 differs
-    cat     of [2, 3] and [2, 4], along 0      ValueError
-    stack   of [2, 3] and [2, 4]               ValueError
+`tensor_list` does both, for cat and stack. They are called for each batch, often with many small
+tensors, so the usual case is quick: one set tells whether all are exactly of type Tensor, another
+whether they have one dtype. Only if not, it looks for the one that is to blame.
 
-So cat and stack check nothing. Their translate_error (step 45b) makes PyTorch's RuntimeError of
-NumPy's error, with the shapes in it: a call that is right pays nothing for the message.
+The trap: an error of the right kind. PyTorch raises ValueError for an empty list in cat, and
+RuntimeError in stack; a program that catches one of them would miss the other.
 
-One old habit of PyTorch is kept: a tensor of shape (0,) can be joined with any other.
-`out = tensor([])` before a loop needs it. It gets a shape that fits, with 0 at dimension d, by a
-Reshape, so that it stays in the graph.
+`axis` is NumPy's word for `dim`, and PyTorch takes it too.
 
-The trap: a translated error has to come from the right line. Cat.forward reads the sizes only after
-concatenate; before it, a tensor without dimensions would end in "tuple index out of range".
-
-Changed: cat, split, chunk. New: different_shapes, Cat.translate_error, Stack.translate_error.
-Try: run the WRONG calls of the demo in step 61s, and compare the answers.
+Changed: cat, stack. New: tensor_list.
+Try: leave the cast out, and find the line of the demo that changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,12 +35,6 @@ from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import Slice, flip, key_along
-from tinytorch.ops.shape import Reshape
-
-
-def different_shapes(arrays: list) -> str:
-    """Each shape once, for a message."""
-    return " and ".join(str(list(shape)) for shape in dict.fromkeys(x.shape for x in arrays))
 
 
 class Cat(Function):
@@ -58,14 +48,6 @@ class Cat(Function):
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Split, g, ctx.sizes, ctx.dim), None
-
-    @classmethod
-    def translate_error(cls, error: Exception, args: list) -> Exception:
-        *arrays, dim = args
-        shapes = different_shapes(arrays)
-        return RuntimeError(
-            f"Sizes of tensors must match except in dimension {dim}, but the shapes are {shapes}"
-        )
 
 
 class Split(Function):
@@ -96,11 +78,6 @@ class Stack(Function):
 
     def backward(ctx, g: Any) -> Any:
         return *ctx.call(Unbind, g, ctx.dim), None
-
-    @classmethod
-    def translate_error(cls, error: Exception, args: list) -> Exception:
-        shapes = different_shapes(args[:-1])
-        return RuntimeError(f"stack expects each tensor to be equal size, but got {shapes}")
 
 
 class Unbind(Function):
@@ -144,19 +121,13 @@ def tensor_list(name: str, tensors: Any) -> list[Tensor]:
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """The tensors one after the other along `dim`; their other sizes are equal.
 
-    Different types are promoted. A tensor of shape (0,) fits everywhere, as in PyTorch. `axis` is
-    another name for `dim`.
+    Different types are promoted. `axis` is another name for `dim`.
 
     Raises:
         ValueError: the list is empty.
-        RuntimeError: the shapes do not fit.
     """
     tensors = tensor_list("cat", tensors)
-    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
-    dim = normalize_dim(dim if axis is None else axis, len(first))
-    if len(first) > 1:
-        nothing = (*first[:dim], 0, *first[dim + 1 :])
-        tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
+    dim = normalize_dim(dim if axis is None else axis, tensors[0].array.ndim)
     return Cat.apply(*tensors, dim)
 
 
@@ -164,7 +135,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
     """Tensors of one shape side by side along a new dimension at the place `dim`.
 
     Raises:
-        RuntimeError: the list is empty, or the shapes differ.
+        RuntimeError: the list is empty.
     """
     tensors, dim = tensor_list("stack", tensors), dim if axis is None else axis
     return Stack.apply(*tensors, normalize_dim(dim, tensors[0].array.ndim + 1))
@@ -174,26 +145,11 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
 def split(
     tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Views of parts along `dim`: of one size (the last may be smaller), or of a list of sizes.
-
-    Raises:
-        RuntimeError: a size is negative, or the sizes do not sum to the size of the dimension.
-    """
-    if tensor.array.ndim == 0:
-        raise RuntimeError("split expects at least a 1-dimensional tensor")
+    """Parts along `dim`: of one size (the last may be smaller), or of a list of sizes."""
     sizes, dim = split_size_or_sections, normalize_dim(dim, tensor.array.ndim)
     n = tensor.array.shape[dim]
     if not isinstance(sizes, (tuple, list)):
-        sizes = as_integer(sizes)
-        if sizes < 0 or (sizes == 0 and n):
-            raise RuntimeError(f"split_size {sizes} cannot split a dimension of size {n}")
-        sizes = [min(sizes, n - start) for start in range(0, n, sizes or 1)] or [0]
-    sizes = [as_integer(size) for size in sizes]
-    if min(sizes, default=0) < 0 or sum(sizes) != n:
-        raise RuntimeError(
-            f"split_with_sizes expects split_sizes to sum exactly to {n} (input tensor's size at "
-            f"dimension {dim}), but got split_sizes={sizes}"
-        )
+        sizes = [min(sizes, n - start) for start in range(0, n, sizes)]
     return Split.apply(tensor, sizes, dim)
 
 
@@ -204,10 +160,8 @@ split_method = tensor_method("split")(lambda self, split_size, dim=0: split(self
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Views of at most `chunks` parts of equal size along `dim`; the last may be smaller."""
     chunks = as_integer(chunks)
-    if input.array.ndim == 0 or chunks < 1:
-        raise RuntimeError(f"chunk expects 1 or more dims and chunks, got {input.ndim}, {chunks}")
     n = input.array.shape[normalize_dim(dim, input.array.ndim)]
-    return split(input, -(-n // chunks) if n else [0] * chunks, dim)
+    return split(input, -(-n // chunks), dim)
 
 
 @tensor_method("unbind")
@@ -234,41 +188,32 @@ backwards = tensor_method("__reversed__")(lambda self: flip(self, 0) if self.arr
 
 
 if __name__ == "__main__":
+    import numpy as np
+
     from tinytorch.autograd.engine import grad
 
-    x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
-    table, wide = tensor([[1.0, 2.0, 3.0]] * 2), tensor([[1.0, 2.0, 3.0, 4.0]] * 2)
+    counts, weights = tensor([1, 2]), tensor([0.5], requires_grad=True)
+    print("NumPy:", np.concatenate([counts.array, weights.array]).dtype)  # -> NumPy: float64
+    joined = cat([counts, weights])
+    print("ours:", joined.dtype, joined.tolist())  # -> ours: tinytorch.float32 [1.0, 2.0, 0.5]
+    print("gradient:", grad(joined.sum(), weights)[0].tolist())  # -> gradient: [1.0]
+    print("stack:", stack([counts, tensor([True, False])]).tolist())
+    # -> stack: [[1, 2], [1, 0]]
+    print("axis:", cat([joined, joined], axis=-1).shape, stack([joined, joined], axis=1).shape)
+    # -> axis: tinytorch.Size([6]) tinytorch.Size([3, 2])
+
     WRONG = {
-        "split [2, 2]": lambda: x.split([2, 2]),
-        "split -1": lambda: x.split(-1),
-        "split a number": lambda: tensor(7.0).split(1),
-        "chunk 0": lambda: x.chunk(0),
-        "cat": lambda: cat([table, table, wide]),
-        "cat numbers": lambda: cat([tensor(1.0), tensor(2.0)]),
-        "stack": lambda: stack([table, wide]),
+        "cat(a, b)": lambda: cat(counts, counts),
+        "cat([a, array])": lambda: cat([counts, counts.array]),
+        "cat([])": lambda: cat([]),
+        "stack([])": lambda: stack([]),
     }
     for call, wrong in WRONG.items():
         try:
             wrong()
-        except RuntimeError as error:
-            print(f"{call}: {error}")
-    # -> split [2, 2]: split_with_sizes expects ... sum exactly to 5 ... got split_sizes=[2, 2]
-    # -> split -1: split_size -1 cannot split a dimension of size 5
-    # -> split a number: split expects at least a 1-dimensional tensor
-    # -> chunk 0: chunk expects 1 or more dims and chunks, got 1, 0
-    # -> cat: Sizes of tensors must match except in dimension 0, ... are [2, 3] and [2, 4]
-    # -> cat numbers: Sizes of tensors must match except in dimension 0, but the shapes are []
-    # -> stack: stack expects each tensor to be equal size, but got [2, 3] and [2, 4]
-
-    print("they fit:", cat([table, wide], 1).shape)  # -> they fit: tinytorch.Size([2, 7])
-    out = tensor([])
-    for row in (x, x):
-        out = cat([out, row.unsqueeze(0)])
-    print("from nothing:", out.shape, grad(out.sum(), x)[0].tolist())
-    # -> from nothing: tinytorch.Size([2, 5]) [2.0, 2.0, 2.0, 2.0, 2.0]
-    print("nothing at all:", cat([tensor([]), tensor([])]).shape)
-    # -> nothing at all: tinytorch.Size([0])
-
-    nothing = tensor([]).reshape(0, 2)
-    print("parts of nothing:", [part.shape[0] for part in nothing.split(0) + nothing.chunk(2)])
-    # -> parts of nothing: [0, 0, 0]
+        except (TypeError, ValueError, RuntimeError) as error:
+            print(f"{call}: {type(error).__name__}: {error}")
+    # -> cat(a, b): TypeError: cat(): tensors must be a tuple or list, not Tensor
+    # -> cat([a, array]): TypeError: cat(): expected Tensor as element 1, but got ndarray
+    # -> cat([]): ValueError: cat() expects a non-empty list
+    # -> stack([]): RuntimeError: stack() expects a non-empty list

@@ -1,28 +1,28 @@
-"""Step 61u: Padding: a frame in any number of dimensions
+"""Step 61u: Shapes that do not fit together
 
-A filter looks at each pixel of a picture and at its neighbours, and the pixels at the edge lack
-some. So the picture gets a frame, as the row of step 61o got one. There, a key was written by hand;
-for a picture it takes the new shape, and a slice for each dimension.
+Split a row of five by [2, 2], and step 61q drops the last element without an error. By [2, 4], the
+second part is shorter than it was asked for. A size of -1 gives no parts at all, and a size of 0 is
+refused by range(). NumPy looks at neither, so `split` has to: the sizes are not negative, and their
+sum is the size of the dimension.
 
-PyTorch describes a frame by one list of numbers, (before, after) for the last dimension, then for
-the one before it. A picture of [rows, columns] and (1, 1, 0, 2): one column at each side, two rows
-below.
+Of joined tensors, all sizes but one have to be equal. NumPy compares them anyway, and stops:
 
-    pad      ( 1, 1,     0, 2 )
-               columns   rows            counted from the last dimension
+    cat     of [2, 3] and [5, 3], along 0      they fit: only the size of dimension 0 differs
+    cat     of [2, 3] and [2, 4], along 0      ValueError
+    stack   of [2, 3] and [2, 4]               ValueError
 
-A negative number takes elements away. Then there are two slices for each dimension: `keep`, the
-part of x that stays, and `place`, where it goes. With them padding is a Slice and a PutSlice, and
-has its gradient already.
+So cat and stack check nothing. Their translate_error (step 45b) makes PyTorch's RuntimeError of
+NumPy's error, with the shapes in it: a call that is right pays nothing for the message.
 
-The trap: the frame has the type of x, not of its value. Around integers, 2.7 becomes 2, as in
-PyTorch. number_like of step 41f converts it.
+One old habit of PyTorch is kept: a tensor of shape (0,) can be joined with any other.
+`out = tensor([])` before a loop needs it. It gets a shape that fits, with 0 at dimension d, by a
+Reshape, so that it stays in the graph.
 
-PyTorch's functional.pad calls this for mode "constant"; the other modes, such as mirrors, come with
-the layers that use them.
+The trap: a translated error has to come from the right line. Cat.forward reads the sizes only after
+concatenate; before it, a tensor without dimensions would end in "tuple index out of range".
 
-New: constant_pad.
-Try: the list in the order of the dimensions, as NumPy has it. What happens to a batch of pictures?
+Changed: cat, split, chunk. New: different_shapes, Cat.translate_error, Stack.translate_error.
+Try: run the WRONG calls of the demo in step 61t, and compare the answers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +35,10 @@ from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import reduction  # noqa: F401  (sum, as a method)
-from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.parts import PutSlice, Slice, flip, key_along
+from tinytorch.ops.parts import Slice, flip, key_along
 from tinytorch.ops.shape import Reshape
 
 
@@ -65,7 +64,8 @@ class Cat(Function):
         *arrays, dim = args
         shapes = different_shapes(arrays)
         return RuntimeError(
-            f"Sizes of tensors must match except in dimension {dim}, but the shapes are {shapes}"
+            f"Sizes of tensors must match except in dimension {dim}, and 0-d tensors cannot be "
+            f"joined: the shapes are {shapes}"
         )
 
 
@@ -234,53 +234,42 @@ def iterate(self: Tensor) -> Iterator[Tensor]:
 backwards = tensor_method("__reversed__")(lambda self: flip(self, 0) if self.array.ndim else self)
 
 
-def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) -> Tensor:
-    """`input` with elements equal to `value`, or 0, around it; a negative number removes elements.
-
-    pad: (before, after) of the last dimension, then of the one before it, and so on.
-    """
-    shape, ndim = list(input.array.shape), input.array.ndim
-    if len(pad) % 2 or len(pad) > 2 * ndim:
-        raise RuntimeError(f"Padding length must be even and at most {2 * ndim}, got {len(pad)}")
-    keep, place = [slice(None)] * ndim, [slice(None)] * ndim
-    for dim, before, after in zip(range(ndim - 1, -1, -1), pad[::2], pad[1::2], strict=False):
-        n = shape[dim]
-        shape[dim] += before + after
-        if min(shape[dim], n + min(before, 0) + min(after, 0)) < 0:
-            raise RuntimeError(f"padding ({before}, {after}) takes more than the size {n} away")
-        keep[dim] = slice(max(-before, 0), n - max(-after, 0))
-        place[dim] = slice(max(before, 0), shape[dim] - max(after, 0))
-    if min(pad, default=0) < 0:
-        input = Slice.apply(input, (*keep, ...))
-    fill = number_like(0 if value is None else value, input.dtype)
-    return PutSlice.apply(input, tuple(shape), (*place, ...), fill)
-
-
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad
 
-    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    padded = constant_pad(x, (1, 1, 0, 1))
-    for row in padded:
-        print(row.tolist())
-    # -> [0.0, 1.0, 2.0, 0.0]
-    # -> [0.0, 3.0, 4.0, 0.0]
-    # -> [0.0, 0.0, 0.0, 0.0]
-    print("gradient:", grad((padded * padded).sum(), x)[0].tolist())
-    # -> gradient: [[2.0, 4.0], [6.0, 8.0]]
-
-    cropped = constant_pad(x, (-1, 0), 9.0)
-    print("a column less:", cropped.tolist(), "gradient:", grad(cropped.sum(), x)[0].tolist())
-    # -> a column less: [[2.0], [4.0]] gradient: [[0.0, 1.0], [0.0, 1.0]]
-    shifted = constant_pad(x, (1, -1), float("-inf"))
-    print("shifted:", shifted.tolist())  # -> shifted: [[-inf, 1.0], [-inf, 3.0]]
-    print("around integers:", constant_pad(tensor([7, 8]), (1, 0), 2.7).tolist())
-    # -> around integers: [2, 7, 8]
-
-    for pad in ((1, 2, 3), (-2, -1)):
+    x = tensor([1.0, 2.0, 3.0, 4.0, 5.0], requires_grad=True)
+    table, wide = tensor([[1.0, 2.0, 3.0]] * 2), tensor([[1.0, 2.0, 3.0, 4.0]] * 2)
+    WRONG = {
+        "split [2, 2]": lambda: x.split([2, 2]),
+        "split -1": lambda: x.split(-1),
+        "split a number": lambda: tensor(7.0).split(1),
+        "chunk 0": lambda: x.chunk(0),
+        "cat": lambda: cat([table, table, wide]),
+        "cat numbers": lambda: cat([tensor(1.0), tensor(2.0)]),
+        "stack": lambda: stack([table, wide]),
+    }
+    for call, wrong in WRONG.items():
         try:
-            constant_pad(x, pad)
+            wrong()
         except RuntimeError as error:
-            print(error)
-    # -> Padding length must be even and at most 4, got 3
-    # -> padding (-2, -1) takes more than the size 2 away
+            print(f"{call}: {error}")
+    # -> split [2, 2]: split_with_sizes expects ... sum exactly to 5 ... got split_sizes=[2, 2]
+    # -> split -1: split_size -1 cannot split a dimension of size 5
+    # -> split a number: split expects at least a 1-dimensional tensor
+    # -> chunk 0: chunk expects 1 or more dims and chunks, got 1, 0
+    # -> cat: Sizes of tensors must match except in dimension 0, ... are [2, 3] and [2, 4]
+    # -> cat numbers: Sizes of tensors ... 0-d tensors cannot be joined: the shapes are []
+    # -> stack: stack expects each tensor to be equal size, but got [2, 3] and [2, 4]
+
+    print("they fit:", cat([table, wide], 1).shape)  # -> they fit: tinytorch.Size([2, 7])
+    out = tensor([])
+    for row in (x, x):
+        out = cat([out, row.unsqueeze(0)])
+    print("from nothing:", out.shape, grad(out.sum(), x)[0].tolist())
+    # -> from nothing: tinytorch.Size([2, 5]) [2.0, 2.0, 2.0, 2.0, 2.0]
+    print("nothing at all:", cat([tensor([]), tensor([])]).shape)
+    # -> nothing at all: tinytorch.Size([0])
+
+    nothing = tensor([]).reshape(0, 2)
+    print("parts of nothing:", [part.shape[0] for part in nothing.split(0) + nothing.chunk(2)])
+    # -> parts of nothing: [0, 0, 0]

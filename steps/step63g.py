@@ -18,7 +18,7 @@ refused, the first two in one sentence, the last one as not implemented, as in P
 
 The trap: true and false are integers for NumPy. PyTorch refuses them here; counting them is sum().
 
-New: BinCount, bincount. Finished: sorting.py.
+New: BinCount, bincount.
 Try: the counts of a batch of labels, divided by their number: how often each class is expected.
 """
 

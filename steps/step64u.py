@@ -190,11 +190,15 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 
 @tensor_method("repeat_interleave")
-def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each slice along `dim` (each element, if None) `repeats` times: a number, or one for each.
 
+    output_size: the number of slices of the result, if it is known; it is checked.
+
     Raises:
-        RuntimeError: the number of repeats is not that of the slices.
+        RuntimeError: the number of repeats is not that of the slices, or output_size is wrong.
     """
     xp = input.device.xp
     input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
@@ -203,9 +207,11 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
     times = repeats.array if isinstance(repeats, Tensor) else as_integer(repeats)
     if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
         raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
-    if isinstance(times, int) and times > 0:
-        return Index.apply(input, (dim,), xp.arange(n * times) // times)
-    return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))
+    whole = isinstance(times, int) and times > 0
+    index = xp.arange(n * times) // times if whole else xp.repeat(xp.arange(n), times)
+    if output_size not in (None, index.size):
+        raise RuntimeError(f"repeat_interleave: output_size is {output_size}, not {index.size}")
+    return Index.apply(input, (dim,), index)
 
 
 masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))
@@ -237,8 +243,13 @@ if __name__ == "__main__":
     # -> gradient: [[3.0, 1.0], [3.0, 1.0]]
     print("not at all:", repeat_interleave(x, 0, 0).shape)
     # -> not at all: tinytorch.Size([0, 2])
-    try:
-        repeat_interleave(x, tensor([1, 2, 3]), 0)
-    except RuntimeError as error:
-        print("RuntimeError:", error)
-        # -> RuntimeError: repeats must have size 2 as input along dim, got tinytorch.Size([3])
+    for wrong in (
+        lambda: repeat_interleave(x, tensor([1, 2, 3]), 0),
+        lambda: repeat_interleave(x, 2, 0, output_size=3),
+    ):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print("RuntimeError:", error)
+    # -> RuntimeError: repeats must have size 2 as input along dim, got tinytorch.Size([3])
+    # -> RuntimeError: repeat_interleave: output_size is 3, not 4

@@ -15,7 +15,7 @@ softmax once more, as a function of x (step 33 explains the two kinds of backwar
 chooses between the two by the type of g.
 
 `saves = 0, 1` says that the two saved values are inputs 0 and 1; otherwise apply would find that
-out by comparing (step 32d). `wide` computes halves as float32, as in step 59d.
+out by comparing (step 32e). `wide` computes halves as float32, as in step 59d.
 
 PyTorch: nn.functional.nll_loss, cross_entropy.
 

@@ -123,6 +123,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
             raise RuntimeError(f"tensordot expects 0 <= dims <= the dimensions, but got {dims}")
         dims = range(-dims, 0), range(dims)
     left, right = ([dim] if isinstance(dim, int) else list(dim) for dim in dims)
+    if len(left) != len(right):
+        raise RuntimeError(f"tensordot expects pairs of dimensions, but got {left} and {right}")
     for i, j in zip(left, right, strict=True):  # a size of 1 is repeated
         if a.array.shape[i] == 1:
             b = sum(b, j, True, dtype=b.dtype)
@@ -284,6 +286,7 @@ if __name__ == "__main__":
         lambda: take_along_dim(x, order[0], 1),
         lambda: tensordot(x, x, 3),
         lambda: tensordot(x, x, 1),
+        lambda: tensordot(x, x, ([0, 1], [0])),
         lambda: cross(x, x, 0),
         lambda: nanmean(words),
         lambda: diff(words, -1),
@@ -297,6 +300,7 @@ if __name__ == "__main__":
     # -> take_along_dim(): input has 2 dimensions, and indices 1
     # -> tensordot expects 0 <= dims <= the dimensions, but got 3
     # -> contracted dimensions need to match, but are [3], [2]
+    # -> tensordot expects pairs of dimensions, but got [0, 1] and [0]
     # -> linalg.cross: inputs dimension 0 must have length 3. Got [2, 3]
     # -> nanmean(): expected input to have floating point, got tinytorch.int64
     # -> diff expects a dimension and n >= 0, but got tinytorch.Size([4]), n = -1

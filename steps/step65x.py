@@ -109,8 +109,8 @@ def quantile(
     q = as_tensor(q, dtype=input.dtype, device=input.device)
     x = input if dim is not None and input.array.ndim else reshape(input, (-1,))
     at = normalize_dim(0 if dim is None else dim, x.array.ndim)
-    low = q.array.size and not bool((q.array >= 0).all() and (q.array <= 1).all())
-    if not input.is_floating_point() or q.array.ndim > 1 or low or x.array.shape[at] == 0:
+    outside = q.array.size and not bool((q.array >= 0).all() and (q.array <= 1).all())
+    if not input.is_floating_point() or q.array.ndim > 1 or outside or x.array.shape[at] == 0:
         raise RuntimeError(f"quantile() of {input.dtype!r} {list(input.shape)} at q = {q.tolist()}")
     if interpolation not in ("linear", "midpoint", *QUANTILES):
         raise RuntimeError(f"quantile(): unknown interpolation {interpolation!r}")

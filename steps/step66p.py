@@ -5,7 +5,7 @@ An optimizer that somebody has written keeps the largest second moment that it h
     torch.maximum(largest, second, out=largest)
 
 `maximum` makes a new array in each step, and the program says that it is not needed. add, mul and
-matmul take `out=` since step 50i, where `into` writes a result into a tensor, and refuses what
+matmul take `out=` since step 50n, where `into` writes a result into a tensor, and refuses what
 cannot be written: an expanded tensor, another type, a call that autograd would have to record.
 
 For all others the same is a wrapper: call the function, and pass its result to `into`. That saves

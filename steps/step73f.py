@@ -9,7 +9,7 @@ pass over memory, and the array is the smaller price.
 
 The trap: a saved array has no history (step 33). The second derivative differentiates P(x), and
 would take it for a constant. So backward computes it again where x is a Tensor. `saves = 0, None`
-says that the first saved value is input 0, and the second neither input nor output (step 32d).
+says that the first saved value is input 0, and the second neither input nor output (step 32e).
 
 Changed: Gelu.
 Try: leave out `if isinstance(x, Tensor)`, and use the saved share always. Which line changes?

@@ -1,33 +1,28 @@
-"""Step 84e: Stride, padding and dilation
+"""Step 84e: A bias for each output channel
 
-A 3 x 3 kernel makes a picture of 28 x 28 one of 26 x 26: after ten layers 8 x 8 are left, and the
-corner pixel was in one window where others were in nine. And to see a large part of a picture, many
-layers are needed. Three numbers for each dimension say where the windows are:
+Each output of Linear has a bias, and each output channel of a convolution should have one: without
+it, a black picture gives 0 in all channels, whatever the kernels are. The bias of a channel is
+added at all of its positions,
 
-    y[p] = sum over k of w[k] x[p * stride + k * dilation - padding]
+    y[n, o, p] = bias[o] + sum over c, k of w[o, c, k] x[n, c, p + k]
 
-    padding 1           0 a b c d 0     zeros around the picture, which then keeps its size
-    stride 2            a b c           only every second window: a picture of half the size
-                            c d e
-    dilation 2          a . c . e       a window with gaps: it reaches further with as many weights
+so its gradient is the sum of the gradients of all positions: `sum_channels`. The derivatives by x
+and w stay what they are, since a constant is added. But bilinear is only what stands behind the
+bias.
 
-    size of y = (size of x + 2 padding - dilation (kernel - 1) - 1) // stride + 1
+conv_input takes a bias too. As a gradient it needs none, but step 84i makes a layer of it, which
+does. It adds its parts to gx, so it begins with the bias there, not with 0.
 
-In the strided view two factors are all that changes: positions are `stride` times as far apart, and
-the elements of a window `dilation` times. In conv_input the key of each addition becomes a slice
-with a step. `padded` is the shape of the padded picture, `inside` is the key of x in it, and
-`reach` is the distance from the first element of a window to its last.
+The trap: the bias is an argument between w and geo, and backward returns one gradient for each
+argument, in this order. It may be None; apply passes None on.
 
-The trap: the division is rounded down. With stride 2, pictures of 7 and of 8 pixels both give 3
-windows of 3. In the second case the last column is in no window, and its gradient is 0.
-
-Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.pad.
-Try: `a` in place of `a * s` in windows. Which promises of the demo fail?
+Changed: convolve, convolve_input, the three Functions. New: sum_channels.
+Try: leave out .sum(0) in sum_channels. Which check of the demo notices?
 """
 
 import importlib
 import math
-from operator import mul
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -45,36 +40,20 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 class Geometry:
     """The sizes of a convolution."""
 
-    def __init__(self, x_shape: tuple, w_shape: tuple, stride: tuple, pads: tuple, dilation: tuple):
-        self.x_shape, self.w_shape, self.stride, self.dilation = x_shape, w_shape, stride, dilation
+    def __init__(self, x_shape: tuple, w_shape: tuple):
+        self.x_shape, self.w_shape = x_shape, w_shape
         self.kernel = w_shape[2:]
-        sizes = zip(x_shape[2:], pads, strict=True)
-        self.padded = (*x_shape[:2], *(before + n + after for n, (before, after) in sizes))
-        sizes = zip(x_shape[2:], pads, strict=True)
-        self.inside = (..., *(slice(before, before + n) for n, (before, _) in sizes))
-        self.reach = tuple((k - 1) * d for k, d in zip(self.kernel, dilation, strict=True))
-        sizes = zip(self.padded[2:], self.reach, stride, strict=True)
-        self.out = tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
+        sizes = zip(x_shape[2:], self.kernel, strict=True)
+        self.out = tuple(n - k + 1 for n, k in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
 
-    def pad(self, x: Any) -> Any:
-        """x with zeros around it."""
-        if x.shape == self.padded:
-            return x
-        out = device_of(x).xp.zeros(self.padded, x.dtype)
-        out[self.inside] = x
-        return out
-
     def windows(self, x: Any) -> Any:
-        """A view of the padded x: [N, C, *kernel, *out]. Windows share elements: do not write into
-        it."""
-        within = zip(x.strides[2:], self.dilation, strict=True)
-        moves = zip(x.strides[2:], self.stride, strict=True)
-        strides = (*x.strides[:2], *(a * d for a, d in within), *(a * s for a, s in moves))
+        """A view of x: [N, C, *kernel, *out]. Windows share elements: do not write into it."""
+        strides = (*x.strides, *x.strides[2:])
         return strided(x, (*x.shape[:2], *self.kernel, *self.out), strides)
 
     def columns(self, x: Any) -> Any:
-        """The windows of the padded x as matrices [N, C * kernel, positions]."""
+        """The windows of x as matrices [N, C * kernel, positions]."""
         return self.windows(x).reshape(len(x), math.prod(self.w_shape[1:]), -1)
 
 
@@ -84,32 +63,31 @@ def sum_channels(g: Any) -> Any:
 
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p * stride + k * dilation]."""
-    y = w.reshape(len(w), -1) @ geo.columns(geo.pad(x))
+    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p + k]."""
+    y = w.reshape(len(w), -1) @ geo.columns(x)
     if bias is not None:
         y += bias.reshape(-1, 1)
     return y.reshape(geo.y_shape)
 
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
-    """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
+    """gw[o, c, k] = sum of g[n, o, p] x[n, c, p + k]."""
     g = g.reshape(*g.shape[:2], -1)
-    return (g @ geo.columns(geo.pad(x)).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
+    return (g @ geo.columns(x).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
+    """gx[n, c, p + k] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
     bias = xp.zeros(geo.x_shape[1], g.dtype) if bias is None else bias
-    gx = xp.empty(geo.padded, g.dtype)
+    gx = xp.empty(geo.x_shape, g.dtype)
     gx[...] = bias.reshape(-1, *[1] * len(geo.kernel))
     parts = w.reshape(len(w), -1).T @ g.reshape(*g.shape[:2], -1)
     parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
     for k in np.ndindex(*geo.kernel):
-        sizes = zip(map(mul, k, geo.dilation), geo.stride, geo.out, strict=True)
-        total = gx[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
+        total = gx[(..., *map(slice, k, map(add, k, geo.out)))]
         total += parts[(slice(None), slice(None), *k)]
-    return xp.ascontiguousarray(gx[geo.inside])
+    return gx
 
 
 class Bilinear(Function):
@@ -125,20 +103,12 @@ class Bilinear(Function):
         ctx.geo = geo
 
 
-def in_float32(function: Any, dtype: Any, *arrays: Any, geo: Geometry) -> Any:
-    """function(*arrays, geo); halves are added up as float32, and rounded once."""
-    if dtype.itemsize != 2:
-        return function(*arrays, geo)
-    arrays = (x if x is None else x.astype("float32") for x in arrays)
-    return function(*arrays, geo).astype(dtype)
-
-
 class Convolution(Bilinear):
     """y = conv(x, w) + bias;   dL/dx = conv_input(g, w),   dL/dw = conv_weight(x, g)."""
 
     def forward(ctx, x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(x, w, geo)
-        return in_float32(convolve, x.dtype, x, w, bias, geo=geo)
+        return convolve(x, w, bias, geo)
 
     def backward(ctx, g: Any) -> Any:
         (x, w), (need_x, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
@@ -154,7 +124,7 @@ class ConvolutionInput(Bilinear):
 
     def forward(ctx, g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
         ctx.save(g, w, geo)
-        return in_float32(convolve_input, g.dtype, g, w, bias, geo=geo)
+        return convolve_input(g, w, bias, geo)
 
     def backward(ctx, u: Any) -> Any:
         (g, w), (need_g, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
@@ -170,7 +140,7 @@ class ConvolutionWeight(Bilinear):
 
     def forward(ctx, x: Any, g: Any, geo: Geometry) -> Any:
         ctx.save(x, g, geo)
-        return in_float32(convolve_weight, x.dtype, x, g, geo=geo)
+        return convolve_weight(x, g, geo)
 
     def backward(ctx, v: Any) -> Any:
         (x, g), (need_x, need_g, _) = ctx.saved, ctx.needs_input_grad
@@ -185,50 +155,29 @@ if __name__ == "__main__":
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    def geometry_of(x, w, stride=1, padding=0, dilation=1):
-        pads = ((padding, padding),) * 2
-        return Geometry(x.shape, w.shape, (stride,) * 2, pads, (dilation,) * 2)
-
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((1, 2, 8, 8)), rng.standard_normal((3, 2, 3, 3))
-    geo = geometry_of(x, w)
-    plain = convolve(x, w, None, geo)
-    print("plain", plain.shape, "not padded:", geo.pad(x) is x)
-    # -> plain (1, 3, 6, 6) not padded: True
-    # How many windows see a pixel? Each sends a gradient of 1 back to it.
-    one = np.ones((1, 1, 3, 3))
-    seen = convolve_input(np.ones((1, 1, 6, 6)), one, None, geometry_of(x[:, :1], one))[0, 0]
-    print("windows that see the corner:", seen[0, 0], "the middle:", seen[4, 4])
-    # -> windows that see the corner: 1.0 the middle: 9.0
-
-    geo = geometry_of(x, w, padding=1)
-    print("padding 1", convolve(x, w, None, geo).shape)  # -> padding 1 (1, 3, 8, 8)
-    print(np.allclose(convolve(x, w, None, geo)[..., 1:-1, 1:-1], plain))  # -> True
-
-    geo = geometry_of(x, w, stride=2)
-    print("stride 2", convolve(x, w, None, geo).shape)  # -> stride 2 (1, 3, 3, 3)
-    print("every second:", np.allclose(convolve(x, w, None, geo), plain[..., ::2, ::2]))
-    # -> every second: True
-    gx = convolve_input(np.ones((1, 3, 3, 3)), w, None, geo)
-    print("no window has the last column:", abs(gx[..., -1]).max())
-    # -> no window has the last column: 0.0
-
-    # A kernel with gaps is a larger kernel with zeros.
-    geo = geometry_of(x, w, dilation=2)
-    large = np.zeros((3, 2, 5, 5))
-    large[..., ::2, ::2] = w
-    print("dilation 2", convolve(x, w, None, geo).shape)  # -> dilation 2 (1, 3, 4, 4)
-    print(np.allclose(convolve(x, w, None, geo), convolve(x, large, None, geometry_of(x, large))))
-    # -> True
-
-    # All three at once, with derivatives; and "before only".
     manual_seed(0)
-    x = randn(2, 2, 7, 6, dtype=float64, requires_grad=True)
-    w = randn(3, 2, 3, 2, dtype=float64, requires_grad=True)
-    geo = Geometry((2, 2, 7, 6), (3, 2, 3, 2), (2, 1), ((1, 1), (2, 0)), (1, 3))
+    x = randn(2, 3, 5, 4, dtype=float64, requires_grad=True)
+    w = randn(4, 3, 3, 2, dtype=float64, requires_grad=True)
+    b = randn(4, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 3, 5, 4), (4, 3, 3, 2))
 
-    def conv(x, w):
-        return Convolution.apply(x, w, None, geo)
+    def conv(x, w, b):
+        return Convolution.apply(x, w, b, geo)
 
-    print(conv(x, w).shape, gradcheck(conv, (x, w)), gradgradcheck(conv, (x, w)))
-    # -> tinytorch.Size([2, 3, 4, 5]) True True
+    print(gradcheck(conv, (x, w, b)), gradgradcheck(conv, (x, w, b)))  # -> True True
+    y = conv(x, w, b)
+    difference = (y - conv(x, w, None))[1, 2] - b[2]
+    print("a constant in each channel:", difference.abs().max().item() < 1e-12)
+    # -> a constant in each channel: True
+    y.sum().backward()
+    print("gradient of the bias:", b.grad.tolist())
+    # -> gradient of the bias: [18.0, 18.0, 18.0, 18.0]
+
+    # conv_input with a bias: one number for each channel of x.
+    g, c = randn(2, 4, 3, 3, dtype=float64), randn(3, dtype=float64, requires_grad=True)
+
+    def conv_input(c, g):
+        return ConvolutionInput.apply(g, w, c, geo)
+
+    print(gradcheck(lambda c: conv_input(c, g), (c,)), conv_input(c, g).shape)
+    # -> True tinytorch.Size([2, 3, 5, 4])

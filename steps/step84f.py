@@ -1,30 +1,24 @@
-"""Step 84f: Groups
+"""Step 84f: Convolution of float16, summed as float32
 
-Every output channel sees every input channel: with 64 and 64 of them a 3 x 3 convolution has 36,864
-weights. Divide the channels into G groups. The first outputs see only the first inputs, and so on:
+With float16 ("halves") the gradient of step 84e is wrong. A pixel that is in 3,000 windows
+receives 3,000 gradients of 1, but conv_input gives it 2,048: in float16, 2,048 + 1 is 2,048,
+because the next number is 2,050. NumPy's products of halves are also many times as slow, as no
+library computes them.
 
-    groups = 1    w [O, C, k, k]          each output from all inputs
-    groups = G    w [O, C / G, k, k]      G convolutions side by side, and 1 / G of the weights
-    groups = C    w [C, 1, k, k]          "depthwise": each channel has a kernel of its own
+So halves become float32 before the sums, and the result is rounded once, at the end, as in step
+41g. `in_float32` does this around each of the three functions. float32 and float64 pass through it
+as they are: only halves have 2 bytes.
 
-A depthwise convolution does not mix channels, and a convolution with 1 x 1 kernels only mixes
-channels. One after the other they have 64 * 9 + 64 * 64 = 4,672 weights instead of 36,864.
-MobileNet is built this way.
+The trap: a sum of halves may be larger than the largest half, 65,504. Rounded at the end it is inf,
+as in PyTorch. The larger type helps against parts that are lost, not against that.
 
-As matrices, the groups are one more dimension in front: a batch of products. So Geometry says in
-one place how each of the three arrays becomes matrices (columns, outputs, weights), and the
-formulas become shorter than before.
-
-The trap: the second dimension of w is C / G, not C. PyTorch's message about it is the first one
-that most people see: "Given groups=1, weight of size [...], expected input to have 3 channels".
-
-Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.outputs, weights.
-Try: groups 1 instead of 2 in the demo's first Geometry. What does reshape make of the sizes?
+Changed: the forward of the three Functions. New: in_float32.
+Try: let in_float32 return function(*arrays, geo) for all types. Which lines of the demo change?
 """
 
 import importlib
 import math
-from operator import mul
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -40,56 +34,23 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 class Geometry:
-    """The sizes of a convolution, and how its arrays become matrices."""
+    """The sizes of a convolution."""
 
-    def __init__(
-        self,
-        x_shape: tuple,
-        w_shape: tuple,
-        stride: tuple,
-        pads: tuple,
-        dilation: tuple,
-        groups: int,
-    ):
-        self.x_shape, self.w_shape, self.stride, self.dilation = x_shape, w_shape, stride, dilation
-        self.groups, self.kernel = groups, w_shape[2:]
-        sizes = zip(x_shape[2:], pads, strict=True)
-        self.padded = (*x_shape[:2], *(before + n + after for n, (before, after) in sizes))
-        sizes = zip(x_shape[2:], pads, strict=True)
-        self.inside = (..., *(slice(before, before + n) for n, (before, _) in sizes))
-        self.reach = tuple((k - 1) * d for k, d in zip(self.kernel, dilation, strict=True))
-        sizes = zip(self.padded[2:], self.reach, stride, strict=True)
-        self.out = tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
+    def __init__(self, x_shape: tuple, w_shape: tuple):
+        self.x_shape, self.w_shape = x_shape, w_shape
+        self.kernel = w_shape[2:]
+        sizes = zip(x_shape[2:], self.kernel, strict=True)
+        self.out = tuple(n - k + 1 for n, k in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
 
-    def pad(self, x: Any) -> Any:
-        """x with zeros around it."""
-        if x.shape == self.padded:
-            return x
-        out = device_of(x).xp.zeros(self.padded, x.dtype)
-        out[self.inside] = x
-        return out
-
     def windows(self, x: Any) -> Any:
-        """A view of the padded x: [N, C, *kernel, *out]. Windows share elements: do not write into
-        it."""
-        within = zip(x.strides[2:], self.dilation, strict=True)
-        moves = zip(x.strides[2:], self.stride, strict=True)
-        strides = (*x.strides[:2], *(a * d for a, d in within), *(a * s for a, s in moves))
+        """A view of x: [N, C, *kernel, *out]. Windows share elements: do not write into it."""
+        strides = (*x.strides, *x.strides[2:])
         return strided(x, (*x.shape[:2], *self.kernel, *self.out), strides)
 
     def columns(self, x: Any) -> Any:
-        """The windows of the padded x as matrices [N, groups, C * kernel, positions]."""
-        return self.windows(x).reshape(len(x), self.groups, math.prod(self.w_shape[1:]), -1)
-
-    def outputs(self, y: Any) -> Any:
-        """A view of y as [N, groups, O, positions]."""
-        n, o = self.y_shape[:2]
-        return y.reshape(n, self.groups, o // self.groups, -1)
-
-    def weights(self, w: Any) -> Any:
-        """w as matrices [groups, O, C * kernel]."""
-        return w.reshape(self.groups, len(w) // self.groups, -1)
+        """The windows of x as matrices [N, C * kernel, positions]."""
+        return self.windows(x).reshape(len(x), math.prod(self.w_shape[1:]), -1)
 
 
 def sum_channels(g: Any) -> Any:
@@ -98,32 +59,31 @@ def sum_channels(g: Any) -> Any:
 
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p * stride + k * dilation]."""
-    y = geo.weights(w) @ geo.columns(geo.pad(x))
+    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p + k]."""
+    y = w.reshape(len(w), -1) @ geo.columns(x)
     if bias is not None:
-        y += bias.reshape(geo.groups, -1, 1)
+        y += bias.reshape(-1, 1)
     return y.reshape(geo.y_shape)
 
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
-    """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
-    gw = geo.outputs(g) @ geo.columns(geo.pad(x)).swapaxes(2, 3)
-    return gw.sum(0).reshape(geo.w_shape)
+    """gw[o, c, k] = sum of g[n, o, p] x[n, c, p + k]."""
+    g = g.reshape(*g.shape[:2], -1)
+    return (g @ geo.columns(x).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
+    """gx[n, c, p + k] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
     bias = xp.zeros(geo.x_shape[1], g.dtype) if bias is None else bias
-    gx = xp.empty(geo.padded, g.dtype)
+    gx = xp.empty(geo.x_shape, g.dtype)
     gx[...] = bias.reshape(-1, *[1] * len(geo.kernel))
-    parts = geo.weights(w).swapaxes(1, 2) @ geo.outputs(g)
+    parts = w.reshape(len(w), -1).T @ g.reshape(*g.shape[:2], -1)
     parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
     for k in np.ndindex(*geo.kernel):
-        sizes = zip(map(mul, k, geo.dilation), geo.stride, geo.out, strict=True)
-        total = gx[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
+        total = gx[(..., *map(slice, k, map(add, k, geo.out)))]
         total += parts[(slice(None), slice(None), *k)]
-    return xp.ascontiguousarray(gx[geo.inside])
+    return gx
 
 
 class Bilinear(Function):
@@ -195,39 +155,45 @@ class ConvolutionWeight(Bilinear):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
+    import timeit
+
+    from tinytorch.core.tensor import tensor
     from tinytorch.ops.random import manual_seed, randn
 
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((2, 6, 5, 5)), rng.standard_normal((4, 3, 3, 3))
-    b = rng.standard_normal(4)
-    rest = (1, 1), ((0, 0), (0, 0)), (1, 1)
-    geo = Geometry(x.shape, w.shape, *rest, 2)
-    y = convolve(x, w, b, geo)
-    print("weights", geo.weights(w).shape, "columns", geo.columns(x).shape)
-    # -> weights (2, 2, 27) columns (2, 2, 27, 9)
+    # The pixel in the middle is in 3,000 windows.
+    line = Geometry((1, 1, 5999), (1, 1, 3000))
+    g, w = np.ones((1, 1, 3000), np.float16), np.ones((1, 1, 3000), np.float16)
+    print("as halves:", convolve_input(g, w, None, line)[0, 0, 2999])  # -> as halves: 2.048e+03
+    x = ConvolutionInput.apply(tensor(g), tensor(w), None, line)
+    print("as float32:", x[0, 0, 2999].item(), x.dtype)  # -> as float32: 3000.0 tinytorch.float16
 
-    half = Geometry((2, 3, 5, 5), (2, 3, 3, 3), *rest, 1)
-    first = convolve(x[:, :3], w[:2], b[:2], half)
-    second = convolve(x[:, 3:], w[2:], b[2:], half)
-    print("two, side by side:", np.allclose(y, np.concatenate([first, second], 1)))
-    # -> two, side by side: True
-
-    # Depthwise, then 1 x 1.
-    x = rng.standard_normal((1, 64, 8, 8))
-    depth, point = rng.standard_normal((64, 1, 3, 3)), rng.standard_normal((64, 64, 1, 1))
-    y = convolve(x, depth, None, Geometry(x.shape, depth.shape, *rest, 64))
-    y = convolve(y, point, None, Geometry(y.shape, point.shape, *rest, 1))
-    print(y.shape, "weights:", depth.size + point.size, "instead of", 64 * 64 * 9)
-    # -> (1, 64, 6, 6) weights: 4672 instead of 36864
-
+    # A convolution of halves, and its gradients, against float32.
     manual_seed(0)
-    x = randn(2, 4, 4, 3, dtype=float64, requires_grad=True)
-    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
-    geo = Geometry((2, 4, 4, 3), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (1, 1), 2)
+    geo = Geometry((4, 8, 14, 14), (16, 8, 3, 3))
+    inputs = [randn(*s) for s in ((4, 8, 14, 14), (16, 8, 3, 3), (16,))]
 
-    def conv(x, w):
-        return Convolution.apply(x, w, None, geo)
+    def gradients(convert):
+        leaves = [convert(t).requires_grad_() for t in inputs]
+        y = Convolution.apply(*leaves, geo)
+        y.square().mean().backward()
+        return [y, *(leaf.grad for leaf in leaves)]
 
-    print(gradcheck(conv, (x, w)), gradgradcheck(conv, (x, w)))  # -> True True
+    for half, single in zip(
+        gradients(lambda t: t.half()), gradients(lambda t: t.clone()), strict=True
+    ):
+        error = (half.float() - single).abs().max().item() / single.abs().max().item()
+        print(half.dtype, error < 2e-3)
+    # -> tinytorch.float16 True
+    # -> tinytorch.float16 True
+    # -> tinytorch.float16 True
+    # -> tinytorch.float16 True
+    halves = [t.half().array for t in inputs]
+    plain, through = (
+        min(timeit.repeat(call, number=1, repeat=5))
+        for call in (
+            lambda: convolve(*halves, geo),
+            lambda: in_float32(convolve, halves[0].dtype, *halves, geo=geo),
+        )
+    )
+    print(f"through float32: {through / plain:.2f} of the time, {through < plain}")
+    # -> through float32: 0... of the time, True

@@ -1,32 +1,30 @@
-"""Step 84g: The transposed convolution
+"""Step 84g: Stride, padding and dilation
 
-A network that draws has to go the other way: from a few numbers to a small picture, and from that
-to a larger one. A convolution with stride 2 halves a picture. We already have the operation that
-doubles it. A convolution is linear, y = M x with a large matrix M, and its gradient is M^T g:
-conv_input. It takes an array of the shape of y and returns one of the shape of x. As a layer it is
-called a transposed convolution. Every pixel of its input adds a copy of the kernel, times its own
-value, to the output:
+A 3 x 3 kernel makes a picture of 28 x 28 one of 26 x 26: after ten layers 8 x 8 are left, and the
+corner pixel was in one window where others were in nine. And to see a large part of a picture, many
+layers are needed. Three numbers for each dimension say where the windows are:
 
-    input   a  b         stride 2, kernel [1, 2, 1]        a  2a  a
-                                                                  b  2b  b
-                                                           a  2a a+b 2b  b
+    y[p] = sum over k of w[k] x[p * stride + k * dilation - padding]
 
-Often it is called "deconvolution", but it does not undo a convolution: M^T is not the inverse of M.
+    padding 1           0 a b c d 0     zeros around the picture, which then keeps its size
+    stride 2            a b c           only every second window: a picture of half the size
+                            c d e
+    dilation 2          a . c . e       a window with gaps: it reaches further with as many weights
 
-Its size is not unique: pictures of 7 and of 8 pixels have 3 windows (step 84e). So the caller says
-which shape x should have, and `out` how many of the windows that would fit are used.
+    size of y = (size of x + 2 padding - dilation (kernel - 1) - 1) // stride + 1
 
-A network calls a layer with the same sizes again and again. A Geometry depends on the sizes alone,
-so functools.lru_cache keeps those that were made.
+In the strided view two factors are all that changes: positions are `stride` times as far apart, and
+the elements of a window `dilation` times. In conv_input the key of each addition becomes a slice
+with a step. `padded` is the shape of the padded picture, `inside` is the key of x in it, and
+`reach` is the distance from the first element of a window to its last.
 
-The trap: if the kernel's size is not a multiple of the stride, some places receive more copies than
-others. The picture then shows a checkerboard. A 4 x 4 kernel with stride 2 does not.
+The trap: the division is rounded down. With stride 2, pictures of 7 and of 8 pixels both give 3
+windows of 3. In the second case the last column is in no window, and its gradient is 0.
 
-Changed: Geometry. New: geometry.
-Try: stride 3 for `copies`, and 3 * 5 + k places. Where do they overlap now?
+Changed: Geometry, convolve, convolve_weight, convolve_input. New: Geometry.pad.
+Try: `a` in place of `a * s` in windows. Which promises of the demo fail?
 """
 
-import functools
 import importlib
 import math
 from operator import mul
@@ -45,27 +43,18 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 class Geometry:
-    """The sizes of a convolution, and how its arrays become matrices."""
+    """The sizes of a convolution."""
 
-    def __init__(
-        self,
-        x_shape: tuple,
-        w_shape: tuple,
-        stride: tuple,
-        pads: tuple,
-        dilation: tuple,
-        groups: int,
-        out: tuple | None = None,
-    ):
+    def __init__(self, x_shape: tuple, w_shape: tuple, stride: tuple, pads: tuple, dilation: tuple):
         self.x_shape, self.w_shape, self.stride, self.dilation = x_shape, w_shape, stride, dilation
-        self.groups, self.kernel = groups, w_shape[2:]
+        self.kernel = w_shape[2:]
         sizes = zip(x_shape[2:], pads, strict=True)
         self.padded = (*x_shape[:2], *(before + n + after for n, (before, after) in sizes))
         sizes = zip(x_shape[2:], pads, strict=True)
         self.inside = (..., *(slice(before, before + n) for n, (before, _) in sizes))
         self.reach = tuple((k - 1) * d for k, d in zip(self.kernel, dilation, strict=True))
         sizes = zip(self.padded[2:], self.reach, stride, strict=True)
-        self.out = out or tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
+        self.out = tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
 
     def pad(self, x: Any) -> Any:
@@ -85,17 +74,8 @@ class Geometry:
         return strided(x, (*x.shape[:2], *self.kernel, *self.out), strides)
 
     def columns(self, x: Any) -> Any:
-        """The windows of the padded x as matrices [N, groups, C * kernel, positions]."""
-        return self.windows(x).reshape(len(x), self.groups, math.prod(self.w_shape[1:]), -1)
-
-    def outputs(self, y: Any) -> Any:
-        """A view of y as [N, groups, O, positions]."""
-        n, o = self.y_shape[:2]
-        return y.reshape(n, self.groups, o // self.groups, -1)
-
-    def weights(self, w: Any) -> Any:
-        """w as matrices [groups, O, C * kernel]."""
-        return w.reshape(self.groups, len(w) // self.groups, -1)
+        """The windows of the padded x as matrices [N, C * kernel, positions]."""
+        return self.windows(x).reshape(len(x), math.prod(self.w_shape[1:]), -1)
 
 
 def sum_channels(g: Any) -> Any:
@@ -103,21 +83,18 @@ def sum_channels(g: Any) -> Any:
     return g.reshape(*g.shape[:2], -1).sum(2).sum(0)
 
 
-geometry = functools.lru_cache(maxsize=1024)(Geometry)
-
-
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p * stride + k * dilation]."""
-    y = geo.weights(w) @ geo.columns(geo.pad(x))
+    y = w.reshape(len(w), -1) @ geo.columns(geo.pad(x))
     if bias is not None:
-        y += bias.reshape(geo.groups, -1, 1)
+        y += bias.reshape(-1, 1)
     return y.reshape(geo.y_shape)
 
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
-    gw = geo.outputs(g) @ geo.columns(geo.pad(x)).swapaxes(2, 3)
-    return gw.sum(0).reshape(geo.w_shape)
+    g = g.reshape(*g.shape[:2], -1)
+    return (g @ geo.columns(geo.pad(x)).swapaxes(1, 2)).sum(0).reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
@@ -126,7 +103,7 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     bias = xp.zeros(geo.x_shape[1], g.dtype) if bias is None else bias
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias.reshape(-1, *[1] * len(geo.kernel))
-    parts = geo.weights(w).swapaxes(1, 2) @ geo.outputs(g)
+    parts = w.reshape(len(w), -1).T @ g.reshape(*g.shape[:2], -1)
     parts = parts.reshape(*gx.shape[:2], *geo.kernel, *geo.out)
     for k in np.ndindex(*geo.kernel):
         sizes = zip(map(mul, k, geo.dilation), geo.stride, geo.out, strict=True)
@@ -204,52 +181,54 @@ class ConvolutionWeight(Bilinear):
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.datasets.digits import load_digits
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
-    line = geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1)
-    print("kept:", geometry((1, 1, 5), (1, 1, 3), (2,), ((0, 0),), (1,), 1) is line)
-    # -> kept: True
-    w = np.array([[[1.0, 2.0, 1.0]]])
-    print(convolve_input(np.array([[[1.0, 10.0]]]), w, None, line))  # -> [[[ 1.  2. 11. 20. 10.]]]
+    def geometry_of(x, w, stride=1, padding=0, dilation=1):
+        pads = ((padding, padding),) * 2
+        return Geometry(x.shape, w.shape, (stride,) * 2, pads, (dilation,) * 2)
 
-    # M, column by column, from unit vectors; conv_input multiplies by its transpose.
-    M = np.stack([convolve(e.reshape(1, 1, 5), w, None, line).ravel() for e in np.eye(5)], axis=1)
-    print(M.tolist())  # -> [[1.0, 2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 2.0, 1.0]]
-    print(M.T @ [1.0, 10.0], "not the inverse:", M @ M.T @ [1.0, 10.0])
-    # -> [ 1.  2. 11. 20. 10.] not the inverse: [16. 61.]
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 2, 8, 8)), rng.standard_normal((3, 2, 3, 3))
+    geo = geometry_of(x, w)
+    plain = convolve(x, w, None, geo)
+    print("plain", plain.shape, "not padded:", geo.pad(x) is x)
+    # -> plain (1, 3, 6, 6) not padded: True
+    # How many windows see a pixel? Each sends a gradient of 1 back to it.
+    one = np.ones((1, 1, 3, 3))
+    seen = convolve_input(np.ones((1, 1, 6, 6)), one, None, geometry_of(x[:, :1], one))[0, 0]
+    print("windows that see the corner:", seen[0, 0], "the middle:", seen[4, 4])
+    # -> windows that see the corner: 1.0 the middle: 9.0
 
-    # From 2 values to 5, 6 or 7: with stride 2 the first two have the same number of windows.
-    for size in (5, 6):
-        longer = geometry((1, 1, size), (1, 1, 3), (2,), ((0, 0),), (1,), 1, (2,))
-        print(size, longer.out, convolve_input(np.ones((1, 1, 2)), w, np.ones(1), longer)[0, 0])
-    # -> 5 (2,) [2. 3. 3. 3. 2.]
-    # -> 6 (2,) [2. 3. 3. 3. 2. 1.]
+    geo = geometry_of(x, w, padding=1)
+    print("padding 1", convolve(x, w, None, geo).shape)  # -> padding 1 (1, 3, 8, 8)
+    print(np.allclose(convolve(x, w, None, geo)[..., 1:-1, 1:-1], plain))  # -> True
 
-    # How many copies of a kernel reach each place?
-    for k in (3, 4):
-        copies = geometry((1, 1, 2 * 6 + k - 2), (1, 1, k), (2,), ((0, 0),), (1,), 1)
-        print(
-            "kernel", k, convolve_input(np.ones((1, 1, 6)), np.ones((1, 1, k)), None, copies)[0, 0]
-        )
-    # -> kernel 3 [1. 1. 2. 1. 2. 1. 2. 1. 2. 1. 2. 1. 1.]
-    # -> kernel 4 [1. 1. 2. 2. 2. 2. 2. 2. 2. 2. 2. 2. 1. 1.]
+    geo = geometry_of(x, w, stride=2)
+    print("stride 2", convolve(x, w, None, geo).shape)  # -> stride 2 (1, 3, 3, 3)
+    print("every second:", np.allclose(convolve(x, w, None, geo), plain[..., ::2, ::2]))
+    # -> every second: True
+    gx = convolve_input(np.ones((1, 3, 3, 3)), w, None, geo)
+    print("no window has the last column:", abs(gx[..., -1]).max())
+    # -> no window has the last column: 0.0
 
-    # A picture of 8 x 8 from 16 numbers, by gradient descent through two transposed convolutions.
+    # A kernel with gaps is a larger kernel with zeros.
+    geo = geometry_of(x, w, dilation=2)
+    large = np.zeros((3, 2, 5, 5))
+    large[..., ::2, ::2] = w
+    print("dilation 2", convolve(x, w, None, geo).shape)  # -> dilation 2 (1, 3, 4, 4)
+    print(np.allclose(convolve(x, w, None, geo), convolve(x, large, None, geometry_of(x, large))))
+    # -> True
+
+    # All three at once, with derivatives; and "before only".
     manual_seed(0)
-    small = geometry((1, 4, 4, 4), (16, 4, 4, 4), (1, 1), ((0, 0),) * 2, (1, 1), 1)
-    large = geometry((1, 1, 8, 8), (4, 1, 4, 4), (2, 2), ((1, 1),) * 2, (1, 1), 1)
-    a = (randn(16, 4, 4, 4) * 0.2).requires_grad_()
-    b = (randn(4, 1, 4, 4) * 0.2).requires_grad_()
-    code = randn(1, 16, 1, 1)
-    digit = load_digits()[0][0].reshape(1, 1, 8, 8)
-    for _ in range(300):
-        hidden = ConvolutionInput.apply(code, a, None, small)
-        loss = ((ConvolutionInput.apply(hidden, b, None, large) - digit) ** 2).mean()
-        loss.backward()
-        with no_grad():
-            for p in (a, b):
-                p.sub_(p.grad, alpha=0.2)
-                p.grad = None
-    print(f"error of the picture: {loss.item():.6f}")  # -> error of the picture: 0.000166
+    x = randn(2, 2, 7, 6, dtype=float64, requires_grad=True)
+    w = randn(3, 2, 3, 2, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 2, 7, 6), (3, 2, 3, 2), (2, 1), ((1, 1), (2, 0)), (1, 3))
+
+    def conv(x, w):
+        return Convolution.apply(x, w, None, geo)
+
+    print(conv(x, w).shape, gradcheck(conv, (x, w)), gradgradcheck(conv, (x, w)))
+    # -> tinytorch.Size([2, 3, 4, 5]) True True

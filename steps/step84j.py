@@ -1,30 +1,27 @@
-"""Step 84j: The gradient of the input by flat additions
+"""Step 84j: Blocks that fit the cache
 
-The gradient of the input takes twice as long as the convolution, though its products are the same
-size. The additions are slow: nine times, a part of 30 x 30 is added to a picture of 32 x 32. Its
-rows are not neighbours in memory, so NumPy starts anew for each row of 30 numbers, and spends more
-time on starting than on adding. An addition of two flat arrays has one start. The simple form is
-the loop that this step removes; the new one gives the same numbers, only faster.
+For 64 pictures of 32 x 26 x 26, the matrix of all windows holds 10.6 million numbers, nine times
+the pictures: 42 MB. They are written to memory and read back once, and memory is slow: each
+processor core has a cache of about one megabyte, which is ten times as fast. So convolve a few
+images at a time. Their windows are still in the cache when the product reads them, and the 42 MB
+are never stored.
 
-Fill each row of g up with zeros to the length of a row of x, and g with rows of zeros to its
-height. Then a move by (i, j) is a move of the flat array by i * width + j places:
+    block = some images, all rows of their output        small pictures
+    block = one image, some rows of its output           large ones: 2 x 64 x 224 x 224
 
-    g =  a b 0     moved by (1, 1):     . . .          flat:  a b 0 c d 0 0 0 0
-         c d 0                          . a b                 . . . . a b 0 c d
-         0 0 0                          . c d
+A row r of the output sees the rows r * stride ... r * stride + reach of the padded input, so a
+block of rows is a slice of the input. The gradient of w is the sum over the blocks. For the
+gradient of x each block adds its part to a slice; neighbouring blocks overlap there.
 
-What runs over the end of a row is zeros. Some of the work is wasted (13 % here), but all of it is
-fast now.
+Steps 84j to 84m compute what step 84i computes, only faster. To understand a convolution the forms
+of steps 84b to 84i are enough, and you may go on with step 84n.
 
-With a stride of 2, part k goes to every second place. Take the even and the odd places of x as two
-pictures: in each of them the places are neighbours. Those of k are the picture k % 2, from k // 2
-on. With stride s there are s pictures for each dimension, which take turns in x; at the end they
-are put together by a transpose.
+The trap: blocks that are too small. A product with few columns is slow in itself, and each block
+costs some microseconds of Python. Hence COLUMNS.
 
-In a depthwise convolution the products have an inner dimension of 1: a multiplication is enough.
-
-Changed: Geometry, convolve_input.
-Try: a stride of 3 for `line`. Which elements of the kernel add to which of the three pictures?
+Changed: Geometry.windows, columns, outputs; convolve, convolve_weight, convolve_input.
+New: Geometry.blocks, BLOCK, COLUMNS.
+Try: BLOCK = 2**12 and COLUMNS = 1 instead of 2**40. How much slower are small blocks?
 """
 
 import functools
@@ -55,10 +52,6 @@ class Geometry:
 
     A block is some images, or some rows of the output of one image. Its windows are the columns of
     a matrix [C * kernel, positions], which is multiplied by the weights [O, C * kernel].
-
-    split: with stride 1 the windows have no first kernel dimension. Kernel row i needs the columns
-        from input row i * dilation on, so that one copy serves all kernel rows, each with a product
-        of its own. With few channels these would be too thin.
     """
 
     def __init__(
@@ -82,16 +75,6 @@ class Geometry:
         self.out = out or tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
         self.row = math.prod(self.out[1:])  # positions in a row of the output
-        thick = w_shape[1] * math.prod(self.kernel[1:]) >= 32
-        self.split = stride[0] == 1 and thick
-        # Of each element of each kernel row: the turn and the step of p * stride + k * dilation.
-        found = [
-            [divmod(a * d, s) for a, d, s in zip(k, dilation, stride, strict=True)]
-            for k in np.ndindex(*self.kernel)
-        ]
-        found = [(tuple(turn for _, turn in k), [step for step, _ in k]) for k in found]
-        rows = len(found) // self.kernel[0]
-        self.steps = [found[i : i + rows] for i in range(0, len(found), rows)]
 
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
@@ -111,29 +94,21 @@ class Geometry:
         out[self.inside] = x
         return out
 
-    def windows(self, x: Any, dims: int, out: tuple) -> Any:
-        """A view of the padded x: [N, C, *kernel, *out], with the last `dims` dimensions of the
-        kernel. Windows share elements: do not write into it."""
-        within = zip(x.strides[-dims:], self.dilation[-dims:], strict=True)
+    def windows(self, x: Any, out: tuple) -> Any:
+        """A view of the padded x: [N, C, *kernel, *out]. Windows share elements: do not write into
+        it."""
+        within = zip(x.strides[2:], self.dilation, strict=True)
         moves = zip(x.strides[2:], self.stride, strict=True)
         strides = (*x.strides[:2], *(a * d for a, d in within), *(a * s for a, s in moves))
-        return strided(x, (*x.shape[:2], *self.kernel[-dims:], *out), strides)
+        return strided(x, (*x.shape[:2], *self.kernel, *out), strides)
 
-    def columns(self, x: Any, images: slice, rows: slice) -> list:
+    def columns(self, x: Any, images: slice, rows: slice) -> Any:
         """The windows of a block of the padded x, as matrices [images, groups, C * kernel,
-        positions]: one for the whole kernel, or one for each of its rows."""
+        positions]."""
         height, first = rows.stop - rows.start, rows.start * self.stride[0]
         x = x[images, :, first : first + (height - 1) * self.stride[0] + self.reach[0] + 1]
-        dims = len(self.kernel) - self.split
-        if dims:
-            height_in = x.shape[2] if self.split else height
-            x = self.windows(x, dims, (height_in, *self.out[1:]))
-        thickness = self.w_shape[1] * math.prod(self.kernel[-dims:] if dims else ())
-        matrices = x.reshape(x.shape[0], self.groups, thickness, -1)
-        if not self.split:
-            return [matrices]
-        starts = [i * self.dilation[0] * self.row for i in range(self.kernel[0])]
-        return [matrices[..., start : start + height * self.row] for start in starts]
+        windows = self.windows(x, (height, *self.out[1:]))
+        return windows.reshape(len(x), self.groups, math.prod(self.w_shape[1:]), -1)
 
     def outputs(self, y: Any, images: slice, rows: slice) -> Any:
         """A view of a block of y as [images, groups, O, positions]."""
@@ -142,11 +117,8 @@ class Geometry:
         return y[images, ..., rows.start * self.row : rows.stop * self.row]
 
     def weights(self, w: Any) -> Any:
-        """w as matrices [kernel rows or 1, groups, O, C * kernel], for the matrices of columns."""
-        o, c = w.shape[:2]
-        parts = self.kernel[0] if self.split else 1
-        w = w.reshape(self.groups, o // self.groups, c, parts, -1)
-        return w.transpose(3, 0, 1, 2, 4).reshape(parts, *w.shape[:2], -1)
+        """w as matrices [groups, O, C * kernel]."""
+        return w.reshape(self.groups, len(w) // self.groups, -1)
 
 
 def sum_channels(g: Any) -> Any:
@@ -162,13 +134,8 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     xp = device_of(x).xp
     x, w, y = geo.pad(x), geo.weights(w), xp.empty(geo.y_shape, x.dtype)
     bias = 0 if bias is None else bias.reshape(geo.groups, -1, 1)
-    for images, rows in geo.blocks(sum(w.shape[2:])):
-        block = geo.outputs(y, images, rows)
-        parts = geo.columns(x, images, rows)
-        total = xp.matmul(w[0], parts[0], out=block)
-        total += bias
-        for matrix, part in zip(w[1:], parts[1:], strict=True):
-            total += matrix @ part
+    for images, rows in geo.blocks(sum(w.shape[1:])):
+        geo.outputs(y, images, rows)[...] = w @ geo.columns(x, images, rows) + bias
     return y
 
 
@@ -176,71 +143,31 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
     xp = device_of(x).xp
     o, c, *kernel = geo.w_shape
-    parts = kernel[0] if geo.split else 1
-    thickness = c * math.prod(kernel) // parts
-    gw = xp.zeros((parts, geo.groups, thickness, o // geo.groups), x.dtype)
+    gw = xp.zeros((geo.groups, c * math.prod(kernel), o // geo.groups), x.dtype)
     x = geo.pad(x)
-    for images, rows in geo.blocks(sum(gw.shape[2:])):
+    for images, rows in geo.blocks(sum(gw.shape[1:])):
         block = geo.outputs(g, images, rows).swapaxes(2, 3)
-        if geo.split:  # one copy for the products of all kernel rows
-            block = xp.ascontiguousarray(block)
-        for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
-            total += (part @ block).sum(0)
-    gw = gw.reshape(parts, geo.groups, c, -1, o // geo.groups).transpose(1, 4, 2, 0, 3)
-    return gw.reshape(geo.w_shape)
+        gw += (geo.columns(x, images, rows) @ block).sum(0)
+    return gw.swapaxes(1, 2).reshape(geo.w_shape)
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p].
-
-    A product gives what each p adds for each k. With stride 1, that is added at a distance of k *
-    dilation. If the rows of g are filled up with zeros to the length of those of gx, this is one
-    addition of flat arrays, many times as fast as one of parts of rows. With stride s, gx consists
-    of s pictures in each dimension that take turns: for s = 2 its even and its odd elements. Each k
-    adds to one of them.
-    """
+    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
-    o, c, *kernel = geo.w_shape
-    inner, channels, n = math.prod(kernel[1:]), c * geo.groups, len(kernel)
-    together = inner if geo.groups == 1 else 1  # elements of a kernel row in one product
-    # For each kernel row its matrices [groups, together * C, O].
-    w = w.reshape(geo.groups, o // geo.groups, c, -1).transpose(3, 0, 2, 1)
-    w = w.reshape(kernel[0], -1, geo.groups, together * c, o // geo.groups)
+    channels, n = geo.x_shape[1], len(geo.kernel)
+    w = geo.weights(w).swapaxes(1, 2)
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
-    # The zeros behind g in each dimension: as far as a kernel moves it.
-    extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
-    for images, rows in geo.blocks(inner * channels + o):
-        block = g[images, :, rows].swapaxes(0, 1)
-        # A block of whole images is written to gx, bias included; blocks of rows add up there.
-        taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
-        size = [a + b for a, b in zip(taken, extra, strict=True)]
-        wide = xp.zeros((*block.shape[:2], *size), g.dtype)
-        wide[(..., *map(slice, taken))] = block
-        block = wide
-        matrix = block.reshape(geo.groups, o // geo.groups, -1)
-        size.insert(0, block.shape[1])
-        pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
-        pictures[...] = bias[..., None] if whole else 0
-        moves = pictures.strides[-n:]
-        product, result = xp.matmul if o > geo.groups else xp.multiply, None
-        for matrices, steps in zip(w, geo.steps, strict=True):
-            result = product(matrices, matrix, out=result)  # the same memory for all kernel rows
-            parts = result.reshape(inner, channels, *block.shape[1:])
-            for part, (turn, step) in zip(parts, steps, strict=True):
-                total = pictures[turn]
-                shift = sum(map(mul, step, moves)) // g.itemsize
-                total = total.reshape(-1)[shift:]
-                total += part.reshape(-1)[: total.size]
-        # [*turns, channels, images, *size] -> [images, channels, size, turn, size, turn, ...]
-        order = [n + 1, n, *(i for d in range(n) for i in (n + 2 + d, d))]
-        ends = [a * s for a, s in zip(pictures.shape[n + 2 :], geo.stride, strict=True)]
-        block = pictures.transpose(order).reshape(-1, channels, *ends)
-        start = rows.start * geo.stride[0]
-        into = gx[images, :, start : start + ends[0]][(..., *map(slice, ends))]
-        block = block[(..., *map(slice, into.shape[2:]))]
-        into[...] = block if whole else into + block
+    for images, rows in geo.blocks(channels * math.prod(geo.kernel)):
+        block = gx[images, :, rows.start * geo.stride[0] :]
+        parts = w @ geo.outputs(g, images, rows)
+        taken = (rows.stop - rows.start, *geo.out[1:])
+        parts = parts.reshape(*block.shape[:2], *geo.kernel, *taken)
+        for k in np.ndindex(*geo.kernel):
+            sizes = zip(map(mul, k, geo.dilation), geo.stride, taken, strict=True)
+            total = block[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
+            total += parts[(slice(None), slice(None), *k)]
     return xp.ascontiguousarray(gx[geo.inside])
 
 
@@ -315,56 +242,52 @@ class ConvolutionWeight(Bilinear):
 if __name__ == "__main__":
     import time
 
-    part, picture = np.ones((64, 30, 30), np.float32), np.zeros((64, 32, 32), np.float32)
-    wide = np.zeros_like(picture)
-    wide[:, :30, :30] = part
+    from tinytorch.core.dtype import float64
+    from tinytorch.ops.random import manual_seed, randn
 
-    def microseconds(function):
+    rng = np.random.default_rng(0)
+
+    def make(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    x, w = make(64, 32, 26, 26), make(64, 32, 3, 3)
+    geo = Geometry(x.shape, w.shape, (1, 1), ((0, 0), (0, 0)), (1, 1), 1)
+
+    def milliseconds(function):
         times = []
-        for _ in range(50):
+        for _ in range(5):
             start = time.perf_counter()
             function()
             times.append(time.perf_counter() - start)
-        return min(times) * 1e6
+        return min(times) * 1e3
 
-    corner, flat, moved = picture[:, 2:, 1:31], picture.reshape(-1)[65:], wide.reshape(-1)[:-65]
-    slow = microseconds(lambda: np.add(corner, part, out=corner))
-    fast = microseconds(lambda: np.add(flat, moved, out=flat))
-    print(f"rows {slow:.0f} us, flat {fast:.0f} us")  # -> ...
-    print("at least twice as fast:", slow > 2 * fast)  # -> at least twice as fast: True
+    blocks = list(geo.blocks(64 + 288))
+    print(len(blocks), "blocks, the first:", blocks[0])
+    # -> 64 blocks, the first: (slice(0, 1, None), slice(0, 24, None))
+    print("windows of all images:", 64 * 288 * 24 * 24 * 4 // 10**6, "MB")
+    # -> windows of all images: 42 MB
+    print("windows of a block:", geo.columns(x, *blocks[0]).nbytes // 1000, "kB")
+    # -> windows of a block: 663 kB
 
-    other = np.zeros_like(picture)
-    other.reshape(-1)[65:] += moved
-    print("the same place:", np.array_equal(other[:, 2:, 1:31], part), other.sum() == part.sum())
-    # -> the same place: True True
+    whole = convolve(x, w, None, geo)
+    print(f"in blocks: {milliseconds(lambda: convolve(x, w, None, geo)):.0f} ms")  # -> ...
+    usual, BLOCK = BLOCK, 2**40
+    print(f"all at once: {milliseconds(lambda: convolve(x, w, None, geo)):.0f} ms")  # -> ...
+    print("the same:", np.allclose(whole, convolve(x, w, None, geo), atol=1e-3))
+    # -> the same: True
 
-    # The turn and the step of each k: stride 2, dilation 1, three elements.
-    plain = ((0, 0),), (1,), 1
-    line = Geometry((1, 1, 7), (1, 1, 3), (2,), *plain)
-    print([(turn, step) for row in line.steps for turn, step in row])
-    # -> [((0,), [0]), ((1,), [0]), ((0,), [1])]
-    print(convolve_input(np.ones((1, 1, 3)), np.array([[[1.0, 2.0, 4.0]]]), None, line)[0, 0])
-    # -> [1. 2. 5. 2. 5. 2. 4.]
-
-    # <g, conv(x, w)> = <conv_input(g, w), x> (step 84c), in many geometries.
-    rng = np.random.default_rng(0)
-    worst = 0
-    usual = BLOCK
-    for stride, dilation, padding, groups, out in np.ndindex(3, 2, 2, 3, 2):
-        channels, outputs = (6, 3 * groups + 3) if out else (6, groups + 1)
-        x_shape, w_shape = (3, channels, 9, 8), (outputs, channels // (groups + 1), 3, 2)
-        pads, stride, dilation = (
-            ((padding, 1),) * 2,
-            (stride + 1, 1 + stride // 2),
-            (dilation + 1, 1),
-        )
-        geo = Geometry(x_shape, w_shape, stride, pads, dilation, groups + 1)
-        x, w = rng.standard_normal(x_shape), rng.standard_normal(w_shape)
-        g = rng.standard_normal(geo.y_shape)
-        BLOCK = (usual, 50)[out]
-        by_y, by_x = (
-            (convolve(x, w, None, geo) * g).sum(),
-            (convolve_input(g, w, None, geo) * x).sum(),
-        )
-        worst = max(worst, abs(by_y - by_x))
-    print("72 geometries:", worst < 1e-9)  # -> 72 geometries: True
+    # With small limits, a small convolution is cut into rows. All three forms agree with the whole.
+    manual_seed(0)
+    x = randn(3, 4, 7, 6, dtype=float64, requires_grad=True)
+    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
+    b = randn(6, dtype=float64, requires_grad=True)
+    geo = Geometry((3, 4, 7, 6), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
+    for limit, columns in ((usual, 512), (20, 1)):
+        BLOCK, COLUMNS = limit, columns
+        y = Convolution.apply(x, w, b, geo)
+        y.backward(y.detach())
+        sums = [round(a.sum().item(), 4) for a in (y, x.grad, w.grad)]
+        x.grad = w.grad = None
+        print(len(list(geo.blocks(14))), "blocks:", sums)
+    # -> 1 blocks: [194.3341, -335.4257, -305.8541]
+    # -> 21 blocks: [194.3341, -335.4257, -305.8541]

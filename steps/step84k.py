@@ -1,31 +1,38 @@
-"""Step 84k: Small pictures side by side
+"""Step 84k: One product for each kernel row
 
-The last layers of a network have many channels and small pictures: 512 of 4 x 4. Each picture of
-the batch is a product of its own, [512, 4608] @ [4608, 16]. A library for products is slow with 16
-columns: it reads the 2.4 million weights for every picture. And the gradient of the weights is
-worse: for each picture a matrix of 2.4 million numbers from 16 columns, which are then added up.
+A 3 x 3 convolution can be computed in three ways. The form of step 84b copies whole windows, nine
+times the picture, and needs one product. Another copies nothing and adds up one product for each of
+the nine elements of the kernel; but products with C columns are thin, and there are nine additions.
+The third is between them, and the demo measures all three:
 
-So put the pictures of a block side by side: one product [4608, 16 * images]. In the matrix the
-images must come after the kernel and beside the positions, so the dimension of the images is moved
-before the copy, and the outputs are a transposed view to write to.
+    cut out the windows of each row alone: [C * 3, H, W']     three times the picture
+    rows i ... i + H' of it are what kernel row i sees        a slice, no copy
+    y = w[0] @ slice 0 + w[1] @ slice 1 + w[2] @ slice 2      three products, large enough
 
-In conv_input the images come last. An addition to a part of a picture then runs along all images of
-a place, and has few starts. Filling up with zeros as in step 84j would turn 4 x 4 into 6 x 6: more
-than twice the work. Again nothing changes but the time.
+In a matrix [C * 3, H * W'] the rows i to i + H' of all channels are the columns from i * W' on. So
+one copy serves all rows of the kernel. With dilation d, kernel row i begins at row i * d. With a
+stride of 2 the rows that are needed are no longer neighbours, and the windows are copied whole.
 
-The trap: this is worth it up to 8 x 8 or so. Larger pictures have enough columns of their own, and
-the transposed copies would cost more than they save.
+The first kernel dimension is left out in any number of dimensions: a signal is not copied at all,
+and a volume is copied k * k times instead of k * k * k times.
 
-Changed: Geometry, columns, outputs; convolve, convolve_weight, convolve_input. Module finished:
-tinytorch/ops/convolution.py.
-Try: x of [8, 64, 34, 34], and joined.joined = True with joined.split = False. Which form is faster?
+The first product is written into y, and the others are added to it. In the gradient of the weights
+the three products share one transposed copy of g, which NumPy would otherwise make for each.
+
+The trap: with three channels of colour each product has only nine columns, too few to be fast, and
+the copy that it saves is small. Hence `thick`: at least 32 columns.
+
+Changed: Geometry.windows, columns, weights; convolve, convolve_weight, convolve_input.
+New: Geometry.split.
+Try: 3 channels instead of 64 in x, w and nine(), and rows.split = True. How far apart are the three
+ways now?
 """
 
 import functools
 import importlib
 import math
 from collections.abc import Iterator
-from operator import add, mul
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -53,7 +60,6 @@ class Geometry:
     split: with stride 1 the windows have no first kernel dimension. Kernel row i needs the columns
         from input row i * dilation on, so that one copy serves all kernel rows, each with a product
         of its own. With few channels these would be too thin.
-    joined: images with few positions are put side by side in one matrix.
     """
 
     def __init__(
@@ -77,17 +83,8 @@ class Geometry:
         self.out = out or tuple((n - reach - 1) // s + 1 for n, reach, s in sizes)
         self.y_shape = (x_shape[0], w_shape[0], *self.out)
         self.row = math.prod(self.out[1:])  # positions in a row of the output
-        self.joined = self.out[0] * self.row <= 64
         thick = w_shape[1] * math.prod(self.kernel[1:]) >= 32
-        self.split = stride[0] == 1 and thick and not self.joined
-        # Of each element of each kernel row: the turn and the step of p * stride + k * dilation.
-        found = [
-            [divmod(a * d, s) for a, d, s in zip(k, dilation, stride, strict=True)]
-            for k in np.ndindex(*self.kernel)
-        ]
-        found = [(tuple(turn for _, turn in k), [step for step, _ in k]) for k in found]
-        rows = len(found) // self.kernel[0]
-        self.steps = [found[i : i + rows] for i in range(0, len(found), rows)]
+        self.split = stride[0] == 1 and thick
 
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
@@ -124,23 +121,18 @@ class Geometry:
         if dims:
             height_in = x.shape[2] if self.split else height
             x = self.windows(x, dims, (height_in, *self.out[1:]))
-        if self.joined:
-            x = device_of(x).xp.moveaxis(x, 0, 1 + dims)
         thickness = self.w_shape[1] * math.prod(self.kernel[-dims:] if dims else ())
-        n = 1 if self.joined else x.shape[0]
-        matrices = x.reshape(n, self.groups, thickness, x.size // (n * self.groups * thickness))
+        matrices = x.reshape(x.shape[0], self.groups, thickness, -1)
         if not self.split:
             return [matrices]
         starts = [i * self.dilation[0] * self.row for i in range(self.kernel[0])]
         return [matrices[..., start : start + height * self.row] for start in starts]
 
     def outputs(self, y: Any, images: slice, rows: slice) -> Any:
-        """A view of a block of y as [images, groups, O, positions]; [1, groups, O, images,
-        positions] where images are joined."""
+        """A view of a block of y as [images, groups, O, positions]."""
         n, o = self.y_shape[:2]
         y = y.reshape(n, self.groups, o // self.groups, self.out[0] * self.row)
-        y = y[images, ..., rows.start * self.row : rows.stop * self.row]
-        return y.transpose(1, 2, 0, 3)[None] if self.joined else y
+        return y[images, ..., rows.start * self.row : rows.stop * self.row]
 
     def weights(self, w: Any) -> Any:
         """w as matrices [kernel rows or 1, groups, O, C * kernel], for the matrices of columns."""
@@ -166,12 +158,10 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     for images, rows in geo.blocks(sum(w.shape[2:])):
         block = geo.outputs(y, images, rows)
         parts = geo.columns(x, images, rows)
-        total = xp.matmul(w[0], parts[0], out=None if geo.joined else block)
+        total = xp.matmul(w[0], parts[0], out=block)
         total += bias
         for matrix, part in zip(w[1:], parts[1:], strict=True):
             total += matrix @ part
-        if geo.joined:
-            block[...] = total.reshape(block.shape)
     return y
 
 
@@ -184,8 +174,7 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     gw = xp.zeros((parts, geo.groups, thickness, o // geo.groups), x.dtype)
     x = geo.pad(x)
     for images, rows in geo.blocks(sum(gw.shape[2:])):
-        block = geo.outputs(g, images, rows)
-        block = block.reshape(*block.shape[:3], -1).swapaxes(2, 3)
+        block = geo.outputs(g, images, rows).swapaxes(2, 3)
         if geo.split:  # one copy for the products of all kernel rows
             block = xp.ascontiguousarray(block)
         for total, part in zip(gw, geo.columns(x, images, rows), strict=True):
@@ -195,70 +184,27 @@ def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
 
 
 def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
-    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p].
-
-    A product gives what each p adds for each k. With stride 1, that is added at a distance of
-    k * dilation. If the rows of g are filled up with zeros to the length of those of gx, this is
-    one addition of flat arrays, many times as fast as one of parts of rows. It does not pay for
-    small pictures. With stride s, gx consists of s pictures in each dimension that take turns: for
-    s = 2 its even and its odd elements. Each k adds to one of them.
-    """
+    """gx[n, c, p * stride + k * dilation] = bias[c] + sum of w[o, c, k] g[n, o, p]."""
     xp = device_of(g).xp
-    o, c, *kernel = geo.w_shape
-    inner, channels, n = math.prod(kernel[1:]), c * geo.groups, len(kernel)
-    together = inner if geo.groups == 1 else 1  # elements of a kernel row in one product
-    # For each kernel row its matrices [groups, together * C, O].
-    w = w.reshape(geo.groups, o // geo.groups, c, -1).transpose(3, 0, 2, 1)
-    w = w.reshape(kernel[0], -1, geo.groups, together * c, o // geo.groups)
+    o, channels, n = geo.w_shape[0], geo.x_shape[1], len(geo.kernel)
+    w = w.reshape(geo.groups, o // geo.groups, -1).swapaxes(1, 2)
     bias = (xp.zeros(channels, g.dtype) if bias is None else bias).reshape(-1, *[1] * n)
     gx = xp.empty(geo.padded, g.dtype)
     gx[...] = bias
-    # The zeros behind g in each dimension: as far as a kernel moves it.
-    extra = [reach // s for reach, s in zip(geo.reach, geo.stride, strict=True)]
-    place = n + 1 if geo.joined else 1  # of the images among the dimensions
-    for images, rows in geo.blocks(inner * channels + o):
-        block = xp.moveaxis(g[images, :, rows], 0, place)
-        # A block of whole images is written to gx, bias included; blocks of rows add up there.
-        taken, whole = g[0, 0, rows].shape, rows.stop - rows.start == geo.out[0]
-        size = [a + b for a, b in zip(taken, extra, strict=True)]
-        if not geo.joined:
-            wide = xp.zeros((*block.shape[:2], *size), g.dtype)
-            wide[(..., *map(slice, taken))] = block
-            block = wide
-        matrix = block.reshape(geo.groups, o // geo.groups, -1)
-        size.insert(place - 1, block.shape[place])
-        pictures = xp.empty((*geo.stride, channels, *size), g.dtype)
-        pictures[...] = bias[..., None] if whole else 0
-        moves = pictures.strides[-n:]
-        product, result = xp.matmul if o > geo.groups else xp.multiply, None
-        for matrices, steps in zip(w, geo.steps, strict=True):
-            result = product(matrices, matrix, out=result)  # the same memory for all kernel rows
-            parts = result.reshape(inner, channels, *block.shape[1:])
-            for part, (turn, step) in zip(parts, steps, strict=True):
-                total = pictures[turn]
-                if geo.joined:
-                    total = total[(slice(None), *map(slice, step, map(add, step, taken)))]
-                else:
-                    shift = sum(map(mul, step, moves)) // g.itemsize
-                    total = total.reshape(-1)[shift:]
-                    part = part.reshape(-1)[: total.size]
-                total += part
-        # [*turns, channels, images, *size] -> [images, channels, size, turn, size, turn, ...]
-        pictures = xp.moveaxis(pictures, n + place, n + 1)
-        order = [n + 1, n, *(i for d in range(n) for i in (n + 2 + d, d))]
-        ends = [a * s for a, s in zip(pictures.shape[n + 2 :], geo.stride, strict=True)]
-        block = pictures.transpose(order).reshape(-1, channels, *ends)
-        start = rows.start * geo.stride[0]
-        into = gx[images, :, start : start + ends[0]][(..., *map(slice, ends))]
-        block = block[(..., *map(slice, into.shape[2:]))]
-        into[...] = block if whole else into + block
+    for images, rows in geo.blocks(channels * math.prod(geo.kernel)):
+        block = gx[images, :, rows.start * geo.stride[0] :]
+        parts = w @ geo.outputs(g, images, rows)
+        taken = (rows.stop - rows.start, *geo.out[1:])
+        parts = parts.reshape(*block.shape[:2], *geo.kernel, *taken)
+        for k in np.ndindex(*geo.kernel):
+            sizes = zip(map(mul, k, geo.dilation), geo.stride, taken, strict=True)
+            total = block[(..., *(slice(a, a + (n - 1) * s + 1, s) for a, s, n in sizes))]
+            total += parts[(slice(None), slice(None), *k)]
     return xp.ascontiguousarray(gx[geo.inside])
 
 
 class Bilinear(Function):
     """A form of convolution. Its two derivatives are the other two forms."""
-
-    whole = True
 
     def name(ctx) -> str:
         return "ConvolutionBackward0"
@@ -333,50 +279,55 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, randn
 
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((64, 256, 6, 6)).astype(np.float32)
-    w = rng.standard_normal((256, 256, 3, 3)).astype(np.float32)
+    x = rng.standard_normal((32, 64, 34, 34)).astype(np.float32)
+    w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
     plain = (1, 1), ((0, 0), (0, 0)), (1, 1), 1
-    joined, single = Geometry(x.shape, w.shape, *plain), Geometry(x.shape, w.shape, *plain)
-    single.joined = False
-    g = rng.standard_normal(joined.y_shape).astype(np.float32)
+    rows, whole = Geometry(x.shape, w.shape, *plain), Geometry(x.shape, w.shape, *plain)
+    whole.split = False
+
+    def nine(x, w):
+        y = np.zeros((len(x), 64, 32 * 32), np.float32)
+        for a, b in np.ndindex(3, 3):
+            y += w[:, :, a, b].copy() @ x[:, :, a : a + 32, b : b + 32].reshape(len(x), 64, -1)
+        return y.reshape(rows.y_shape)
 
     def milliseconds(function):
         times = []
-        for _ in range(3):
+        for _ in range(5):
             start = time.perf_counter()
             function()
             times.append(time.perf_counter() - start)
         return min(times) * 1e3
 
-    def ways(geo):
-        return (
-            lambda: convolve(x, w, None, geo),
-            lambda: convolve_weight(x, g, geo),
-            lambda: convolve_input(g, w, None, geo),
-        )
+    y = convolve(x, w, None, rows)
+    print(
+        np.allclose(y, convolve(x, w, None, whole), atol=1e-3),
+        np.allclose(y, nine(x, w), atol=1e-3),
+    )
+    # -> True True
+    print(f"nine products:  {milliseconds(lambda: nine(x, w)):.0f} ms")  # -> ...
+    print(f"one product:    {milliseconds(lambda: convolve(x, w, None, whole)):.0f} ms")  # -> ...
+    print(f"three products: {milliseconds(lambda: convolve(x, w, None, rows)):.0f} ms")  # -> ...
+    for geo in (whole, rows):
+        parts = geo.columns(x, slice(0, 1), slice(0, 32))
+        print(len(parts), parts[0].shape, geo.weights(w).shape)
+    # -> 1 (1, 1, 576, 1024) (1, 1, 64, 576)
+    # -> 3 (1, 1, 192, 1024) (3, 1, 64, 192)
 
-    for name, one, many in zip(("y", "gw", "gx"), ways(single), ways(joined), strict=True):
-        same = np.allclose(one(), many(), rtol=1e-3, atol=1e-2)
-        print(
-            f"{name}: each {milliseconds(one):.0f} ms, side by side {milliseconds(many):.0f} ms",
-            same,
-        )
-    # -> ...True
-    # -> ...True
-    # -> ...True
-    block = slice(0, 3), slice(0, 4)
-    print(single.columns(x, *block)[0].shape, joined.columns(x, *block)[0].shape)
-    # -> (3, 1, 2304, 16) (1, 1, 2304, 48)
+    # A signal: its windows are slices of it, one for each element of the kernel.
+    line = Geometry((1, 32, 10), (5, 32, 3), (1,), ((0, 0),), (1,), 1)
+    signal = rng.standard_normal((1, 32, 10))
+    parts = line.columns(signal, slice(0, 1), slice(0, 8))
+    print(len(parts), "parts, no copy:", all(np.shares_memory(part, signal) for part in parts))
+    # -> 3 parts, no copy: True
 
     manual_seed(0)
-    x = randn(3, 4, 4, 3, dtype=float64, requires_grad=True)
-    w = randn(6, 2, 2, 2, dtype=float64, requires_grad=True)
-    b = randn(6, dtype=float64, requires_grad=True)
-    for size in (2, 20):
-        geo = Geometry((3, 4, 4, 3 * size), (6, 2, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
-        inputs = randn(3, 4, 4, 3 * size, dtype=float64, requires_grad=True), w, b
-        print(
-            geo.joined, gradcheck(lambda x, w, b, geo=geo: Convolution.apply(x, w, b, geo), inputs)
-        )
-    # -> True True
-    # -> False True
+    x = randn(2, 64, 4, 3, dtype=float64, requires_grad=True)
+    w = (randn(2, 32, 2, 2, dtype=float64) / 8).requires_grad_()
+    b = randn(2, dtype=float64, requires_grad=True)
+    geo = Geometry((2, 64, 4, 3), (2, 32, 2, 2), (1, 2), ((1, 1), (0, 0)), (2, 1), 2)
+
+    def conv(x, w, b):
+        return Convolution.apply(x, w, b, geo)
+
+    print(geo.split, gradcheck(conv, (x, w, b)))  # -> True True

@@ -1,29 +1,31 @@
-"""Step 84o: Catalogue: the other convolution layers
+"""Step 84o: Catalogue: the functions of convolution
 
-The rest of the family: layers of one and three dimensions, transposed layers, and the arguments
-that are left, among them padding by name. Skim them, each is a line or two. A layer prints the
-arguments that are not the usual ones.
+The functions under PyTorch's names. Skim them: conv1d, conv2d and conv3d differ in the number of
+dimensions, so that one function makes them, each with its name and its text. The transposed
+convolution is ConvolutionInput of step 84i behind the checks of step 84n, and "same" computes a
+padding.
 
-A transposed layer can be told the size that its output should have, and computes output_padding
-from it.
+    conv_transpose2d(input [N, C, H, W], weight [C, O / groups, kh, kw])  -> [N, O, H', W']
+    H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1 + output_padding
 
-Changed: ConvLayer. New: TransposedLayer; Conv1d, Conv3d, ConvTranspose1d, 2d, 3d. What is missing
-is padding_mode: step 85s has it, after the padding of other kinds.
-Try: output_padding = 2 with a stride of 2. Where is it refused, and why there?
+The weight is that of the convolution whose gradient this is: its outputs are the inputs here.
+Several sizes have the same number of windows (step 84i), and output_padding chooses one of them.
+
+"same": dilation (kernel - 1) zeros keep the size; if their number is odd, one more comes after the
+picture than before it.
+
+Changed: convolution. New: pads_for, named, conv_function, transposed_function; conv1d to conv3d and
+conv_transpose1d to conv_transpose3d.
+Try: find the output_padding with which conv_transpose2d undoes the sizes of conv2d(stride=3).
 """
 
 import importlib
-import math
 from collections.abc import Callable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
-from tinytorch.ops.creation import empty
 from tinytorch.ops.matmul import check_operands
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -171,161 +173,37 @@ conv_transpose2d = transposed_function(2)
 conv_transpose3d = transposed_function(3)
 
 
-class ConvLayer(Module):
-    """A layer with the weights of a convolution over `n` dimensions, and a bias.
-
-    Args:
-        in_channels, out_channels: C and O.
-        kernel_size, stride, padding, dilation, output_padding: a number, or one for each dimension;
-            padding also "same" or "valid".
-        groups: how many convolutions stand side by side, each with its part of the channels.
-
-    Raises:
-        ValueError: the channels cannot be divided, or a word is unknown.
-    """
-
-    n: int
-    transposed = False
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        output_padding: Any = 0,
-    ):
-        super().__init__()
-        if groups <= 0 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"in_channels and out_channels must be divisible by groups={groups}")
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.groups = groups
-        self.kernel_size, self.stride = as_many(kernel_size, self.n), as_many(stride, self.n)
-        self.padding = padding if isinstance(padding, str) else as_many(padding, self.n)
-        self.dilation = as_many(dilation, self.n)
-        self.output_padding = as_many(output_padding, self.n)
-        known = not isinstance(padding, str) or padding in ("same", "valid")
-        if not known or (padding == "same" and max(self.stride) > 1):
-            raise ValueError(f"padding={padding!r} is not supported with stride {self.stride}")
-        channels = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
-        shape = (channels[0], channels[1] // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
-        b = Parameter(empty(out_channels, device=device, dtype=dtype)) if bias else None
-        self.register_parameter("bias", b)
-        self.reset_parameters()
-
-    @no_grad()
-    def reset_parameters(self) -> None:
-        """Draws weight and bias from [-b, b), b = 1 / sqrt(weights of an output), as PyTorch."""
-        inputs = math.prod(self.weight.shape[1:])
-        bound = 1 / math.sqrt(inputs) if inputs else 0.0
-        for param in (self.weight, self.bias):  # not what a subclass adds
-            if param is not None:
-                param.uniform_(-bound, bound)
-
-    def forward(self, input: Tensor) -> Tensor:
-        options = self.stride, self.padding, self.dilation, self.groups
-        return convolution(self.n, False, input, self.weight, self.bias, *options)
-
-    def extra_repr(self) -> str:
-        shown = [f"{self.in_channels}, {self.out_channels}"]
-        shown += [f"kernel_size={self.kernel_size}, stride={self.stride}"]
-        for name, usual in (("padding", 0), ("dilation", 1), ("output_padding", 0)):
-            if getattr(self, name) != (usual,) * self.n:
-                shown.append(f"{name}={getattr(self, name)}")
-        shown += [f"groups={self.groups}"] if self.groups != 1 else []
-        shown += ["bias=False"] if self.bias is None else []
-        return ", ".join(shown)
-
-
-class TransposedLayer(ConvLayer):
-    """A transposed convolution as a layer. PyTorch has its arguments in another order."""
-
-    transposed = True
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        device: Any = None,
-        dtype: Any = None,
-    ):
-        if isinstance(padding, str):
-            raise ValueError(f"{type(self).__name__} takes numbers as padding")
-        numbers = in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias
-        super().__init__(*numbers, device, dtype, output_padding)
-
-    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
-        extra = self.output_padding if output_size is None else self.extra_for(input, output_size)
-        options = self.stride, self.padding, self.dilation, self.groups, extra
-        return convolution(self.n, True, input, self.weight, self.bias, *options)
-
-    def extra_for(self, input: Tensor, output_size: Any) -> list[int]:
-        """The output_padding with which the output has this size.
-
-        Raises:
-            ValueError: there is none.
-        """
-        own = zip(self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
-        sizes = zip(input.shape[-self.n :], tuple(output_size)[-self.n :], own, strict=True)
-        extra = [b - (a - 1) * s + 2 * p - d * (k - 1) - 1 for a, b, (k, s, p, d) in sizes]
-        if not all(0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
-            raise ValueError(f"no output of size {output_size} for input of size {input.shape}")
-        return extra
-
-
-def layer(name: str, base: type, n: int) -> type:
-    """A class of layers over `n` dimensions, with a name of its own."""
-    doc = f"{base.__doc__.splitlines()[0]} Input and output: [N, channels, *sizes], {n} sizes."
-    return type(name, (base,), {"n": n, "__doc__": doc, "__module__": __name__})
-
-
-Conv1d = layer("Conv1d", ConvLayer, 1)
-Conv2d = layer("Conv2d", ConvLayer, 2)
-Conv3d = layer("Conv3d", ConvLayer, 3)
-ConvTranspose1d = layer("ConvTranspose1d", TransposedLayer, 1)
-ConvTranspose2d = layer("ConvTranspose2d", TransposedLayer, 2)
-ConvTranspose3d = layer("ConvTranspose3d", TransposedLayer, 3)
-
-
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
 
     manual_seed(0)
-    print(Conv1d(2, 4, 3, padding="same", dilation=2, bias=False))
-    # -> Conv1d(2, 4, kernel_size=(3,), stride=(1,), padding=same, dilation=(2,), bias=False)
-    print(ConvTranspose2d(4, 2, 3, 2, 0, 1, groups=2).extra_repr())
-    # -> 4, 2, kernel_size=(3, 3), stride=(2, 2), output_padding=(1, 1), groups=2
-    conv = Conv3d(1, 2, (1, 2, 3), padding=(0, 0, 1), dtype=float64)
-    print(conv(randn(1, 1, 3, 3, 3, dtype=float64)).shape)  # -> tinytorch.Size([1, 2, 3, 2, 3])
+    x, w = randn(1, 2, 9, 9), randn(4, 2, 4, 4)
+    print(conv2d.__name__, conv1d(x[0, 0], randn(3, 9, 2)).shape)
+    # -> conv2d tinytorch.Size([3, 8])
+    print(conv2d.__doc__.splitlines()[0])
+    # -> y[i, o, p] = bias[o] + sum over c, k of w[o, c, k] x[i, c, p * stride + k * dilation].
+    print(conv2d(x, w, padding="same").shape, conv2d(x, w, padding="valid").shape)
+    # -> tinytorch.Size([1, 4, 9, 9]) tinytorch.Size([1, 4, 6, 6])
+    y = conv2d(x, w, stride=2, padding=1)
+    print(y.shape, conv_transpose2d(y, w, stride=2, padding=1).shape)
+    # -> tinytorch.Size([1, 4, 4, 4]) tinytorch.Size([1, 2, 8, 8])
+    print(conv_transpose2d(y, w, stride=2, padding=1, output_padding=1).shape)
+    # -> tinytorch.Size([1, 2, 9, 9])
+    print(conv_transpose1d(randn(4, 5), randn(4, 1, 3), randn(2), groups=2).shape)
+    # -> tinytorch.Size([2, 7])
 
-    up = ConvTranspose2d(3, 1, 3, stride=2, padding=1)
-    print(up(randn(1, 3, 4, 4)).shape, up(randn(1, 3, 4, 4), output_size=(8, 7)).shape)
-    # -> tinytorch.Size([1, 1, 7, 7]) tinytorch.Size([1, 1, 8, 7])
+    # The transposed convolution is the gradient: <y, conv(x)> = <conv_transpose(y), x>.
+    back = conv_transpose2d(y, w, stride=2, padding=1, output_padding=1)
+    print(abs((y * y).sum().item() / (back * x).sum().item() - 1) < 1e-5)  # -> True
 
-    def refused(make):
+    def refused(function, *args, **options):
         try:
-            make()
-        except ValueError as reason:
+            function(*args, **options)
+        except RuntimeError as reason:
             print(reason)
 
-    refused(lambda: up(randn(1, 3, 4, 4), output_size=(9, 7)))
-    # -> no output of size (9, 7) for input of size tinytorch.Size([1, 3, 4, 4])
-    refused(lambda: Conv2d(1, 1, 3, padding="some"))
-    # -> padding='some' is not supported with stride (1, 1)
-    refused(lambda: ConvTranspose1d(1, 1, 3, padding="same"))
-    # -> ConvTranspose1d takes numbers as padding
+    refused(conv2d, x, w, padding="some")  # -> padding='some' is not supported with stride (1, 1)
+    refused(conv2d, x, w, padding="same", stride=2)
+    # -> padding='same' is not supported with stride (2, 2)
+    refused(conv_transpose2d, y, w, stride=2, output_padding=2)
+    # -> output padding (2, 2) must be smaller than stride or dilation

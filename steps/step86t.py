@@ -69,15 +69,15 @@ class UninitializedParameter(Parameter):
     @property
     def data(self) -> Tensor:
         """A tensor of size 0, with the type and the device that the elements will have."""
-        return self.model
+        return self.prototype
 
     @data.setter
-    def data(self, model: Tensor) -> None:  # as Module.to does
-        self.model, self.device = model, model.device
+    def data(self, prototype: Tensor) -> None:  # as Module.to does
+        self.prototype, self.device = prototype, prototype.device
 
     def materialize(self, shape: Any) -> None:
         """Gives the parameter uninitialized elements of this shape."""
-        self.array = vars(self).pop("model").new_empty(shape).array
+        self.array = vars(self).pop("prototype").new_empty(shape).array
         self.__class__ = Parameter
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ operations keep the type of their inputs. float16 plus float32 is float32, as ev
 
 One more change is needed. The functions of topic 56 compute halves in float32 anyway, but round
 the result to float16, and exp(12) would still be inf. So `compute` asks the open modes whether the
-result should stay float32 (stays_wide, step 56o), and `wide` is our mode's answer.
+result should stay float32 (stays_wide, step 56p), and `wide` is our mode's answer.
 
 The trap: it is the output that needs the range. Once it is inf, a cast to float32 does not help.
 

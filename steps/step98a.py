@@ -4,7 +4,7 @@ The graph of gelu has 19 nodes (step 97h): NumPy has no error function, so eager
 polynomial, made of operations that NumPy has. A compiler writes its own loops, in C, and C has an
 erf. So the best formula for eager is not the best one for a compiler.
 
-`erf_of` is a `singledispatch` (step 56p): its body depends on the type of the array. So tracers get
+`erf_of` is a `singledispatch` (step 56q): its body depends on the type of the array. So tracers get
 a body of their own, which records one node, "erf".
 
 With other Functions it is the other way round. gather and embedding would give many nodes, and a

@@ -17,7 +17,6 @@ from tinytorch.autograd.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad,
     set_grad_enabled,
 )
-from tinytorch.func.transforms import vmap
 from tinytorch.backends.cuda import set_float32_matmul_precision
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (
@@ -31,6 +30,7 @@ from tinytorch.core.memory import freed_memory_is_kept
 from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import as_tensor, from_numpy, is_tensor, Size, Tensor, tensor
 from tinytorch.lazy import __getattr__
+from tinytorch.func.transforms import vmap
 from tinytorch.linalg import inv as inverse
 from tinytorch.nn.functional import (
     adaptive_avg_pool1d, avg_pool1d, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from tinytorch.autograd.inplace import into
 from tinytorch.core.dtype import DType, float32, int64
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
 from tinytorch.ops import out as dense
@@ -103,6 +104,8 @@ class SparseTensor(Tensor):
         return SparseTensor(stack(indices[::-1]), values, self.sizes, True)
 
     def t(self) -> "SparseTensor":
+        if self.ndim > 2:
+            raise RuntimeError(f"t() expects at most 2 dimensions, but got {self.ndim}")
         return SparseTensor(self.places.flip(0), self.elements, self.sizes[::-1])
 
     def to(self, *args: Any, **kwargs: Any) -> "SparseTensor":
@@ -124,8 +127,11 @@ class SparseTensor(Tensor):
         places, values = cat([self.places, other.places], 1), cat([self.elements, other.elements])
         return SparseTensor(places, values, self.sizes).coalesce()
 
-    def __mul__(self, number: Any) -> "SparseTensor":
-        return SparseTensor(self.places, self.elements * number, self.sizes, self.coalesced)
+    def __mul__(self, other: Any) -> "SparseTensor":
+        """With a number, or with a dense tensor that broadcasts to this one."""
+        if isinstance(other, Tensor) and other.ndim:
+            other = other.expand(self.sizes)[tuple(self.places)]
+        return SparseTensor(self.places, self.elements * other, self.sizes, self.coalesced)
 
     # Python asks the class of the right operand first, as it is a subclass of the left one's.
     __radd__, __rmul__ = __add__, __mul__
@@ -195,14 +201,14 @@ def product(sparse: SparseTensor, other: Tensor) -> Tensor:
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices, of which one may be sparse."""
     if isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor):
-        return input @ mat2
+        return input @ mat2 if out is None else into(out, input @ mat2)
     return dense.mm(input, mat2, out=out)
 
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product, of which one side may be a sparse matrix."""
     if isinstance(input, SparseTensor) or isinstance(other, SparseTensor):
-        return input @ other
+        return input @ other if out is None else into(out, input @ other)
     return dense_matmul(input, other, out=out)
 
 

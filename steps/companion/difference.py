@@ -14,6 +14,7 @@ from .paint import paint
 from .source import Definition, Source
 
 WIDTH = 79  # columns of a terminal that the heading fills
+FOLDED = 30  # lines: definitions that go whole are only named, where together they have more
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,11 @@ class Difference:
     @property
     def files(self) -> str:
         new = f"steps/{self.step.path.name}"
-        return f"steps/{self.before.path.name} -> {new}" if self.before else new
+        return f"{self.old_file} -> {new}" if self.before else new
+
+    @property
+    def old_file(self) -> str:
+        return f"steps/{self.before.path.name}" if self.before else ""
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -99,6 +104,23 @@ class Difference:
                 if module := self.curriculum.module_of(name, self.step):
                     found[name] = module.name
         return found
+
+    @cached_property
+    def dropped(self) -> list[Change]:
+        """Definitions that go whole, where they are so long that they are only named."""
+        found = [
+            change
+            for change in self.changes
+            if change.kind == "removed" and not self.old.definitions[change.name].owner
+        ]
+        return found if sum(change.removed for change in found) > FOLDED else []
+
+    @property
+    def dropped_size(self) -> str:
+        """ "46 definitions, -199"."""
+        count = len(self.dropped)
+        lines = sum(change.removed for change in self.dropped)
+        return f"{count} definition{'s' if count != 1 else ''}, -{lines}"
 
     @cached_property
     def _replaced(self) -> set[str]:
@@ -137,10 +159,11 @@ class Difference:
     def framework(self) -> list[list[Line]]:
         """The changed places of the framework, each with some lines around.
 
-        What moved into a module is not there. A line that only follows a renaming is not a change.
+        What moved into a module is not there, nor what is `dropped`. A line that only follows a
+        renaming is not a change.
         """
         left = set()
-        for name in self.moved:
+        for name in [*self.moved, *(change.name for change in self.dropped)]:
             definition = self.old.definitions[name]
             left.update(definition.span)
         above = 0  # a comment between two definitions goes with the one above
@@ -190,16 +213,17 @@ class Difference:
     def body(self, demo: bool = False) -> str:
         """The names that change, and the changed lines."""
         found = []
-        width = max((len(change.name) for change in self.changes), default=0)
-        for change in self.changes:
+        single = [change for change in self.changes if change not in self.dropped]
+        width = max((len(change.name) for change in single), default=0)
+        for change in single:
             note = f"-> {change.note}" if change.kind == "renamed" else change.note
             row = f"  {change.kind:8}  {change.name:{width}}  " + f"{change.size}  {note}".strip()
             found.append(row.rstrip())
         for module, names in self.moved_to.items():
-            found.append(f"  moved to {module}")
-            found += textwrap.wrap(
-                ", ".join(names), 96, initial_indent=" " * 12, subsequent_indent=" " * 12
-            )
+            found += [f"  moved to {module}", *_wrapped(names)]
+        if self.dropped:
+            found.append(f"  removed   {self.dropped_size} (they are in {self.old_file})")
+            found += _wrapped(change.name for change in self.dropped)
         found += ["", paint(f"  {self.files}, framework", "bold")]
         found += shown(self.framework) or ["    (no change)"]
         if demo or not self.framework:  # then the demo is the lesson
@@ -215,12 +239,19 @@ class Difference:
             f"<tr><td>{change.kind}</td><td><code>{html.escape(change.name)}</code></td>"
             f"<td>{change.size}</td><td>{html.escape(change.note)}</td></tr>"
             for change in self.changes
+            if change not in self.dropped
         )
         rows += "".join(
             f"<tr><td>moved</td><td><code>{html.escape(', '.join(names))}</code></td>"
             f"<td></td><td>{html.escape(module)}</td></tr>"
             for module, names in self.moved_to.items()
         )
+        if self.dropped:
+            names = html.escape(", ".join(change.name for change in self.dropped))
+            rows += (
+                f"<tr><td>removed</td><td><code>{names}</code></td>"
+                f"<td>{self.dropped_size}</td><td></td></tr>"
+            )
         return (
             f"<div><b>{html.escape(self.heading)}</b> <small>{self.place}</small>"
             f'<table style="text-align:left">{rows}</table>'
@@ -250,6 +281,12 @@ class Difference:
         code = [self.new.code[n] for n in new if n in self.new.code]
         former_code = [with_renames(self.old.code[n], renames) for n in old if n in self.old.code]
         yield Change("changed", name, *count(former_code, code))
+
+
+def _wrapped(names):
+    """Names for a terminal, in as many rows as they need."""
+    indent = " " * 12
+    return textwrap.wrap(", ".join(names), 96, initial_indent=indent, subsequent_indent=indent)
 
 
 _COLOURS = {"+": "green", "-": "red"}

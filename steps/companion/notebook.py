@@ -107,12 +107,16 @@ def _numbered(definition):
 def _summary(difference):
     rows = []
     for change in difference.changes:
+        if change in difference.dropped:
+            continue
         size = f" {change.size}" if change.size else ""
         note = f" ({change.note})" if change.note else ""
         rows.append(
             f"{change.kind} <code>{html.escape(change.name)}</code>{html.escape(size + note)}"
         )
     rows += [f"moved to <code>{html.escape(module)}</code>" for module in difference.moved_to]
+    if difference.dropped:
+        rows.append(f"removed {difference.dropped_size}")
     if len(rows) > 6:
         rows[5:] = [f"and {len(rows) - 5} more"]
     return f"<div><small>{'; '.join(rows) or 'nothing changes above the demo'}</small></div>"
@@ -221,7 +225,7 @@ def variable_graph(y, names=None, box=None, fill=None) -> str:
 
 
 def tensor_graph(y, names=None, box=None, fill=None) -> str:
-    """The recorded graph behind a Tensor: its leaves, the calls, and y. Edges are as in step 32b.
+    """The recorded graph behind a Tensor: its leaves, the calls, and y. Edges are as in step 32c.
 
     Results between two calls are not drawn: the graph does not hold them.
     """

@@ -26,6 +26,12 @@ def test_products(device):
     close(product, 2 * x[:, :1] + 3 * x.swapaxes(1, 2) @ x)
 
 
+def test_tensordot_takes_dimensions_in_pairs():
+    x = tinytorch.ones(2, 3)
+    with pytest.raises(RuntimeError, match="pairs"):
+        tinytorch.tensordot(x, x, ([0, 1], [0]))
+
+
 def test_logarithms_of_sums_do_not_overflow(device):
     a = tinytorch.tensor([1000.0, -1000.0, -math.inf, math.inf, 0.5], device=device)
     close(tinytorch.logaddexp(a, a), np.logaddexp(*[a.cpu().numpy()] * 2))

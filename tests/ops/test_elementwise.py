@@ -246,6 +246,31 @@ def test_the_slope_of_powers_of_zero(device):
         assert x.grad.tolist() == [-math.inf, 0.0, 0.0] and x.grad.dtype is tinytorch.float32
 
 
+def test_rounded_quotients(device):
+    a = tinytorch.tensor([7, -7, 2**62 + 2], device=device)
+    assert a.div(2, rounding_mode="floor").tolist() == [3, -4, 2**61 + 1]
+    assert a.div(2, rounding_mode="trunc").tolist() == [3, -3, 2**61 + 1]
+    assert tinytorch.div(7, a, rounding_mode="trunc").tolist() == [1, -1, 0]
+    x = tinytorch.tensor([7.0, -7.0], device=device, requires_grad=True)
+    y = tinytorch.div(x, 2, rounding_mode="trunc")
+    y.sum().backward()
+    assert (y.tolist(), x.grad.tolist()) == ([3.0, -3.0], [0.0, 0.0])
+    assert a.div_(2, rounding_mode="floor").tolist() == [3, -4, 2**61 + 1]
+    with pytest.raises(RuntimeError, match="'down'"):
+        tinytorch.div(x, 2, rounding_mode="down")
+    with pytest.raises(RuntimeError, match="ZeroDivision"):
+        tinytorch.div(a, 0, rounding_mode="trunc")
+
+
+def test_rounding_to_decimals(device):
+    x = tinytorch.tensor([0.125, 2.71828, 1250.0], dtype=tinytorch.float64, device=device)
+    assert x.round(decimals=2).tolist() == [0.12, 2.72, 1250.0]
+    assert x.round(decimals=-2).tolist() == [0.0, 0.0, 1200.0]
+    assert x.round_(decimals=1).tolist() == [0.1, 2.7, 1250.0]
+    with pytest.raises(NotImplementedError, match="int64"):
+        tinytorch.tensor([1]).round(decimals=1)
+
+
 def test_rounding(device):
     x = tinytorch.tensor([0.5, 1.5, 2.5, -0.5], device=device)
     assert x.round().tolist() == [0.0, 2.0, 2.0, 0.0]

@@ -76,6 +76,15 @@ def test_unique(device):
     assert tt.tensor([math.nan, math.nan]).unique().numel() == 2
 
 
+def test_sums_of_weights_by_class(device):
+    x = tt.tensor([3, 1, 3, 0], device=device)
+    sums = x.bincount(tt.tensor([5.0, 2.0, 1.5, 4.0], device=device))
+    assert sums.tolist() == [4.0, 2.0, 0.0, 6.5] and sums.dtype is tt.float32
+    assert tt.bincount(x, weights=x == 3, minlength=5).tolist() == [0.0, 0.0, 0.0, 2.0, 0.0]
+    with pytest.raises(RuntimeError, match=r"\[4\] of input, but have \[2\]"):
+        x.bincount(x[:2])
+
+
 def test_bincount(device):
     x = tt.tensor([0, 3, 3], device=device)
     assert x.bincount().tolist() == [1, 0, 0, 2] and x.bincount().dtype is tt.int64

@@ -38,6 +38,23 @@ def test_sums(device):
     assert back.indices().equal(once.indices()) and back.values().allclose(once.values())
 
 
+def test_element_wise_products_with_dense_tensors(device):
+    sparse, _ = drawn(device, 4, 5)
+    for other in (tinytorch.rand(5), tinytorch.rand(4, 1), tinytorch.rand(4, 5), tinytorch.rand(1)):
+        other = other.double().to(device)
+        for result in (sparse * other, other * sparse):
+            assert result.to_dense().allclose(sparse.to_dense() * other)
+
+
+def test_results_written_to_out(device):
+    sparse = tinytorch.rand(4, 5, dtype=tinytorch.float64).to(device).relu().to_sparse()
+    x = tinytorch.rand(5, 3, dtype=tinytorch.float64).to(device)
+    for function in (tinytorch.mm, tinytorch.matmul):
+        out = tinytorch.zeros(4, 3, dtype=tinytorch.float64).to(device)
+        assert function(sparse, x, out=out) is out
+        assert out.allclose(sparse.to_dense() @ x)
+
+
 def test_what_is_refused():
     sparse, _ = drawn("cpu")
     for wrong in (sparse.exp, sparse.sum, sparse.tanh):
@@ -49,3 +66,5 @@ def test_what_is_refused():
         tinytorch.sparse_coo_tensor([[0, 4], [0, 0]], [1.0, 1.0], (4, 4))
     with pytest.raises(RuntimeError, match="sizes"):
         sparse @ tinytorch.ones(4, 4)
+    with pytest.raises(RuntimeError, match="at most 2 dimensions"):
+        tinytorch.sparse_coo_tensor([[0], [0], [1]], [1.0]).t()

@@ -87,10 +87,6 @@ ABSENT_ARGUMENTS = {
     "layout",
     "names",
     "reduce",
-    "rounding_mode",
-    "output_size",
-    "weights",
-    "decimals",
 }
 # Entries of op_db (with their variant) that tinytorch leaves out, or tests elsewhere as random.
 LEFT_OUT = {
@@ -102,11 +98,6 @@ LEFT_OUT = {
     "as_strided.partial_views",  # shows memory around a sample, which is not carried over
     "scatter_reduce.prod",
     "to_sparse",  # its result is not a tensor of all elements: tests/ops has its tests
-    "div.floor_rounding",
-    "div.trunc_rounding",
-    "round.decimals_0",
-    "round.decimals_3",
-    "round.decimals_neg_3",
 }
 
 # What tinytorch refuses with an error where PyTorch has an answer: part of the message, and why.

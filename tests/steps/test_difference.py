@@ -7,6 +7,7 @@ import pytest
 from steps.companion.added import added_lines, changing_lines
 from steps.companion.curriculum import CurriculumError
 from steps.companion.difference import Difference, hunks
+from steps.companion.focus import changed_definition
 from steps.companion.history import History
 
 from .conftest import step_text
@@ -132,6 +133,34 @@ def test_what_moved_away_is_not_shown_line_by_line(curriculum):
         line for hunk in Difference(curriculum, curriculum.step(4)).framework for line in hunk
     ]
     assert [line.text for line in marked if line.mark == "-"] == ["x = 1"]
+
+
+@pytest.mark.parametrize(("count", "folded"), [(15, False), (16, True)])
+def test_many_definitions_that_go_whole_are_only_named(make, count, folded):
+    names = [f"f{number:02}" for number in range(count)]
+    old = "\n\n".join(
+        f"# Number {number}.\ndef {name}():\n    return {number}\n"
+        for number, name in enumerate(names)
+    )
+    kept = "def kept():\n    return 'kept'\n"
+    toml = f'[step.2]\nremoves = {names}\nwhy = "for room"\n'.replace("'", '"')
+    curriculum = make(
+        {1: step_text(1, f"{old}\n\n{kept}"), 2: step_text(2, kept.replace("'kept'", "1"))},
+        toml=toml,
+    )
+    difference = Difference(curriculum, curriculum.step(2))
+    minus = [line.text for hunk in difference.framework for line in hunk if line.mark == "-"]
+    text, rows = difference.text(), [f"  removed   {name}  " for name in names]
+    assert ("    return 'kept'" in minus) and ("    return 3" in minus) is not folded
+    assert ("# Number 3." in minus) is not folded
+    assert [row in text for row in rows] == [not folded] * count
+    row = "  removed   16 definitions, -32 (they are in steps/step01.py)\n            f00, f01, "
+    assert (row in text) is folded
+    assert (
+        f"<code>{', '.join(names)}</code></td><td>16 definitions, -32" in difference.html()
+    ) is (folded)
+    assert [change.name for change in difference.changes] == ["kept", *names]
+    assert "f03  (removed)" in changed_definition(difference, "f03")
 
 
 def test_where_the_framework_stays_the_demo_is_shown(make):

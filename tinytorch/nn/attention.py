@@ -21,7 +21,6 @@ from tinytorch.ops.gather import masked_fill, repeat_interleave
 from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for
-from tinytorch.ops.reduction import Sum
 
 
 def plain(x: Any) -> Any:
@@ -49,7 +48,10 @@ class Attention(Function):
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
     A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
-    of E that fit the cache; in causal attention the blocks above the diagonal are left out.
+    of E that fit the cache; in causal attention the blocks above the diagonal are left out. A
+    further column beside V spares two passes over E:
+
+        E [V, 1] = [E V, z],   [H, d] [V, -1]^T = H V^T - d,   d: the sums of the rows of H * Y
     """
 
     limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
@@ -57,16 +59,18 @@ class Attention(Function):
     causal_rows = 64  # rows of E in one block of causal attention
 
     def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
+        """Of each block the indices in E, in Q and Y, in K and V, and in the transposes of K and V;
+        and whether it holds the last rows, which see the most keys."""
         n, m = e_shape[-2:]
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
         rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
         for start in range(0, n, rows):
             # A causal block of queries sees no keys beyond its own last row.
             i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
+            last = start + rows >= n
             for first in range(0, e_shape[0], step):
                 b = slice(first, first + step), ...
-                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j)))
+                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j), last))
         return blocks
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
@@ -79,19 +83,16 @@ class Attention(Function):
         top = extreme_rows(xp.asarray(scores, order="C"), "max")
         return xp.where(top == -math.inf, xp.zeros_like(top), top)
 
-    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> tuple[Any, Any]:
-        """E, and z, of arrays or Tensors; k_t is K^T."""
-        scores = (q * ctx.scale) @ k_t  # the smaller factor is scaled
+    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> Any:
+        """E before what is not allowed becomes 0, of arrays or Tensors; k_t is s K^T."""
+        scores = q @ k_t
         if mask is not None:
             scores = scores + mask
         top = ctx.largest(scores, allowed)
         if top is not None:  # a score that is not allowed may be far above it
             top = wrap(top, ctx.device) if ctx.xp is Tensor else top
             scores = ctx.xp.clip(scores - top, None, 1.0)
-        e = ctx.xp.exp(scores)
-        e = e if allowed is None else e * allowed
-        z = ctx.call(Sum, e, (e.ndim - 1,), True)
-        return e, z + (z == 0)
+        return ctx.xp.exp(scores)
 
     def forward(
         ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
@@ -103,47 +104,69 @@ class Attention(Function):
             keep = keep.astype(q.dtype)
             keep *= 1 / (1 - p) if p < 1 else 0
         y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
-        k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
+        k_t = xp.multiply(k.swapaxes(-1, -2), scale, order="C")
+        v_1, kept = xp.empty((*v.shape[:-1], v.shape[-1] + 1), v.dtype), []
+        v_1[..., :-1], v_1[..., -1] = v, 1
         for block in ctx.blocks(shape, q.dtype.itemsize):
-            in_e, in_q, in_k, in_k_t = block
-            e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
-            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
+            in_e, in_q, in_k, in_k_t, _ = block
+            may = part(allowed, in_e)
+            e = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), may)
+            if may is not None:
+                e *= may
+            yz = (e if keep is None else e * keep[in_e]) @ v_1[in_k]
+            z = yz[..., -1:] if keep is None else e.sum(axis=-1, keepdims=True)
+            z = z + (z == 0)
+            xp.divide(yz[..., :-1], z, out=y[in_q])
             kept.append((*block, e, z))
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
 
-    def input_gradients(
-        ctx, g: Any, q: Any, k: Any, v_t: Any, y: Any, e: Any, z: Any, keep: Any
-    ) -> tuple:
-        """dL/dQ, dL/dK, dL/dV and dL/dS, of arrays or Tensors."""
-        h = g / z
-        gs = h @ v_t
-        if keep is not None:
-            gs *= keep
-        gs -= (h * y).sum(axis=-1, keepdims=True)
-        gs *= e
-        gv = (e if keep is None else e * keep).swapaxes(-1, -2) @ h
-        return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
-
     def backward(ctx, g: Any) -> Any:
         q, k, v, mask, allowed, keep, y, kept = ctx.saved
-        if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
-            e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
-            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
-        gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
+        if ctx.xp is Tensor:
+            return ctx.formula(g, q, k, v, mask, allowed, keep, y)
+        xp, gq, gk, gv = ctx.xp, *map(ctx.xp.zeros_like, (q, k, v))
         # Argument 3 is the mask. Its gradient is large, and seldom needed.
-        gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
-        g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
-        for in_e, in_q, in_k, in_k_t, e, z in kept:
-            parts = ctx.input_gradients(
-                g[in_q], q[in_q], k[in_k], v_t[in_k_t], y[in_q], e, z, part(keep, in_e)
-            )
-            gq[in_q] = parts[0]
-            gk[in_k] += parts[1]
-            gv[in_k] += parts[2]
+        gs = None if ctx.edges[3] is None else xp.zeros_like(mask)
+        q, k = q * ctx.scale, k * ctx.scale
+        v_t = xp.empty((*v.shape[:-2], v.shape[-1] + 1, v.shape[-2]), v.dtype)
+        v_t[..., :-1, :], v_t[..., -1, :] = v.swapaxes(-1, -2), -1
+        for in_e, in_q, in_k, in_k_t, last, e, z in reversed(kept):
+            h_d = xp.empty((*z.shape[:-1], v_t.shape[-2]), v.dtype)
+            h, d = h_d[..., :-1], h_d[..., -1:]
+            xp.divide(g[in_q], z, out=h)
+            xp.matmul(h[..., None, :], y[in_q][..., None], out=d[..., None])
+            if keep is None:
+                ds, e_t = h_d @ v_t[in_k_t], e.swapaxes(-1, -2)
+            else:
+                ds, e_t = h @ v_t[in_k_t][..., :-1, :], (e * keep[in_e]).swapaxes(-1, -2)
+                ds *= keep[in_e]
+                ds -= d
+            ds *= e
+            xp.matmul(ds, k[in_k], out=gq[in_q])
+            if last:
+                xp.matmul(ds.swapaxes(-1, -2), q[in_q], out=gk[in_k])
+                xp.matmul(e_t, h, out=gv[in_k])
+            else:
+                gk[in_k] += ds.swapaxes(-1, -2) @ q[in_q]
+                gv[in_k] += e_t @ h
             if gs is not None:
-                gs[in_e] = parts[3]
+                gs[in_e] = ds
         return gq, gk, gv, gs
+
+    def formula(
+        ctx, g: Tensor, q: Any, k: Any, v: Any, mask: Any, allowed: Any, keep: Any, y: Tensor
+    ) -> tuple:
+        """backward on Tensors, all at once. E and z are functions of Q, K and the mask here."""
+        e = ctx.exponentials(q, k.swapaxes(-1, -2) * ctx.scale, mask, allowed)
+        e = e if allowed is None else e * allowed
+        z = e.sum(-1, keepdim=True)
+        h = g / (z + (z == 0))
+        gs = h @ v.swapaxes(-1, -2)
+        gs = gs if keep is None else gs * keep
+        gs = (gs - (h * y).sum(-1, keepdim=True)) * e
+        e = e if keep is None else e * keep
+        return gs @ k * ctx.scale, gs.mT @ q * ctx.scale, e.mT @ h, gs
 
     def name(ctx) -> str:
         return "ScaledDotProductFlashAttentionForCpuBackward0"  # PyTorch's name
@@ -190,7 +213,8 @@ def scaled_dot_product_attention(
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (
-        broadcast_to(cast(x, computed), (*lead, *x.array.shape[-2:])) for x in (query, key, value)
+        x if x.array.shape[:-2] == lead else broadcast_to(x, (*lead, *x.array.shape[-2:]))
+        for x in (cast(x, computed) for x in (query, key, value))
     )
     mask = allowed = None
     if is_causal:

@@ -95,6 +95,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
             raise RuntimeError(f"tensordot expects 0 <= dims <= the dimensions, but got {dims}")
         dims = range(-dims, 0), range(dims)
     left, right = ([dim] if isinstance(dim, int) else list(dim) for dim in dims)
+    if len(left) != len(right):
+        raise RuntimeError(f"tensordot expects pairs of dimensions, but got {left} and {right}")
     for i, j in zip(left, right, strict=True):  # a size of 1 is repeated
         if a.array.shape[i] == 1:
             b = sum(b, j, True, dtype=b.dtype)

@@ -11,8 +11,8 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
 from tinytorch.core.state import state
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import number_like, true_divide
+from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
+from tinytorch.ops.arithmetic import mul, number_like, sub, true_divide
 from tinytorch.ops.conversion import cast
 
 
@@ -202,7 +202,25 @@ def staircase(name: str) -> Callable:
 floor = unary("floor", staircase("floor"), keeps="iu")
 ceil = unary("ceil", staircase("ceil"), keeps="iu")
 trunc = unary("trunc fix", staircase("trunc"), keeps="iu")
-round = unary("round", staircase("rint"), keeps="iu")  # halves go to the even neighbour
+Round = entry("round", Staircase, staircase("rint"))  # halves go to the even neighbour
+
+
+@attach("round")
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest multiple of 10^-decimals; what lies halfway goes to the even neighbour.
+
+    Raises:
+        NotImplementedError: integers, rounded to another place than 0.
+    """
+    if decimals == 0:
+        return compute(Round, (input,), "iu")
+    if not input.is_floating_point():
+        raise NotImplementedError(f"round with decimals is not implemented for {input.dtype!r}")
+    if decimals > 0:
+        return true_divide(round(mul(input, 10.0**decimals)), 10.0**decimals)
+    return mul(round(true_divide(input, 10.0**-decimals)), 10.0**-decimals)
+
+
 # dy/dx is 1; y is kept, so that x may be overwritten.
 frac = unary("frac", lambda xp, x: x - xp.trunc(x), from_y=lambda xp, g, y: g, keeps="f")
 sign = unary(
@@ -427,6 +445,21 @@ magnitude = tensor_method("__abs__")(lambda self: abs(self))
 
 
 @attach("div divide true_divide")
-def div(input: Tensor, other: Any) -> Tensor:
-    """input / other, broadcast, in floating point also for integers."""
-    return true_divide(input, other)
+def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other, broadcast, in floating point also for integers.
+
+    rounding_mode: "floor" rounds down and "trunc" towards 0, and integers stay integers.
+
+    Raises:
+        RuntimeError: another rounding_mode, or an integer is divided by 0.
+    """
+    if rounding_mode is None:
+        return true_divide(input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        if result_type(input, other).is_floating_point:
+            return trunc(true_divide(input, other))
+        # Integers may be too large for a floating point quotient.
+        return floor_divide(sub(input, fmod(as_tensor(input), other)), other)
+    raise RuntimeError(f"div expected rounding_mode 'trunc' or 'floor', but got {rounding_mode!r}")

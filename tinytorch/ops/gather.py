@@ -170,11 +170,15 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 
 @tensor_method("repeat_interleave")
-def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each slice along `dim` (each element, if None) `repeats` times: a number, or one for each.
 
+    output_size: the number of slices of the result, if it is known; it is checked.
+
     Raises:
-        RuntimeError: the number of repeats is not that of the slices.
+        RuntimeError: the number of repeats is not that of the slices, or output_size is wrong.
     """
     xp = input.device.xp
     input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
@@ -183,9 +187,11 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None) -> Te
     times = repeats.array if isinstance(repeats, Tensor) else as_integer(repeats)
     if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
         raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
-    if isinstance(times, int) and times > 0:
-        return Index.apply(input, (dim,), xp.arange(n * times) // times)
-    return Index.apply(input, (dim,), xp.repeat(xp.arange(n), times))
+    whole = isinstance(times, int) and times > 0
+    index = xp.arange(n * times) // times if whole else xp.repeat(xp.arange(n), times)
+    if output_size not in (None, index.size):
+        raise RuntimeError(f"repeat_interleave: output_size is {output_size}, not {index.size}")
+    return Index.apply(input, (dim,), index)
 
 
 masked_fill_ = tensor_method("masked_fill_")(in_place(masked_fill))

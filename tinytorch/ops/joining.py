@@ -39,7 +39,8 @@ class Cat(Function):
         *arrays, dim = args
         shapes = different_shapes(arrays)
         return RuntimeError(
-            f"Sizes of tensors must match except in dimension {dim}, but the shapes are {shapes}"
+            f"Sizes of tensors must match except in dimension {dim}, and 0-d tensors cannot be "
+            f"joined: the shapes are {shapes}"
         )
 
 

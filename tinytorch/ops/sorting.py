@@ -128,24 +128,33 @@ def unique(
 
 
 class BinCount(Function):
-    """How often each of 0, 1, 2, ... occurs."""
+    """How often each of 0, 1, 2, ... occurs, or the sums of their weights."""
 
     differentiable = False
 
-    def forward(ctx, x: Any, minlength: int) -> Any:
-        return ctx.xp.bincount(x, minlength=minlength)
+    def forward(ctx, x: Any, weights: Any, minlength: int) -> Any:
+        counts = ctx.xp.bincount(x, weights, minlength)
+        return counts if weights is None or weights.dtype != "f" else counts.astype("f")
 
 
 @tensor_method("bincount")
-def bincount(input: Tensor, *, minlength: int = 0) -> Tensor:
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs in a 1-d tensor: int64, at least `minlength` counts.
 
+    weights: a number for each element, of which the sums are returned: float32 for float32, and
+    float64 for other types.
+
     Raises:
-        RuntimeError: `input` is not 1-d, or a number is negative.
+        RuntimeError: `input` is not 1-d, a number is negative, or `weights` has another shape.
         NotImplementedError: `input` is not of an integer type.
     """
     if input.is_floating_point() or input.dtype is bool_:
         raise NotImplementedError(f"bincount() is not implemented for {input.dtype!r}")
     if input.array.ndim != 1 or (input.array.size and input.array.min() < 0) or minlength < 0:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-    return BinCount.apply(input, minlength)
+    if weights is not None and weights.array.shape != input.array.shape:
+        raise RuntimeError(
+            f"bincount: weights should have the shape {list(input.array.shape)} of input, but have "
+            f"{list(weights.array.shape)}"
+        )
+    return BinCount.apply(input, weights, minlength)

@@ -62,9 +62,9 @@ class Tiles:
         self.x_shape, self.w_shape, self.y_shape = x_shape, w_shape, (n, o, *out)
         self.counts = tuple(-(-size // 4) for size in out)
         self.start = tuple(before for before, _ in pads)
-        number = n * math.prod(self.counts)
-        self.pays = min(c, o) >= 32 and max(c, o) <= 64 and number >= 64
-        step = max(round(BLOCK / (36 * math.prod(self.counts) * (c + o))), 1)
+        self.pays = min(c, o) >= 32 and max(c, o) <= 64 and n * math.prod(self.counts) >= 64
+        numbers = 36 * math.prod(self.counts) * (c + o)  # of one image; 0 where nothing fits
+        step = BLOCK // (numbers or 1) or 1
         self.blocks = [slice(first, first + step) for first in range(0, n, step)]
 
 
@@ -127,8 +127,8 @@ def from_tiles(values: Any, matrix: Any, start: tuple, counts: tuple, out: Any, 
 
 def convolve_tiles(x: Any, w: Any, bias: Any, tiles: Tiles) -> Any:
     """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p + k], with padding."""
-    (a, b, g), (o, c, *_) = constants(device_of(x), x.dtype), tiles.w_shape
-    u = (g @ w.transpose(2, 3, 1, 0).reshape(9, -1)).reshape(36, c, o)
+    (a, b, evaluate), (o, c, *_) = constants(device_of(x), x.dtype), tiles.w_shape
+    u = (evaluate @ w.transpose(2, 3, 1, 0).reshape(9, -1)).reshape(36, c, o)
     y = device_of(x).xp.empty(tiles.y_shape, x.dtype)
     for images in tiles.blocks:
         values = to_tiles(x[images], b, tiles.start, tiles.counts)
@@ -139,11 +139,11 @@ def convolve_tiles(x: Any, w: Any, bias: Any, tiles: Tiles) -> Any:
 def convolve_tiles_back(x: Any, g: Any, w: Any, bias: Any, tiles: Tiles) -> tuple:
     """(gx, gw): the gradients of both arguments, from the same tiles of g. gx needs w and may have
     a bias; gw needs x. Without these each is None."""
-    xp, (a, b, turn) = device_of(g).xp, constants(device_of(g), g.dtype)
+    xp, (a, b, evaluate) = device_of(g).xp, constants(device_of(g), g.dtype)
     o, c, *_ = tiles.w_shape
     gx = gw = None
     if w is not None:
-        u = (turn @ w.transpose(2, 3, 0, 1).reshape(9, -1)).reshape(36, o, c)
+        u = (evaluate @ w.transpose(2, 3, 0, 1).reshape(9, -1)).reshape(36, o, c)
         gx = xp.empty(tiles.x_shape, g.dtype)
     if x is not None:
         gu = xp.zeros((36, c, o), g.dtype)
@@ -154,6 +154,6 @@ def convolve_tiles_back(x: Any, g: Any, w: Any, bias: Any, tiles: Tiles) -> tupl
         if x is not None:
             gu += to_tiles(x[images], b, tiles.start, tiles.counts).swapaxes(1, 2) @ values
     if x is not None:
-        gw = (turn.T @ gu.reshape(36, -1)).reshape(3, 3, c, o).transpose(3, 2, 0, 1)
+        gw = (evaluate.T @ gu.reshape(36, -1)).reshape(3, 3, c, o).transpose(3, 2, 0, 1)
         gw = xp.ascontiguousarray(gw)
     return gx, gw

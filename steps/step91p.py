@@ -11,7 +11,7 @@ find out what a letter is for, the second what a word is for.
 
 `output` is that of the last layer; `last` gets a row for each layer.
 
-Between the layers there may be dropout (step 72h).
+Between the layers there may be dropout (step 72i).
 
 The trap is dropout inside, on the way from h1 to h2: a mask that is drawn anew at each step would
 wipe out the memory after a few of them. Between the layers a number that is lost is lost for one

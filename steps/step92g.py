@@ -1,6 +1,6 @@
 """Step 92g: Dropout of attention weights
 
-Attention can learn to rely on one single word. Dropout (step 72h) on the weights makes it look
+Attention can learn to rely on one single word. Dropout (step 72i) on the weights makes it look
 elsewhere too: each weight becomes 0 with probability p, the others grow by 1 / (1 - p).
 
 Inside the node it is one more factor, D, of zeros and of 1 / (1 - p):

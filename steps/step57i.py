@@ -52,11 +52,11 @@ def mismatch(
     actual: Tensor, expected: Tensor, rtol: Any, atol: Any, equal_nan: bool, **checks: bool
 ) -> str | None:
     """What differs between two tensors: their shapes, what `checks` asks for, or their elements."""
+    rtol, atol = tolerances((actual.dtype, expected.dtype), rtol, atol)
     for name in ["shape", *(name for name, wanted in checks.items() if wanted)]:
         a, b = getattr(actual, name), getattr(expected, name)
         if a != b:
             return f"The values for attribute '{name}' do not match: {a} != {b}."
-    rtol, atol = tolerances((actual.dtype, expected.dtype), rtol, atol)
     dtype = promote_types(actual.dtype, expected.dtype)
     actual, expected = (x.detach().to("cpu", dtype) for x in (actual, expected))
     close = isclose(actual, expected, rtol, atol, equal_nan)

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.dtype import DType, promote_types
+from tinytorch.core.dtype import DType, float64, int64, promote_types
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.comparison import isclose
 
@@ -45,9 +45,9 @@ def tolerances(dtypes: Sequence[DType], rtol: float | None, atol: float | None) 
     return tuple(map(max, zip(*known, strict=True))) if rtol is None else (rtol, atol)
 
 
-def greatest(kind: str, differences: np.ndarray, allowed: float) -> str:
+def greatest(kind: str, differences: np.ndarray, allowed: float | None) -> str:
     """A line with the greatest of these differences, where it is, and what is allowed."""
-    limit = f" (up to {allowed} allowed)" if allowed else ""
+    limit = "" if allowed is None else f" (up to {allowed} allowed)"
     if not differences.ndim:
         return f"{kind.capitalize()} difference: {differences.item()}{limit}"
     place = np.unravel_index(np.argmax(differences), differences.shape)
@@ -57,17 +57,20 @@ def greatest(kind: str, differences: np.ndarray, allowed: float) -> str:
 
 def describe(actual: Tensor, expected: Tensor, close: Tensor, rtol: float, atol: float) -> str:
     """What is said of two tensors of one type and shape that are not close."""
-    a, b, matches = (x.detach().cpu().double().numpy() for x in (actual, expected, close))
-    with np.errstate(all="ignore"):  # the expected number may be 0 or infinite
-        absolute = np.where(matches, 0, np.abs(a - b))
-        relative = np.where(matches, 0, absolute / np.abs(b))
-    if not actual.dtype.is_floating_point:
-        absolute = absolute.astype(np.int64)
-    count = a.size - int(matches.sum())
-    first = f"Mismatched elements: {count} / {a.size} ({count / a.size:.1%})"
-    if not a.ndim:
+    a, b = (x if x.dtype.is_floating_point else x.to(int64) for x in (actual, expected))
+    absolute = (a - b).abs()
+    relative = absolute / b.abs()  # of an expected 0: inf
+    absolute, relative = (
+        np.where(close.array, 0, x.to(int64 if x.dtype is int64 else float64).array)
+        for x in (absolute, relative)
+    )
+    size, wrong = close.array.size, close.array.size - int(close.array.sum())
+    first = f"Mismatched elements: {wrong} / {size} ({wrong / size:.1%})"
+    if not close.array.ndim:
         first = f"Expected {expected.item()} but got {actual.item()}."
-    what, how = "Tensor-likes" if a.ndim else "Scalars", "close" if rtol or atol else "equal"
+    what, how = "Tensor-likes" if close.array.ndim else "Scalars", "close"
+    if rtol == atol == 0:
+        how, rtol, atol = "equal", None, None
     lines = [first, greatest("absolute", absolute, atol), greatest("relative", relative, rtol)]
     return "\n".join([f"{what} are not {how}!\n", *lines])
 
@@ -76,11 +79,11 @@ def mismatch(
     actual: Tensor, expected: Tensor, rtol: Any, atol: Any, equal_nan: bool, **checks: bool
 ) -> str | None:
     """What differs between two tensors: their shapes, what `checks` asks for, or their elements."""
+    rtol, atol = tolerances((actual.dtype, expected.dtype), rtol, atol)
     for name in ["shape", *(name for name, wanted in checks.items() if wanted)]:
         a, b = getattr(actual, name), getattr(expected, name)
         if a != b:
             return f"The values for attribute '{name}' do not match: {a} != {b}."
-    rtol, atol = tolerances((actual.dtype, expected.dtype), rtol, atol)
     dtype = promote_types(actual.dtype, expected.dtype)
     actual, expected = (x.detach().to("cpu", dtype) for x in (actual, expected))
     close = isclose(actual, expected, rtol, atol, equal_nan)
@@ -103,9 +106,8 @@ def leaves(actual: Any, expected: Any, place: str = "") -> Iterator[tuple[str, A
         for key in expected:
             yield from leaves(actual[key], expected[key], f"{place}[{key!r}]")
     elif all(isinstance(x, Sequence) and not isinstance(x, str) for x in (actual, expected)):
-        if len(actual) != len(expected):
-            lengths = f"{len(actual)} != {len(expected)}"
-            raise AssertionError(f"The length of the sequences mismatch: {lengths}")
+        if (a := len(actual)) != (b := len(expected)):
+            raise AssertionError(f"The length of the sequences mismatch: {a} != {b}")
         for i, pair in enumerate(zip(actual, expected, strict=True)):
             yield from leaves(*pair, f"{place}[{i}]")
     else:
@@ -123,10 +125,11 @@ def difference(actual: Any, expected: Any, subclasses: bool, *limits: Any, **che
         word = "Booleans" if kinds == (bool, bool) else "None"
         return None if actual is expected else f"{word} mismatch: {actual} is not {expected}"
     if all(isinstance(x, (int, float)) for x in pair):
-        if checks["dtype"] and kinds[0] is not kinds[1]:
-            return f"The (d)types do not match: {kinds[0]} != {kinds[1]}."
         # A Python float has 64 bits, as in NumPy.
-        return mismatch(*(tensor(np.asarray(x)) for x in pair), *limits, dtype=False)
+        said = mismatch(*(tensor(np.asarray(x)) for x in pair), *limits, dtype=False)
+        if checks["dtype"] and kinds[0] is not kinds[1]:
+            said = f"The (d)types do not match: {kinds[0]} != {kinds[1]}."
+        return said
     related = issubclass(*kinds) or issubclass(*kinds[::-1])
     if kinds[0] is kinds[1] or (related and subclasses):
         if all(isinstance(x, Tensor) for x in pair):

@@ -433,7 +433,8 @@ if __name__ == "__main__":
     # ->  10 rounds: loss 0.04216, w 2.4361, b 2.3060
     # -> 100 rounds: loss 0.00914, w 2.9142, b 2.0429
     print(f"line: {w:.6f} x + {b:.6f}")  # -> line: 2.914286 x + 2.042857
-    best_w, best_b = np.polyfit(*zip(*points, strict=True), deg=1)
+    xs, ts = np.array(points).T  # the first column, and the second
+    best_w, best_b = np.polyfit(xs, ts, deg=1)
     print(f"NumPy's polyfit: {best_w:.6f} x + {best_b:.6f}")
     # -> NumPy's polyfit: 2.914286 x + 2.042857
 
@@ -483,5 +484,5 @@ if __name__ == "__main__":
     square(x).backward()
     x = x - 0.1 * x.grad
     square(x).backward()
-    print("recorded as", type(x.creator).__name__, "and gradient", x.grad)
-    # -> recorded as Sub and gradient None
+    print("the second trap: recorded as", type(x.creator).__name__, "and gradient", x.grad)
+    # -> the second trap: recorded as Sub and gradient None

@@ -3,7 +3,7 @@
 Gradient descent needs a rate, and a good one is hard to find. It depends on how fast the slope
 itself changes, and that is the second derivative.
 
-Newton's method uses it. Near x, a function looks like a parabola:
+Newton's method uses it. Near x, a function looks like a parabola. With d for a small step:
 
     f(x + d) = f(x) + f'(x) d + 1/2 f''(x) d^2      (nearly)
 

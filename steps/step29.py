@@ -12,8 +12,9 @@ Three functions test it, each with derivatives that are known in another way.
     tanh     with t = tanh x each derivative is a polynomial in t:
              1 - t^2,  -2 t + 2 t^3, ...,  6th: -272 t + 1232 t^3 - 1680 t^5 + 720 t^7
 
-tanh has a new kind of backward: its derivative is simplest in terms of its output, 1 - y^2. The
-function refers to its output only weakly (step 17a). That is enough: during backward the end of the
+tanh, the hyperbolic tangent, is an S-shaped curve from -1 to 1 that networks use (step 38c). It has
+a new kind of backward: its derivative is simplest in terms of its output, 1 - y^2. The function
+refers to its output only weakly (step 17a). That is enough: during backward the end of the
 graph is alive, and with it every variable on the way. It must be the Variable, not its array,
 because the next pass needs the creator of y.
 

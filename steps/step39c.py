@@ -1,9 +1,9 @@
 """Step 39c: Random numbers with a seed
 
 Which numbers does a network start with? If all weights are 0, then with relu all units of the first
-layer are 0 and get the gradient 0: only the last bias ever learns. If all are 0.5, there are
-gradients, but the units compute the same, get the same gradient, and stay the same forever: a layer
-of a hundred is a layer of one. Random numbers make the units different.
+layer are 0 and get the gradient 0: only the last bias (the b of x W + b) ever learns. If all are
+0.5, there are gradients, but the units compute the same, get the same gradient, and stay the same
+forever: a layer of a hundred is a layer of one. Random numbers make the units different.
 
 But a program that gives another result each time is hard to test and hard to repair. So "random"
 numbers are computed: a generator holds a state, and each number changes it by a fixed rule. The

@@ -4,7 +4,7 @@ The package contains 1,797 digits, written by hand and scanned at 8 x 8 pixels (
 operations of this file are enough for a network that reads them. Two layers give ten scores for an
 image, one for each digit:
 
-    h = relu(x W1 + b1)         scores = h W2 + b2
+    h = relu(x W1 + b1)         scores = h W2 + b2       (b1 and b2, the biases, shift each output)
     loss = the mean over the batch of -log p(right digit)         (cross entropy)
 
 Training repeats four lines, here and in all of deep learning:

@@ -20,6 +20,12 @@ neither an input nor the output (step 32e), so it would be a constant in the gra
 derivative through it would be missing. So forward saves x, and backward computes p from x. The
 maximum m may be a constant, because p does not depend on it.
 
+Where to go on: stages 7 to 9 finish what you have, type by type and operation by operation. If you
+want to build networks first, go to step 71a (stage 12) and come back later. Until then take on
+trust that tensor(...) chooses an element type (stage 7), that w -= g writes into w and the graph
+knows it (stage 8), that the operations are those of this stage, complete (stage 9), and that a
+Parameter is a tensor that is to be learned (step 65s).
+
 Changed: cross_entropy. New: NllLoss.
 Try: save p in forward instead of x and m, and use it in backward. Which line of the demo fails?
 """

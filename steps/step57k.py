@@ -29,8 +29,12 @@ from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops.comparison import isclose
 
 # (rtol, atol) by type: about half of the digits that it has. Two numbers of another type are equal.
-TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5)}
-TOLERANCES.update({"float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)})
+TOLERANCES = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+}
 
 
 def tolerances(dtypes: Sequence[DType], rtol: float | None, atol: float | None) -> tuple:

@@ -1,38 +1,44 @@
-"""Step 100a: A kernel is a C function
+"""Step 100a: One file for all kernels: shared functions and helpers
 
-Steps 99a to 99t give the C expression of each operation, and a Kernel with its nodes and the arrays
-that it reads and writes. No compiler accepts that yet. What is missing is the function around the
-expressions:
+In step 99z, the C of x % 3 does not compile: it calls remainder_int64_t, which C does not have.
+And a network of twelve equal layers has twelve equal functions, each of which is compiled.
 
-    void k0(const float *restrict in0, float *restrict out0) {      parameters: inputs, outputs
-        for (long i0 = 0; i0 < 1000; i0++) {                        the loop
-            const float add_0 = in0[i0] + 1.0f;                     a statement for each node
-            out0[i0] = add_0;                                       a store for each output
-        }
-    }
+The compiler gets one file. `c_source` joins in it the functions of all kernels, and what they need:
 
-Each node becomes a constant with a name of its own, "operation_number". This costs nothing: the
-compiler keeps most of them in registers. The names help the reader, and so does the comment above
-the function, which lists the lines of the program that the loop comes from.
+    HEAD        #include lines
+    helpers     functions that C does not have, such as Python's // and % (step 99g)
+    k0, k1 ...  the kernels; k1 is left out where its text equals that of k0
 
-The trap: `restrict` promises that no two arrays overlap. Without it, C must assume that a write to
-out0 changes in0, and may not read several numbers ahead. But C does not check the promise: a call
-with out0 = in0 + 1 may compute anything. So the outputs always get memory of their own.
+A network has many equal layers. The function's name is added last, so equal kernels have equal
+texts. They share one function, and there is less to compile.
 
-(PyTorch's compiler writes such loops in C++; TORCH_LOGS=output_code prints them.)
+FLAGS are the compiler's options. -O3 -march=native allow it the fastest code for this processor.
+The others keep the results of NumPy, or allow what they do not change. `helpers` is a search for
+the names in the text of the kernels, so a file has only the helpers that it calls.
 
-Here all arrays are contiguous, and a kernel has one loop. Step 100b lifts these limits.
+The trap: kernels must have equal texts, not only equal operations. Sizes and strides are numbers in
+the text, so the last, shorter batch of a data set needs other functions.
 
-New: HEAD, c_source, comment_of, CFunction.
-Try: name the variables by the operation alone, and compile x + 1 + 2.
+(PyTorch's compiler also finds equal kernels by their text.)
+
+New: FLAGS, LIBRARIES, c_file, helpers. Changed: c_source.
+Try: in `layers`, let the second layer add bias * 2. How many functions does the file have then?
 """
 
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tinytorch.compiler.expressions import C_TYPES, expression
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
 
 HEAD = """\
 #include <math.h>
@@ -42,15 +48,45 @@ HEAD = """\
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel."""
-    functions = [f"{comment_of(k)}void {k.name}({CFunction(k).text()}" for k in kernels]
-    return "\n".join([HEAD, *functions])
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
+
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
+    """
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
+
+
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
     lines = [f"// {text}\n" for text in kernel.made_by[:12]]
     more = len(kernel.made_by) - len(lines)
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+
+
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
+
+
+def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
+    """The place of an element: "i0 * 512 + i1"."""
+    terms = [i if s == 1 else f"{i} * {s}" for i, s in zip(counters, strides, strict=True) if s]
+    terms += [str(offset)] if offset or not terms else []
+    return " + ".join(terms)
 
 
 class CFunction:
@@ -61,6 +97,9 @@ class CFunction:
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
+        self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
+        self.loads: dict[Load, str] = {}
+        self.fresh = itertools.count()  # numbers for names
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -81,17 +120,23 @@ class CFunction:
         self.write(line + " {")
         self.depth += 1
 
-    def close(self) -> None:
-        self.depth -= 1
-        self.write("}")
+    def close(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.depth -= 1
+            self.write("}")
+
+    def loop(self, i: int) -> None:
+        counter, size = self.counters[i], self.kernel.sizes[i]
+        self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
 
     def write_rows(self) -> None:
-        """The loop, and in it what is computed for an element."""
-        self.open(f"for (long i0 = 0; i0 < {self.kernel.sizes[0]}; i0++)")
+        """The loops, and in them what is computed for an element."""
+        for i in range(len(self.kernel.sizes)):
+            self.loop(i)
         for node in self.kernel.nodes:
             self.statement(node)
             self.store(node)
-        self.close()
+        self.close(self.depth - 1)
 
     # Statements.
 
@@ -107,12 +152,18 @@ class CFunction:
 
     def store(self, node: Node) -> None:
         if node in self.arrays:
-            self.write(f"{self.arrays[node]}[i0] = {self.names[node]};")
+            place = index(0, self.kernel.strides[node], self.counters)
+            self.write(f"{self.arrays[node]}[{place}] = {self.names[node]};")
 
     def value(self, x: Any) -> str | None:
         """The variable with an operand's value; None for a number."""
         if isinstance(x, Load):
-            return f"{self.arrays[x.base]}[i0]"
+            if x not in self.loads:
+                self.loads[x] = f"x{next(self.fresh)}"
+                place = index(x.offset, x.strides, self.counters)
+                kind = self.c_type(x.base)
+                self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
+            return self.loads[x]
         return self.names[x] if isinstance(x, Node) else None
 
 
@@ -143,7 +194,7 @@ if __name__ == "__main__":
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
         try:
-            library = build(source, "-O3 -ffp-contract=off -lm".split())
+            library = build(source, [*FLAGS, *LIBRARIES])
         except CompilerError:
             return functions, *graph.run(np, arrays)
         for kernel in kernels:
@@ -152,55 +203,19 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
-    # relu(x * 2 + y). The operations know what the program called, and in which line.
-    def f(xp, x, y):
-        return xp.maximum(x * 2 + y, 0)
+    # Python's % (step 99z: an unknown function). C has another sign than Python: -1 % 3 is -1.
+    a = np.arange(-3, 3)
+    functions, got = run(lambda xp, x: x % 3, a)
+    print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
+    # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
+    source = c_source(fuse(graph_of(lambda xp, x: x % 3, a)))
+    print("static inline int64_t remainder_int64_t(" in source)  # -> True
 
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 1000)).astype(np.float32)
-    graph = graph_of(f, a, b)
-    for node, text in zip(graph.nodes[1:], ("add model.py:7", "relu model.py:8"), strict=True):
-        node.made_by, node.line = text.split()
-    print(c_source(fuse(graph)))
-    # -> #include <math.h>
-    # -> #include <stdbool.h>
-    # -> #include <stdint.h>
-    # -> // add, model.py:7
-    # -> // relu, model.py:8
-    # -> void k0(const float *restrict in0, const float *restrict in1, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 1000; i0++) {
-    # ->         const float multiply_0 = in0[i0] * 2.0f;
-    # ->         const float add_1 = multiply_0 + in1[i0];
-    # ->         const float maximum_2 = (add_1 <= 0.0f) | (0.0f != 0.0f) ? 0.0f : add_1;
-    # ->         out0[i0] = maximum_2;
-    # ->     }
-    # -> }
+    # Two layers: both kernels are the same function, so its text is there once.
+    def layers(xp, x, bias, weight):
+        return xp.maximum(xp.matmul(xp.maximum(x + bias, 0), weight) + bias, 0)
 
-    # Compiled, it gives what NumPy gives, to the last bit.
-    _, got = run(f, a, b)
-    print((got == np.maximum(a * 2 + b, 0)).all())  # -> True
-
-    # Values that something else needs, too, are written by the same loop.
-    def both(xp, x):
-        square = xp.square(x)
-        return square, xp.sqrt(square + 1)
-
-    functions, one, two = run(both, a)
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0, float *restrict out1) {
-    # ->     for (long i0 = 0; i0 < 1000; i0++) {
-    # ->         const float square_0 = in0[i0] * in0[i0];
-    # ->         out0[i0] = square_0;
-    # ->         const float add_1 = square_0 + 1.0f;
-    # ->         const float sqrt_2 = sqrtf(add_1);
-    # ->         out1[i0] = sqrt_2;
-    # ->     }
-    # -> }
-    print((one == a * a).all() and (two == np.sqrt(a * a + 1)).all())  # -> True
-
-    # A long chain: the comment ends after twelve lines.
-    graph = graph_of(lambda xp, x: sum((x for _ in range(20)), x), a)
-    for number, node in enumerate(graph.nodes):
-        node.made_by, node.line = "add", f"model.py:{number}"
-    (kernel,) = fuse(graph)
-    print(comment_of(kernel).splitlines()[-2:])  # -> ['// add, model.py:11', '// and 8 more']
+    schedule = fuse(graph_of(layers, *(np.ones(size, "f4") for size in ((4, 5), 5, (5, 5)))))
+    source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
+    print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
+    # -> ['k0', 'matmul', 'k0'] 1

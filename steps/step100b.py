@@ -1,52 +1,98 @@
-"""Step 100b: Index expressions: the position of an element
+"""Step 100b: Reductions in C: an accumulator
 
-(x + bias) * y.t() is one kernel, but step 100a writes a wrong loop for it: 3 iterations for 15
-elements. The kernel has the information (step 99o): for each array, how many elements further each
-loop moves. C needs no more:
+Fusion puts the norm of a row, sqrt(sum(x * x)), into one kernel (step 99m). Step 100a treats each
+node as a value of one element and asks for the C expression of a sum: AttributeError. This kernel
+has two kinds of values, one for each element and one for each row:
 
-    x       5, 1    in0[i0 * 5 + i1]
-    bias    0, 1    in1[i1]                 the same for each row
-    y.t()   1, 3    in2[i0 + i1 * 3]        transposed, without a copy
+    for (long i0 = 0; i0 < 3; i0++) {                     the outer loop: rows
+        ...                                               values of the row, before the inner loop
+        double sum_1_acc = 0;
+        for (long i1 = 0; i1 < 100; i1++) {               the elements of the row
+            const float square_0 = x0 * x0;
+            sum_1_acc += square_0;
+        }
+        const float sum_1 = (float)sum_1_acc;             values of the row, after the inner loop
+        const float sqrt_2 = sqrtf(sum_1);
+        out0[i0] = sqrt_2;
+    }
 
-These are strides (step 66a), written into a program. `index` writes the text between the brackets,
-and `loop` writes a loop for each size of the kernel.
+A reduction is written in three places: its accumulator starts before the loop, takes up a value in
+each iteration, and gives the result after the loop. The squares never go to memory.
 
-The trap: in a loop, in0[...] may stand in several lines. Each element is read once, into x0, x1,
-...: CFunction.loads is a dictionary with Loads as keys, and equal Loads share a variable. Otherwise
-C would have to find out that nothing has written to the array in between.
+The accumulator of floats is a double. A float has 24 bits, so once the sum is large, most bits of a
+small number are lost. (NumPy adds in pairs, and pairs of pairs, for the same reason.)
 
-(PyTorch's compiler keeps index expressions as formulas of sympy, and simplifies them.)
+The trap: NumPy's sum of int32 is int64. Each element is converted before it is added; to convert
+the finished sum would be too late.
 
-New: index, CFunction.loop. Changed: CFunction.
-Try: in `index`, remove the condition `if s`, so that strides of 0 are written, too. Are the results
-the same?
+(PyTorch's compiler writes the same three pieces, with an accumulator named tmp_acc0.)
+
+New: COMBINE, START, CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
+.write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.__init__, .write_rows.
+Try: let type_of_accumulator return "float". What does the demo's last line print?
 """
 
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tinytorch.compiler.expressions import C_TYPES, expression
+import numpy as np
+
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
+
+# What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
+# are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
+# That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+LIBRARIES = ["-lm"]
 
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 """
+COMBINE = {
+    "sum": "{acc} += {x};",
+}
+START = {"sum": 0}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel."""
-    functions = [f"{comment_of(k)}void {k.name}({CFunction(k).text()}" for k in kernels]
-    return "\n".join([HEAD, *functions])
+    """One file with a function `void NAME(inputs, outputs)` for each kernel.
+
+    Kernels that are the same but for what they read and write share a function: their `name`
+    becomes that of the first.
+    """
+    names: dict[str, str] = {}
+    functions = []
+    for kernel in kernels:
+        comment, text = comment_of(kernel), CFunction(kernel).text()
+        if text not in names:
+            names[text] = kernel.name
+            functions.append(f"{comment}void {kernel.name}({text}")
+        kernel.name = names[text]
+    return c_file("\n".join(functions))
+
+
+def c_file(body: str) -> str:
+    """A file with these functions, and what they need in front of them."""
+    return "\n".join([HEAD, *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
     lines = [f"// {text}\n" for text in kernel.made_by[:12]]
     more = len(kernel.made_by) - len(lines)
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+
+
+def helpers(body: str) -> Iterator[str]:
+    """The functions that the kernels call and C does not have: // and % of some types."""
+    for t in sorted(set(re.findall(r"\b(?:floor_divide|remainder)_(\w+)\(", body))):
+        kind = "float" if t in ("float", "double") else "int"
+        yield DIVISIONS[kind].format(t=t, f="f" if t == "float" else "")
 
 
 def index(offset: int, strides: Sequence[int], counters: Sequence[str]) -> str:
@@ -66,7 +112,8 @@ class CFunction:
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
-        self.fresh = itertools.count()  # numbers for names
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
+        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -96,14 +143,74 @@ class CFunction:
         counter, size = self.counters[i], self.kernel.sizes[i]
         self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
 
+    # Rows.
+
     def write_rows(self) -> None:
-        """The loops, and in them what is computed for an element."""
-        for i in range(len(self.kernel.sizes)):
+        """The outer loops, and in them the one over a row."""
+        kernel = self.kernel
+        depth = self.depth
+        for i in range(kernel.outer):
             self.loop(i)
-        for node in self.kernel.nodes:
-            self.statement(node)
+        self.write_outer(0)
+        self.write_pass()
+        self.write_outer(1)
+        self.close(self.depth - depth)
+
+    def write_outer(self, number: int) -> None:
+        """What is computed once for a row, before its loop (0) or after it (1)."""
+        kernel = self.kernel
+        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
+        self.loads = {}
+        for node in nodes:
+            if node in self.reductions:
+                self.define(node, self.reduced(node))
+            else:
+                self.statement(node)
             self.store(node)
-        self.close(self.depth - 1)
+
+    def reduced(self, node: Node) -> str:
+        """The result of a reduction from its accumulator."""
+        acc = self.accumulator(node)
+        if self.type_of_accumulator(node) == self.c_type(node):
+            return acc
+        return f"({self.c_type(node)}){acc}"
+
+    def accumulator(self, node: Node) -> str:
+        return f"{self.names[node]}_acc"
+
+    def type_of_accumulator(self, node: Node) -> str:
+        return "double" if node.dtype.kind == "f" else self.c_type(node)
+
+    # The loop over a row.
+
+    def write_pass(self) -> None:
+        """One round over the elements of a row."""
+        kernel = self.kernel
+        for node in self.reductions:
+            self.write_start(node)
+        depth = self.depth
+        self.open_row()
+        self.loads = {}
+        for node in kernel.nodes:
+            if node in kernel.full:
+                self.statement(node)
+                self.store(node)
+        for node in self.reductions:
+            (x,) = kernel.operands[node]
+            value = cast(self.value(x), self.dtype_of(x), node.dtype)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
+        self.close(self.depth - depth)
+
+    def open_row(self) -> None:
+        """The loops over the elements of a row."""
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
+
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
+        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
+        self.write(f"{kind} {name} = {START[node.op]};")
 
     # Statements.
 
@@ -133,6 +240,9 @@ class CFunction:
             return self.loads[x]
         return self.names[x] if isinstance(x, Node) else None
 
+    def dtype_of(self, x: Any) -> np.dtype:
+        return x.base.dtype if isinstance(x, Load) else x.dtype
+
 
 if __name__ == "__main__":
     import ctypes
@@ -161,7 +271,7 @@ if __name__ == "__main__":
         source = c_source(kernels)
         functions = source[source.index("void k") :].rstrip()
         try:
-            library = build(source, "-O3 -ffp-contract=off -lm".split())
+            library = build(source, [*FLAGS, *LIBRARIES])
         except CompilerError:
             return functions, *graph.run(np, arrays)
         for kernel in kernels:
@@ -174,49 +284,59 @@ if __name__ == "__main__":
         """Without the long first line, which names the parameters."""
         return functions.partition("\n")[2]
 
-    # A bias is repeated for each row, and y is transposed: none of them is copied.
+    # The norm of each row: in front of the loop, in it, and behind it.
     rng = np.random.default_rng(0)
-    a, b, c = (rng.normal(size=s).astype(np.float32) for s in ((3, 5), 5, (5, 3)))
-    functions, got = run(lambda xp, x, bias, y: (x + bias) * y.T, a, b, c)
+    a, b = rng.normal(size=(3, 100)).astype(np.float32), np.full((3, 1), 2, np.float32)
+
+    def norm(xp, x, scale):
+        return xp.sqrt(xp.square(x * xp.sqrt(scale)).sum(1, keepdims=True))
+
+    functions, got = run(norm, a, b)
     print(lines(functions))
     # ->     for (long i0 = 0; i0 < 3; i0++) {
-    # ->         for (long i1 = 0; i1 < 5; i1++) {
-    # ->             const float x0 = in0[i0 * 5 + i1];
-    # ->             const float x1 = in1[i1];
-    # ->             const float add_0 = x0 + x1;
-    # ->             const float x2 = in2[i0 + i1 * 3];
-    # ->             const float multiply_1 = add_0 * x2;
-    # ->             out0[i0 * 5 + i1] = multiply_1;
-    # ->         }
-    # ->     }
-    # -> }
-    print((got == (a + b) * c.T).all())  # -> True
-
-    # The second half of each row begins at 3. The first two loops run on in all arrays: one loop.
-    a = rng.normal(size=(4, 3, 6)).astype(np.float32)
-    functions, got = run(lambda xp, x: x[..., 3:] * 2, a)
-    print(lines(functions))
-    # ->     for (long i0 = 0; i0 < 12; i0++) {
-    # ->         for (long i1 = 0; i1 < 3; i1++) {
-    # ->             const float x0 = in0[i0 * 6 + i1 + 3];
-    # ->             const float multiply_0 = x0 * 2.0f;
-    # ->             out0[i0 * 3 + i1] = multiply_0;
-    # ->         }
-    # ->     }
-    # -> }
-    print((got == a[..., 3:] * 2).all())  # -> True
-
-    # An element that is used twice is read once. An array without dimensions has one: number 0.
-    a, b = np.arange(6, dtype=np.float32), np.array(2, np.float32)
-    functions, got = run(lambda xp, x, scale: xp.square(x) * (x + scale), a, b)
-    print(lines(functions))
-    # ->     for (long i0 = 0; i0 < 6; i0++) {
     # ->         const float x0 = in0[i0];
-    # ->         const float square_0 = x0 * x0;
-    # ->         const float x1 = in1[0];
-    # ->         const float add_1 = x0 + x1;
-    # ->         const float multiply_2 = square_0 * add_1;
-    # ->         out0[i0] = multiply_2;
+    # ->         const float sqrt_0 = sqrtf(x0);
+    # ->         double sum_3_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x1 = in1[i0 * 100 + i1];
+    # ->             const float multiply_1 = x1 * sqrt_0;
+    # ->             const float square_2 = multiply_1 * multiply_1;
+    # ->             sum_3_acc += square_2;
+    # ->         }
+    # ->         const float sum_3 = (float)sum_3_acc;
+    # ->         const float sqrt_4 = sqrtf(sum_3);
+    # ->         out0[i0] = sqrt_4;
     # ->     }
     # -> }
-    print(got)  # -> [  0.   3.  16.  45.  96. 175.]
+    print(np.allclose(got, np.sqrt((a * a * 2).sum(1, keepdims=True))))  # -> True
+
+    # The sum of everything has no outer loop. What is summed may be written, too.
+    def total(xp, x):
+        product = x * x
+        return product.sum(), product
+
+    functions, got, _ = run(total, a)
+    print(lines(functions))
+    # ->     double sum_1_acc = 0;
+    # ->     for (long i0 = 0; i0 < 300; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float multiply_0 = x0 * x0;
+    # ->         out0[i0] = multiply_0;
+    # ->         sum_1_acc += multiply_0;
+    # ->     }
+    # ->     const float sum_1 = (float)sum_1_acc;
+    # ->     out1[0] = sum_1;
+    # -> }
+    print(np.allclose(got, (a * a).sum()))  # -> True
+
+    # int32 becomes int64 before it is added: in int32 this sum would be -2.
+    whole = np.full((1, 2), 2**31 - 1, np.int32)
+    functions, got = run(lambda xp, x: x.sum(1), whole)
+    print([line.strip() for line in functions.splitlines() if "+=" in line], got)
+    # -> ['sum_0_acc += (int64_t)x0;'] [4294967294]
+
+    # Why double: a million times 0.1, added one after the other.
+    tenths = np.full(1_000_000, 0.1, np.float32)
+    _, got = run(lambda xp, x: x.sum(), tenths)
+    print(f"{np.cumsum(tenths)[-1]:.0f} in float32, {got:.0f} here")
+    # -> 100958 in float32, 100000 here

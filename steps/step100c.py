@@ -1,36 +1,42 @@
-"""Step 100c: One file for all kernels: shared functions and helpers
+"""Step 100c: Several passes over a row
 
-In step 100b, the C of x % 3 does not compile: it calls remainder_int64_t, which C does not have.
-And a network of twelve equal layers has twelve equal functions, each of which is compiled.
+The variance of a row needs its mean, and the mean is known only after a loop over the row. So
+there must be another loop over the same row. Step 100b has one loop for a row, and would use the
+mean before it is computed. The kernel knows the pass of each value (step 99t). `write_pass` works
+backwards:
 
-The compiler gets one file. `c_source` joins in it the functions of all kernels, and what they need:
+    roots     the purpose of a pass: the values that it reduces, writes to an output, or keeps
+    needed    the roots, and everything that they are computed from
 
-    HEAD        #include lines
-    helpers     functions that C does not have, such as Python's // and % (step 99g)
-    k0, k1 ...  the kernels; k1 is left out where its text equals that of k0
+A pass may need a value of an earlier pass again. There are three cases:
 
-A network has many equal layers. The function's name is added last, so equal kernels have equal
-texts. They share one function, and there is less to compile.
+    cheap, as x - mean      computed again; x comes from the cache
+    an output               already written, and read back
+    expensive, as exp       the pass that computes it stores it in a buffer for the row, exp_0_row
 
-FLAGS are the compiler's options. -O3 -march=native allow it the fastest code for this processor.
-The others keep the results of NumPy, or allow what they do not change. `helpers` is a search for
-the names in the text of the kernels, so a file has only the helpers that it calls.
+The buffer is an array on the stack with one place per element of a row, and each row uses it again.
+Its 400 bytes here stay in the first-level cache.
 
-The trap: kernels must have equal texts, not only equal operations. Sizes and strides are numbers in
-the text, so the last, shorter batch of a data set needs other functions.
+The trap: if two passes compute a value, only the first one stores it: `passes[node] == number`.
+Storing it twice would also be correct, but would write to memory twice.
 
-(PyTorch's compiler also finds equal kernels by their text.)
+(PyTorch's compiler does the same for a softmax on the CPU: an outer loop over rows, an inner loop
+for each pass, and a local buffer.)
 
-New: FLAGS, LIBRARIES, c_file, helpers. Changed: c_source.
-Try: in `layers`, let the second layer add bias * 2. How many functions does the file have then?
+New: CFunction.needed, .is_there, .element, .place, .row_place. Changed: CFunction.__init__,
+.write_rows, .write_outer, .write_pass.
+Try: let is_there return False. What does the softmax compute twice then, and is the result right?
 """
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, expression
+import numpy as np
+
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
@@ -45,6 +51,10 @@ HEAD = """\
 #include <stdbool.h>
 #include <stdint.h>
 """
+COMBINE = {
+    "sum": "{acc} += {x};",
+}
+START = {"sum": 0}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -94,12 +104,16 @@ class CFunction:
 
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
+        self.kept = kernel.kept
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
-        self.fresh = itertools.count()  # numbers for names
+        self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
+        self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.last = max(kernel.passes.values(), default=0)
+        self.count = math.prod(kernel.sizes[kernel.outer :])
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -129,14 +143,119 @@ class CFunction:
         counter, size = self.counters[i], self.kernel.sizes[i]
         self.open(f"for (long {counter} = 0; {counter} < {size}; {counter}++)")
 
+    # Rows.
+
     def write_rows(self) -> None:
-        """The loops, and in them what is computed for an element."""
-        for i in range(len(self.kernel.sizes)):
+        """The outer loops, and in them the passes over a row."""
+        kernel = self.kernel
+        depth = self.depth
+        for i in range(kernel.outer):
             self.loop(i)
-        for node in self.kernel.nodes:
-            self.statement(node)
+        for node in kernel.nodes:
+            if node in self.kept:
+                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
+        self.write_outer(0)
+        for number in range(self.last + 1):
+            self.write_pass(number)
+        self.close(self.depth - depth)
+
+    def write_outer(self, number: int) -> None:
+        """What is computed once for a row before pass `number`."""
+        kernel = self.kernel
+        nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
+        self.loads = {}
+        for node in nodes:
+            if node in self.reductions:
+                self.define(node, self.reduced(node))
+            else:
+                self.statement(node)
             self.store(node)
-        self.close(self.depth - 1)
+
+    def reduced(self, node: Node) -> str:
+        """The result of a reduction from its accumulator."""
+        acc = self.accumulator(node)
+        if self.type_of_accumulator(node) == self.c_type(node):
+            return acc
+        return f"({self.c_type(node)}){acc}"
+
+    def accumulator(self, node: Node) -> str:
+        return f"{self.names[node]}_acc"
+
+    def type_of_accumulator(self, node: Node) -> str:
+        return "double" if node.dtype.kind == "f" else self.c_type(node)
+
+    # A pass.
+
+    def write_pass(self, number: int) -> None:
+        """One round over the elements of a row."""
+        kernel = self.kernel
+        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
+        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
+        made = [n for n in kernel.full if kernel.passes[n] == number]
+        roots |= {n for n in made if n in self.arrays or n in self.kept}
+        needed = self.needed(roots, number)
+        if not roots and not closing:
+            return self.write_outer(number + 1)
+        for node in closing:
+            self.write_start(node)
+        depth = self.depth
+        self.open_row()
+        self.loads = {}
+        for node in kernel.nodes:
+            if node in needed:
+                self.element(node, number)
+        for node in closing:
+            (x,) = kernel.operands[node]
+            value = cast(self.value(x), self.dtype_of(x), node.dtype)
+            acc = self.accumulator(node)
+            self.write(COMBINE[node.op].format(acc=acc, x=value))
+        self.close(self.depth - depth)
+        self.write_outer(number + 1)
+
+    def open_row(self) -> None:
+        """The loops over the elements of a row."""
+        for i in range(self.kernel.outer, len(self.kernel.sizes)):
+            self.loop(i)
+
+    def needed(self, roots: set[Node], number: int) -> set[Node]:
+        """The values that a pass computes or reads back."""
+        kernel, needed = self.kernel, set(roots)
+        for node in reversed(kernel.nodes):
+            if node in needed and not self.is_there(node, number):
+                needed.update(x for x in kernel.operands[node] if x in kernel.full)
+        return needed
+
+    def is_there(self, node: Node, number: int) -> bool:
+        """Whether an earlier pass has written a value."""
+        written = node in self.arrays or node in self.kept
+        return written and self.kernel.passes[node] < number
+
+    def write_start(self, node: Node) -> None:
+        """Declares the accumulator of a reduction."""
+        kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
+        self.write(f"{kind} {name} = {START[node.op]};")
+
+    def element(self, node: Node, number: int) -> None:
+        """Computes the value of a node for one element, or reads it back, or writes it."""
+        if self.is_there(node, number):
+            self.define(node, self.place(node))
+            return
+        self.statement(node)
+        if self.kernel.passes[node] == number:
+            self.store(node)
+            if node in self.kept:
+                self.write(f"{self.row_place(node)} = {self.names[node]};")
+
+    def place(self, node: Node) -> str:
+        """Where the value of a node is kept."""
+        if node in self.kept:
+            return self.row_place(node)
+        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
+
+    def row_place(self, node: Node) -> str:
+        sizes, outer = self.kernel.sizes, self.kernel.outer
+        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
+        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
 
     # Statements.
 
@@ -165,6 +284,9 @@ class CFunction:
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
         return self.names[x] if isinstance(x, Node) else None
+
+    def dtype_of(self, x: Any) -> np.dtype:
+        return x.base.dtype if isinstance(x, Load) else x.dtype
 
 
 if __name__ == "__main__":
@@ -203,19 +325,89 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
-    # Python's % (step 100b: an unknown function). C has another sign than Python: -1 % 3 is -1.
-    a = np.arange(-3, 3)
-    functions, got = run(lambda xp, x: x % 3, a)
-    print([line.strip() for line in functions.splitlines() if "remainder_0 =" in line], got)
-    # -> ['const int64_t remainder_0 = remainder_int64_t(x0, 3);'] [0 1 2 0 1 2]
-    source = c_source(fuse(graph_of(lambda xp, x: x % 3, a)))
-    print("static inline int64_t remainder_int64_t(" in source)  # -> True
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
 
-    # Two layers: both kernels are the same function, so its text is there once.
-    def layers(xp, x, bias, weight):
-        return xp.maximum(xp.matmul(xp.maximum(x + bias, 0), weight) + bias, 0)
+    # Two sums, one after the other: the variance of each row. x - mean is computed twice.
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(3, 100)).astype(np.float32)
 
-    schedule = fuse(graph_of(layers, *(np.ones(size, "f4") for size in ((4, 5), 5, (5, 5)))))
-    source = c_source([kernel for kernel in schedule if isinstance(kernel, Kernel)])
-    print([x.name if isinstance(x, Kernel) else x.op for x in schedule], source.count("void"))
-    # -> ['k0', 'matmul', 'k0'] 1
+    def normed(xp, x):
+        distance = x - x.sum(1, keepdims=True) * 0.01
+        return distance / xp.sqrt(xp.square(distance).sum(1, keepdims=True) * 0.01)
+
+    functions, got = run(normed, a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         double sum_0_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             sum_0_acc += x0;
+    # ->         }
+    # ->         const float sum_0 = (float)sum_0_acc;
+    # ->         const float multiply_1 = sum_0 * 0.01f;
+    # ->         double sum_4_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x1 = in0[i0 * 100 + i1];
+    # ->             const float subtract_2 = x1 - multiply_1;
+    # ->             const float square_3 = subtract_2 * subtract_2;
+    # ->             sum_4_acc += square_3;
+    # ->         }
+    # ->         const float sum_4 = (float)sum_4_acc;
+    # ->         const float multiply_5 = sum_4 * 0.01f;
+    # ->         const float sqrt_6 = sqrtf(multiply_5);
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x2 = in0[i0 * 100 + i1];
+    # ->             const float subtract_2 = x2 - multiply_1;
+    # ->             const float divide_7 = subtract_2 / sqrt_6;
+    # ->             out0[i0 * 100 + i1] = divide_7;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, (a - a.mean(1, keepdims=True)) / a.std(1, keepdims=True), atol=1e-5))
+    # -> True
+
+    # Where a reduction comes last, nothing is left for a last pass: two loops, no third.
+    def spread(xp, x):
+        return xp.square(x - x.sum(1, keepdims=True) * 0.01).sum(1)
+
+    functions, got = run(spread, a)
+    print(functions.count("i1 = 0"), np.allclose(got, 100 * a.var(1)))  # -> 2 True
+
+    # A softmax to the base of 2. A power takes long: a buffer keeps it for the second pass.
+    def softmax(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True)
+
+    functions, got = run(softmax, a)
+    print(lines(functions))
+    # ->     for (long i0 = 0; i0 < 3; i0++) {
+    # ->         float exp2_0_row[100];
+    # ->         double sum_1_acc = 0;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             const float exp2_0 = exp2f(x0);
+    # ->             exp2_0_row[i1] = exp2_0;
+    # ->             sum_1_acc += exp2_0;
+    # ->         }
+    # ->         const float sum_1 = (float)sum_1_acc;
+    # ->         for (long i1 = 0; i1 < 100; i1++) {
+    # ->             const float exp2_0 = exp2_0_row[i1];
+    # ->             const float divide_2 = exp2_0 / sum_1;
+    # ->             out0[i0 * 100 + i1] = divide_2;
+    # ->         }
+    # ->     }
+    # -> }
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True
+
+    # What has been written anyway is read back from there.
+    def softmax_and_power(xp, x):
+        power = xp.exp2(x)
+        return power / power.sum(1, keepdims=True), power
+
+    functions, got, _ = run(softmax_and_power, a)
+    print("\n".join(line.strip() for line in functions.splitlines() if "exp2_0 =" in line))
+    # -> const float exp2_0 = exp2f(x0);
+    # -> const float exp2_0 = out0[i0 * 100 + i1];
+    print(np.allclose(got, 2**a / (2**a).sum(1, keepdims=True)))  # -> True

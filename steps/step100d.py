@@ -1,45 +1,41 @@
-"""Step 100d: Reductions in C: an accumulator
+"""Step 100d: The other reductions, and a maximum with nan
 
-Fusion puts the norm of a row, sqrt(sum(x * x)), into one kernel (step 99m). Step 100c treats each
-node as a value of one element and asks for the C expression of a sum: AttributeError. This kernel
-has two kinds of values, one for each element and one for each row:
+Step 100b has the sum. Most other reductions differ in two places: the line that combines, and the
+number that the accumulator starts from. So COMBINE and START get a row for each:
 
-    for (long i0 = 0; i0 < 3; i0++) {                     the outer loop: rows
-        ...                                               values of the row, before the inner loop
-        double sum_1_acc = 0;
-        for (long i1 = 0; i1 < 100; i1++) {               the elements of the row
-            const float square_0 = x0 * x0;
-            sum_1_acc += square_0;
-        }
-        const float sum_1 = (float)sum_1_acc;             values of the row, after the inner loop
-        const float sqrt_2 = sqrtf(sum_1);
-        out0[i0] = sqrt_2;
-    }
+    prod     acc *= x        from 1             mean    a sum, divided by the count at the end
+    any      acc |= x        from 0             all     acc &= x, from 1; numbers != 0 first
+    max      acc = x > acc ? x : acc            from the smallest number of the type
 
-A reduction is written in three places: its accumulator starts before the loop, takes up a value in
-each iteration, and gives the result after the loop. The squares never go to memory.
+Only max and min need care. NumPy's max of a row with a nan is nan. But every comparison with nan is
+false: with `x > acc`, a nan is never taken. And with `!(x <= acc)`, it is taken, and the next
+number replaces it.
 
-The accumulator of floats is a double. A float has 24 bits, so once the sum is large, most bits of a
-small number are lost. (NumPy adds in pairs, and pairs of pairs, for the same reason.)
+So a second accumulator records whether there was a nan, and the result is chosen at the end:
 
-The trap: NumPy's sum of int32 is int64. Each element is converted before it is added; to convert
-the finished sum would be too late.
+    float max_0_acc = -INFINITY;              max_0_acc = x > max_0_acc ? x : max_0_acc;
+    int max_0_nan = 0;                        max_0_nan |= x != x;       nan alone is not itself
+    const float max_0 = max_0_nan ? NAN : max_0_acc;
 
-(PyTorch's compiler writes the same three pieces, with an accumulator named tmp_acc0.)
+The trap: -INFINITY is smaller than all floats, but an int64 has no infinity. `start` takes the
+smallest number of the type.
 
-New: COMBINE, START, CFunction.write_outer, .reduced, .accumulator, .type_of_accumulator,
-.write_pass, .open_row, .write_start, .dtype_of. Changed: CFunction.__init__, .write_rows.
-Try: let type_of_accumulator return "float". What does the demo's last line print?
+(PyTorch's max has a mask for nan in its vectors, at::vec.)
+
+New: CFunction.start. Changed: COMBINE, START, CFunction.reduced, .type_of_accumulator, .write_pass,
+.write_start.
+Try: remove the line with `|=` and `!=` from write_pass. Which value of the demo's check is wrong?
 """
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression
+from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression, literal
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
@@ -56,8 +52,14 @@ HEAD = """\
 """
 COMBINE = {
     "sum": "{acc} += {x};",
+    "mean": "{acc} += {x};",
+    "prod": "{acc} *= {x};",
+    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
+    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
+    "any": "{acc} |= {x};",
+    "all": "{acc} &= {x};",
 }
-START = {"sum": 0}
+START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
@@ -107,6 +109,7 @@ class CFunction:
 
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
+        self.kept = kernel.kept
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
@@ -114,6 +117,8 @@ class CFunction:
         self.loads: dict[Load, str] = {}
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.last = max(kernel.passes.values(), default=0)
+        self.count = math.prod(kernel.sizes[kernel.outer :])
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -146,18 +151,21 @@ class CFunction:
     # Rows.
 
     def write_rows(self) -> None:
-        """The outer loops, and in them the one over a row."""
+        """The outer loops, and in them the passes over a row."""
         kernel = self.kernel
         depth = self.depth
         for i in range(kernel.outer):
             self.loop(i)
+        for node in kernel.nodes:
+            if node in self.kept:
+                self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
-        self.write_pass()
-        self.write_outer(1)
+        for number in range(self.last + 1):
+            self.write_pass(number)
         self.close(self.depth - depth)
 
     def write_outer(self, number: int) -> None:
-        """What is computed once for a row, before its loop (0) or after it (1)."""
+        """What is computed once for a row before pass `number`."""
         kernel = self.kernel
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
         self.loads = {}
@@ -171,46 +179,111 @@ class CFunction:
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
         acc = self.accumulator(node)
+        value = f"{acc} / {self.count}" if node.op == "mean" else acc
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            nan = acc.replace("_acc", "_nan")
+            return f"{nan} ? NAN : {value}"
         if self.type_of_accumulator(node) == self.c_type(node):
-            return acc
-        return f"({self.c_type(node)}){acc}"
+            return value
+        return f"({self.c_type(node)})({value})"
 
     def accumulator(self, node: Node) -> str:
         return f"{self.names[node]}_acc"
 
     def type_of_accumulator(self, node: Node) -> str:
-        return "double" if node.dtype.kind == "f" else self.c_type(node)
+        if node.op in ("any", "all"):
+            return "int"
+        sums = node.op in ("sum", "mean", "prod") and node.dtype.kind == "f"
+        return "double" if sums else self.c_type(node)
 
-    # The loop over a row.
+    # A pass.
 
-    def write_pass(self) -> None:
+    def write_pass(self, number: int) -> None:
         """One round over the elements of a row."""
         kernel = self.kernel
-        for node in self.reductions:
+        closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
+        roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
+        made = [n for n in kernel.full if kernel.passes[n] == number]
+        roots |= {n for n in made if n in self.arrays or n in self.kept}
+        needed = self.needed(roots, number)
+        if not roots and not closing:
+            return self.write_outer(number + 1)
+        for node in closing:
             self.write_start(node)
         depth = self.depth
         self.open_row()
         self.loads = {}
         for node in kernel.nodes:
-            if node in kernel.full:
-                self.statement(node)
-                self.store(node)
-        for node in self.reductions:
+            if node in needed:
+                self.element(node, number)
+        for node in closing:
             (x,) = kernel.operands[node]
-            value = cast(self.value(x), self.dtype_of(x), node.dtype)
+            kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
+            value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
             self.write(COMBINE[node.op].format(acc=acc, x=value))
+            if node.op in ("max", "min") and node.dtype.kind == "f":
+                self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
+        self.write_outer(number + 1)
 
     def open_row(self) -> None:
         """The loops over the elements of a row."""
         for i in range(self.kernel.outer, len(self.kernel.sizes)):
             self.loop(i)
 
+    def needed(self, roots: set[Node], number: int) -> set[Node]:
+        """The values that a pass computes or reads back."""
+        kernel, needed = self.kernel, set(roots)
+        for node in reversed(kernel.nodes):
+            if node in needed and not self.is_there(node, number):
+                needed.update(x for x in kernel.operands[node] if x in kernel.full)
+        return needed
+
+    def is_there(self, node: Node, number: int) -> bool:
+        """Whether an earlier pass has written a value."""
+        written = node in self.arrays or node in self.kept
+        return written and self.kernel.passes[node] < number
+
     def write_start(self, node: Node) -> None:
         """Declares the accumulator of a reduction."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        self.write(f"{kind} {name} = {START[node.op]};")
+        variables = [(kind, name, self.start(node))]
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            variables.append(("int", name.replace("_acc", "_nan"), "0"))
+        for kind, name, start in variables:
+            self.write(f"{kind} {name} = {start};")
+
+    def start(self, node: Node) -> str:
+        if node.op in START:
+            return str(START[node.op])
+        lowest = -math.inf if node.op == "max" else math.inf
+        if node.dtype.kind in "iu":
+            limits = np.iinfo(node.dtype)
+            lowest = limits.min if node.op == "max" else limits.max
+        return literal(lowest > 0 if node.dtype.kind == "b" else lowest, node.dtype)
+
+    def element(self, node: Node, number: int) -> None:
+        """Computes the value of a node for one element, or reads it back, or writes it."""
+        if self.is_there(node, number):
+            self.define(node, self.place(node))
+            return
+        self.statement(node)
+        if self.kernel.passes[node] == number:
+            self.store(node)
+            if node in self.kept:
+                self.write(f"{self.row_place(node)} = {self.names[node]};")
+
+    def place(self, node: Node) -> str:
+        """Where the value of a node is kept."""
+        if node in self.kept:
+            return self.row_place(node)
+        return f"{self.arrays[node]}[{index(0, self.kernel.strides[node], self.counters)}]"
+
+    def row_place(self, node: Node) -> str:
+        sizes, outer = self.kernel.sizes, self.kernel.outer
+        steps = [math.prod(sizes[i + 1 :]) for i in range(outer, len(sizes))]
+        return f"{self.names[node]}_row[{index(0, steps, self.counters[outer:])}]"
 
     # Statements.
 
@@ -280,63 +353,40 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
-    def lines(functions):
-        """Without the long first line, which names the parameters."""
-        return functions.partition("\n")[2]
-
-    # The norm of each row: in front of the loop, in it, and behind it.
+    # All reductions, of floats with a nan, of integers, of a mask: values and types are NumPy's.
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(3, 100)).astype(np.float32), np.full((3, 1), 2, np.float32)
+    a = rng.normal(size=(3, 100)).astype(np.float32)
+    a[1, 7] = np.nan
+    whole, mask = rng.integers(-9, 9, (3, 100)), rng.normal(size=(3, 100)) > 2.5
 
-    def norm(xp, x, scale):
-        return xp.sqrt(xp.square(x * xp.sqrt(scale)).sum(1, keepdims=True))
+    def reductions(xp, x, y, z):
+        names = [*COMBINE]
+        of_bools = ("max", "min", "any", "all", "sum")
+        pairs = [(x, name) for name in names] + [(y, name) for name in names]
+        pairs += [(z, name) for name in of_bools]
+        return tuple(getattr(array, name)(1) for array, name in pairs)
 
-    functions, got = run(norm, a, b)
-    print(lines(functions))
+    with np.errstate(all="ignore"):
+        _, *got = run(reductions, a, whole, mask)
+        want = reductions(np, a, whole, mask)
+    for one, two in zip(got, want, strict=True):
+        assert one.dtype == two.dtype and np.allclose(one, two, equal_nan=True), (one, two)
+    print(len(got), "reductions as in NumPy; the largest of each row:", got[3])
+    # -> 19 reductions as in NumPy; the largest of each row: [2.0023925       nan 3.0660367]
+
+    # The maximum has two accumulators: one for the number, one says whether there was a nan.
+    functions, _ = run(lambda xp, x: x.max(1), a)
+    print(functions)
+    # -> void k0(const float *restrict in0, float *restrict out0) {
     # ->     for (long i0 = 0; i0 < 3; i0++) {
-    # ->         const float x0 = in0[i0];
-    # ->         const float sqrt_0 = sqrtf(x0);
-    # ->         double sum_3_acc = 0;
+    # ->         float max_0_acc = (-INFINITY);
+    # ->         int max_0_nan = 0;
     # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x1 = in1[i0 * 100 + i1];
-    # ->             const float multiply_1 = x1 * sqrt_0;
-    # ->             const float square_2 = multiply_1 * multiply_1;
-    # ->             sum_3_acc += square_2;
+    # ->             const float x0 = in0[i0 * 100 + i1];
+    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
+    # ->             max_0_nan |= x0 != x0;
     # ->         }
-    # ->         const float sum_3 = (float)sum_3_acc;
-    # ->         const float sqrt_4 = sqrtf(sum_3);
-    # ->         out0[i0] = sqrt_4;
+    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
+    # ->         out0[i0] = max_0;
     # ->     }
     # -> }
-    print(np.allclose(got, np.sqrt((a * a * 2).sum(1, keepdims=True))))  # -> True
-
-    # The sum of everything has no outer loop. What is summed may be written, too.
-    def total(xp, x):
-        product = x * x
-        return product.sum(), product
-
-    functions, got, _ = run(total, a)
-    print(lines(functions))
-    # ->     double sum_1_acc = 0;
-    # ->     for (long i0 = 0; i0 < 300; i0++) {
-    # ->         const float x0 = in0[i0];
-    # ->         const float multiply_0 = x0 * x0;
-    # ->         out0[i0] = multiply_0;
-    # ->         sum_1_acc += multiply_0;
-    # ->     }
-    # ->     const float sum_1 = (float)sum_1_acc;
-    # ->     out1[0] = sum_1;
-    # -> }
-    print(np.allclose(got, (a * a).sum()))  # -> True
-
-    # int32 becomes int64 before it is added: in int32 this sum would be -2.
-    whole = np.full((1, 2), 2**31 - 1, np.int32)
-    functions, got = run(lambda xp, x: x.sum(1), whole)
-    print([line.strip() for line in functions.splitlines() if "+=" in line], got)
-    # -> ['sum_0_acc += (int64_t)x0;'] [4294967294]
-
-    # Why double: a million times 0.1, added one after the other.
-    tenths = np.full(1_000_000, 0.1, np.float32)
-    _, got = run(lambda xp, x: x.sum(), tenths)
-    print(f"{np.cumsum(tenths)[-1]:.0f} in float32, {got:.0f} here")
-    # -> 100958 in float32, 100000 here

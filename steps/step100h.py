@@ -1,31 +1,33 @@
-"""Step 100h: exp of our own: powers of two from bits
+"""Step 100h: Values of a column that another loop needs
 
-Softmax calls exp for each element. The library's expf takes ten times as long where the result is
-0, as it is behind a mask. So exp is written out, too:
+A value that each row has once (step 100b) exists once for each column in the loops of step 100g.
+The mean is a variable inside a loop over the columns. If another loop needs it, the variable is not
+there any more, and the C compiler refuses the file:
 
-    exp(x) = 2 ** n * exp(r),   n = x / log(2), rounded,   |r| < 0.35:  degree 6 is enough
+    for (long j = 0; j < 40; j++) {
+        const float mean_0 = ...
+    }
+    for (long i0 = 0; i0 < 64; i0++)
+        for (long j = 0; j < 40; j++)
+            ... x - mean_0                      not declared here
 
-2 ** n needs no function: the exponent field of a float is n + 127, so its bits are (n + 127) << 23.
-`memcpy` makes a float of these bits; the compiler turns it into one instruction.
+So it is stored in an array, with a place for each column: mean_0_of[j].
 
-To round a number, 12582912 is added to it and subtracted again. That is 1.5 * 2 ** 23. A float of
-this size has no fraction bits, so the sum is rounded to an integer.
+Only what another loop needs is stored (needed_later). A value that is used in its own loop stays a
+variable. `here` says which ones these are.
 
-The trap: 2 ** 128 is too large for a float, but exp(88.7) = 2 ** 128 * 0.98 is not. So 2 ** n is
-split into two factors.
+The trap: a node of the loop over the elements is never stored in this way, since it exists once for
+each element. A later pass computes it again, or reads it back (step 100d).
 
-With exp and max, the demo writes a softmax: three passes over a row.
-
-(PyTorch: Vectorized::exp_u20 is made in this way; other functions are from the library Sleef.)
-
-New: EXP. Changed: HEAD, OWN.
-Try: write p * power_of_two(k) in place of the two factors. What is exp(88.7) then?
+New: CFunction.needed_later. Changed: CFunction.__init__, .write_outer, .write_pass, .value.
+Try: let needed_later return all nodes that are not in kernel.full. What does the C compiler have to
+do more?
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,15 +163,20 @@ class CFunction:
     def __init__(self, kernel: Kernel):
         self.kernel, self.lines, self.depth = kernel, [], 1
         self.kept = kernel.kept
+        self.in_blocks = kernel.columns  # what is of a row is an array with a place for each column
         self.arrays = {node: f"in{i}" for i, node in enumerate(kernel.inputs)}
         self.arrays |= {node: f"out{i}" for i, node in enumerate(kernel.outputs)}
         self.names = {node: f"{node.op}_{i}" for i, node in enumerate(kernel.nodes)}
         self.counters = [f"i{i}" for i in range(len(kernel.sizes))]
         self.loads: dict[Load, str] = {}
+        self.here: Container[Node] = ()  # the nodes that the present loop computes
         self.fresh = itertools.count()  # numbers for names: those of two loops may meet in a row
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
+        self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
-        self.count = math.prod(kernel.sizes[kernel.outer :])
+        self.width = kernel.sizes[-1] if kernel.columns else 1
+        inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
+        self.count = math.prod(inner)
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
@@ -207,6 +214,8 @@ class CFunction:
         depth = self.depth
         for i in range(kernel.outer):
             self.loop(i)
+        if kernel.columns:
+            self.counters[-1] = "j"
         for node in kernel.nodes:
             if node in self.kept:
                 self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
@@ -215,17 +224,44 @@ class CFunction:
             self.write_pass(number)
         self.close(self.depth - depth)
 
+    def over_columns(self) -> None:
+        """With columns, opens the loop over them."""
+        if self.in_blocks:
+            self.open(f"for (long j = 0; j < {self.width}; j++)")
+
     def write_outer(self, number: int) -> None:
         """What is computed once for a row before pass `number`."""
         kernel = self.kernel
         nodes = [n for n in kernel.nodes if n not in kernel.full and kernel.passes[n] == number]
-        self.loads = {}
+        if not nodes:
+            return
+        if self.in_blocks:
+            for node in nodes:
+                if node in self.later:
+                    self.write(f"{self.c_type(node)} {self.names[node]}_of[{self.width}];")
+        self.over_columns()
+        self.loads, self.here = {}, nodes
         for node in nodes:
             if node in self.reductions:
                 self.define(node, self.reduced(node))
             else:
                 self.statement(node)
+            if self.in_blocks and node in self.later:
+                self.write(f"{self.names[node]}_of[j] = {self.names[node]};")
             self.store(node)
+        if self.in_blocks:
+            self.close()
+
+    def needed_later(self) -> set[Node]:
+        """The values of a row that are used outside of the loop that computes them."""
+        kernel, found = self.kernel, set()
+        for node in kernel.nodes:
+            for x in kernel.operands[node]:
+                if x in kernel.full or not isinstance(x, Node):
+                    continue
+                if node in kernel.full or kernel.passes[x] < kernel.passes[node]:
+                    found.add(x)
+        return found
 
     def reduced(self, node: Node) -> str:
         """The result of a reduction from its accumulator."""
@@ -239,7 +275,7 @@ class CFunction:
         return f"({self.c_type(node)})({value})"
 
     def accumulator(self, node: Node) -> str:
-        return f"{self.names[node]}_acc"
+        return f"{self.names[node]}_acc" + "[j]" * self.in_blocks
 
     def type_of_accumulator(self, node: Node) -> str:
         if node.op in ("any", "all"):
@@ -263,7 +299,7 @@ class CFunction:
             self.write_start(node)
         depth = self.depth
         self.open_row()
-        self.loads = {}
+        self.loads, self.here = {}, needed
         for node in kernel.nodes:
             if node in needed:
                 self.element(node, number)
@@ -280,8 +316,12 @@ class CFunction:
 
     def open_row(self) -> None:
         """The loops over the elements of a row."""
-        for i in range(self.kernel.outer, len(self.kernel.sizes)):
-            self.loop(i)
+        kernel = self.kernel
+        for i in range(kernel.outer, len(kernel.sizes)):
+            if kernel.columns and i == len(kernel.sizes) - 1:
+                self.over_columns()
+            else:
+                self.loop(i)
 
     def needed(self, roots: set[Node], number: int) -> set[Node]:
         """The values that a pass computes or reads back."""
@@ -303,7 +343,11 @@ class CFunction:
         if node.op in ("max", "min") and node.dtype.kind == "f":
             variables.append(("int", name.replace("_acc", "_nan"), "0"))
         for kind, name, start in variables:
-            self.write(f"{kind} {name} = {start};")
+            if self.in_blocks:
+                self.write(f"{kind} {name}[{self.width}];")
+                self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
+            else:
+                self.write(f"{kind} {name} = {start};")
 
     def start(self, node: Node) -> str:
         if node.op in START:
@@ -362,7 +406,11 @@ class CFunction:
                 kind = self.c_type(x.base)
                 self.write(f"const {kind} {self.loads[x]} = {self.arrays[x.base]}[{place}];")
             return self.loads[x]
-        return self.names[x] if isinstance(x, Node) else None
+        if not isinstance(x, Node):
+            return None
+        if self.in_blocks and x not in self.here:  # of an earlier loop over the columns
+            return f"{self.names[x]}_of[j]"
+        return self.names[x]
 
     def dtype_of(self, x: Any) -> np.dtype:
         return x.base.dtype if isinstance(x, Load) else x.dtype
@@ -404,52 +452,64 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
         return functions, *[values[node] for node in graph.outputs]
 
+    def lines(functions):
+        """Without the long first line, which names the parameters."""
+        return functions.partition("\n")[2]
+
+    # Batch normalisation: what is there once for each column is kept in arrays between the loops.
     rng = np.random.default_rng(0)
-    a = rng.normal(size=(3, 100)).astype(np.float32)
-    a[1, 7] = np.nan
+    a = rng.normal(size=(64, 40)).astype(np.float32)
+    b = rng.normal(size=40).astype(np.float32)
 
-    # softmax, three passes: the largest; the exponentials and their sum; the quotients.
-    def softmax(xp, x):
-        e = xp.exp(x - x.max(1, keepdims=True))
-        return e / e.sum(1, keepdims=True)
+    def normed(xp, x, weight):
+        mean = x.mean(0, keepdims=True)
+        distance = x - mean
+        variance = xp.square(distance).mean(0, keepdims=True)
+        return distance * (weight / xp.sqrt(variance + 1e-5)), mean
 
-    functions, got = run(softmax, np.clip(a[:2], -1, 1))
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0) {
-    # ->     for (long i0 = 0; i0 < 2; i0++) {
-    # ->         float exp_2_row[100];
-    # ->         float max_0_acc = (-INFINITY);
-    # ->         int max_0_nan = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x0 = in0[i0 * 100 + i1];
-    # ->             max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->             max_0_nan |= x0 != x0;
+    functions, got, _ = run(normed, a, b)
+    print(lines(functions))
+    # ->     double mean_0_acc[40];
+    # ->     for (long j = 0; j < 40; j++) mean_0_acc[j] = 0;
+    # ->     for (long i0 = 0; i0 < 64; i0++) {
+    # ->         for (long j = 0; j < 40; j++) {
+    # ->             const float x0 = in0[i0 * 40 + j];
+    # ->             mean_0_acc[j] += x0;
     # ->         }
-    # ->         const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->         double sum_3_acc = 0;
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float x1 = in0[i0 * 100 + i1];
-    # ->             const float subtract_1 = x1 - max_0;
-    # ->             const float exp_2 = exp_float(subtract_1);
-    # ->             exp_2_row[i1] = exp_2;
-    # ->             sum_3_acc += exp_2;
+    # ->     }
+    # ->     float mean_0_of[40];
+    # ->     for (long j = 0; j < 40; j++) {
+    # ->         const float mean_0 = (float)(mean_0_acc[j] / 64);
+    # ->         mean_0_of[j] = mean_0;
+    # ->         out0[j] = mean_0;
+    # ->     }
+    # ->     double mean_3_acc[40];
+    # ->     for (long j = 0; j < 40; j++) mean_3_acc[j] = 0;
+    # ->     for (long i0 = 0; i0 < 64; i0++) {
+    # ->         for (long j = 0; j < 40; j++) {
+    # ->             const float x1 = in0[i0 * 40 + j];
+    # ->             const float subtract_1 = x1 - mean_0_of[j];
+    # ->             const float square_2 = subtract_1 * subtract_1;
+    # ->             mean_3_acc[j] += square_2;
     # ->         }
-    # ->         const float sum_3 = (float)(sum_3_acc);
-    # ->         for (long i1 = 0; i1 < 100; i1++) {
-    # ->             const float exp_2 = exp_2_row[i1];
-    # ->             const float divide_4 = exp_2 / sum_3;
-    # ->             out0[i0 * 100 + i1] = divide_4;
+    # ->     }
+    # ->     float divide_6_of[40];
+    # ->     for (long j = 0; j < 40; j++) {
+    # ->         const float mean_3 = (float)(mean_3_acc[j] / 64);
+    # ->         const float add_4 = mean_3 + 1e-05f;
+    # ->         const float sqrt_5 = sqrtf(add_4);
+    # ->         const float x2 = in1[j];
+    # ->         const float divide_6 = x2 / sqrt_5;
+    # ->         divide_6_of[j] = divide_6;
+    # ->     }
+    # ->     for (long i0 = 0; i0 < 64; i0++) {
+    # ->         for (long j = 0; j < 40; j++) {
+    # ->             const float x3 = in0[i0 * 40 + j];
+    # ->             const float subtract_1 = x3 - mean_0_of[j];
+    # ->             const float multiply_7 = subtract_1 * divide_6_of[j];
+    # ->             out1[i0 * 40 + j] = multiply_7;
     # ->         }
     # ->     }
     # -> }
-    print(got[0].sum().round(5), np.isnan(got[1]).all())  # -> 1.0 True
-
-    # How far it is from the result in float64; and the special values.
-    numbers = np.linspace(-87, 88, 20_001, dtype=np.float32)
-    _, got = run(lambda xp, x: xp.exp(x), numbers)
-    exact = np.exp(numbers.astype(float))
-    print((abs(got - exact) < 2e-7 * exact).all())  # -> True
-    numbers[:5] = np.nan, -np.inf, np.inf, -1000, 88.7
-    with np.errstate(all="ignore"):
-        _, got = run(lambda xp, x: xp.exp(x), numbers)
-    print(got[:4], abs(got[4] / math.exp(np.float32(88.7)) - 1) < 2e-7)  # -> [nan  0. inf  0.] True
+    want = (a - a.mean(0)) / np.sqrt(a.var(0) + 1e-5) * b
+    print(np.allclose(got, want, atol=1e-4))  # -> True

@@ -1,27 +1,30 @@
-"""Step 100j: Values of a column that another loop needs
+"""Step 100j: Threads: a loop for several processor cores
 
-A value that each row has once (step 100d) exists once for each column in the loops of step 100i.
-The mean is a variable inside a loop over the columns. If another loop needs it, the variable is not
-there any more, and the C compiler refuses the file:
+So far the loops run on one processor core. OpenMP divides a loop among threads with one line in
+front of it, a "pragma" for the compiler:
 
-    for (long j = 0; j < 40; j++) {
-        const float mean_0 = ...
-    }
-    for (long i0 = 0; i0 < 64; i0++)
-        for (long j = 0; j < 40; j++)
-            ... x - mean_0                      not declared here
+    #pragma omp parallel for num_threads(threads) if(threads > 1)
+    for (long i0 = 0; i0 < 200; i0++) {       thread 0: rows 0 to 99, thread 1: rows 100 to 199
+        double sum_0_acc = 0;                 each row has an accumulator of its own
+        ...
 
-So it is stored in an array, with a place for each column: mean_0_of[j].
+Starting threads takes microseconds, so the outermost loop is the one to divide. If it has fewer
+than 16 iterations, collapse(2) joins it with the next one. If there is no outer loop, the loop of
+each pass is divided, or the blocks of columns.
 
-Only what another loop needs is stored (needed_later). A value that is used in its own loop stays a
-variable. `here` says which ones these are.
+Below WORTH_THREADS elements (times their cost) one thread does all. The caller passes the number of
+threads: it is a parameter of each function now.
 
-The trap: a node of the loop over the elements is never stored in this way, since it exists once for
-each element. A later pass computes it again, or reads it back (step 100f).
+The trap is a sum of everything: without an outer loop, all threads would add to one accumulator and
+lose what another one adds at the same time. `reduction(+ : sum_0_acc)` gives each thread an
+accumulator of its own, and adds them at the end. So COMBINE has OpenMP's sign for each reduction.
+Without it, the result is sometimes right even so.
 
-New: CFunction.needed_later. Changed: CFunction.__init__, .write_outer, .write_pass, .value.
-Try: let needed_later return all nodes that are not in kernel.full. What does the C compiler have to
-do more?
+(PyTorch's compiler writes OpenMP, too; cpp.min_chunk_size says how much work is worth a thread.)
+
+New: WORTH_THREADS. Changed: FLAGS, COMBINE, CFunction.__init__, .parameters, .write_rows,
+.write_pass, .open_row, .write_start.
+Try: let write_start return []. Which line of the demo is wrong then, and is it so each time?
 """
 
 import itertools
@@ -39,8 +42,13 @@ from tinytorch.compiler.kernel import Kernel, Load
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
-FLAGS = "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv".split()
+FLAGS = (
+    "-O3 -march=native -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv"
+).split()
 LIBRARIES = ["-lm"]
+# Loops over fewer elements than these (times their cost) are not worth a second thread.
+WORTH_THREADS = 32768
+BLOCK = 256  # columns that are reduced side by side
 
 HEAD = """\
 #include <math.h>
@@ -102,19 +110,19 @@ static inline double exp_double(double x) { return exp(x); }
 """
 OWN = {"erf": ERF, "exp": EXP}
 COMBINE = {
-    "sum": "{acc} += {x};",
-    "mean": "{acc} += {x};",
-    "prod": "{acc} *= {x};",
-    "max": "{acc} = {x} > {acc} ? {x} : {acc};",
-    "min": "{acc} = {x} < {acc} ? {x} : {acc};",
-    "any": "{acc} |= {x};",
-    "all": "{acc} &= {x};",
+    "sum": ("+", "{acc} += {x};"),
+    "mean": ("+", "{acc} += {x};"),
+    "prod": ("*", "{acc} *= {x};"),
+    "max": ("max", "{acc} = {x} > {acc} ? {x} : {acc};"),
+    "min": ("min", "{acc} = {x} < {acc} ? {x} : {acc};"),
+    "any": ("|", "{acc} |= {x};"),
+    "all": ("&", "{acc} &= {x};"),
 }
 START = {"sum": 0, "mean": 0, "prod": 1, "any": 0, "all": 1}
 
 
 def c_source(kernels: Sequence[Kernel]) -> str:
-    """One file with a function `void NAME(inputs, outputs)` for each kernel.
+    """One file with a function `void NAME(inputs, outputs, int threads)` for each kernel.
 
     Kernels that are the same but for what they read and write share a function: their `name`
     becomes that of the first.
@@ -174,14 +182,16 @@ class CFunction:
         self.reductions = [n for n in kernel.nodes if n.op in COMBINE]
         self.later = self.needed_later()
         self.last = max(kernel.passes.values(), default=0)
-        self.width = kernel.sizes[-1] if kernel.columns else 1
+        self.width = min(BLOCK, kernel.sizes[-1]) if kernel.columns else 1
         inner = kernel.sizes[kernel.outer : len(kernel.sizes) - kernel.columns]
         self.count = math.prod(inner)
+        work = math.prod(kernel.sizes) * (1 + len(kernel.nodes) // 8)
+        self.threads = work >= WORTH_THREADS
 
     def parameters(self) -> list[str]:
         given = [f"const {self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.inputs]
         given += [f"{self.c_type(x)} *restrict {self.arrays[x]}" for x in self.kernel.outputs]
-        return given
+        return [*given, "int threads"]
 
     def text(self) -> str:
         self.write_rows()
@@ -211,23 +221,35 @@ class CFunction:
     def write_rows(self) -> None:
         """The outer loops, and in them the passes over a row."""
         kernel = self.kernel
+        blocks = kernel.columns and kernel.sizes[-1] > self.width
         depth = self.depth
+        parallel = self.threads and (kernel.outer > 0 or blocks)
+        if parallel:
+            deep = min(2, kernel.outer + blocks) if kernel.sizes[0] < 16 else 1
+            together = f" collapse({deep})" * (deep > 1)
+            self.write(f"#pragma omp parallel for{together} num_threads(threads) if(threads > 1)")
         for i in range(kernel.outer):
             self.loop(i)
-        if kernel.columns:
+        if blocks:
+            size, width = kernel.sizes[-1], self.width
+            self.open(f"for (long first = 0; first < {size}; first += {width})")
+            self.write(f"const long width = {size} - first < {width} ? {size} - first : {width};")
+            self.counters[-1] = "(first + j)"
+        elif kernel.columns:
             self.counters[-1] = "j"
         for node in kernel.nodes:
             if node in self.kept:
                 self.write(f"{self.c_type(node)} {self.names[node]}_row[{self.count}];")
         self.write_outer(0)
         for number in range(self.last + 1):
-            self.write_pass(number)
+            self.write_pass(number, alone=not parallel)
         self.close(self.depth - depth)
 
     def over_columns(self) -> None:
-        """With columns, opens the loop over them."""
+        """With columns, opens the loop over those of a block."""
         if self.in_blocks:
-            self.open(f"for (long j = 0; j < {self.width}; j++)")
+            width = "width" if self.counters[-1] != "j" else str(self.width)
+            self.open(f"for (long j = 0; j < {width}; j++)")
 
     def write_outer(self, number: int) -> None:
         """What is computed once for a row before pass `number`."""
@@ -285,8 +307,12 @@ class CFunction:
 
     # A pass.
 
-    def write_pass(self, number: int) -> None:
-        """One round over the elements of a row."""
+    def write_pass(self, number: int, alone: bool) -> None:
+        """One round over the elements of a row.
+
+        Args:
+            alone: no loop outside of it runs on several threads.
+        """
         kernel = self.kernel
         closing = [n for n in self.reductions if kernel.passes[n] == number + 1]
         roots = {x for node in closing for x in kernel.operands[node] if isinstance(x, Node)}
@@ -295,10 +321,11 @@ class CFunction:
         needed = self.needed(roots, number)
         if not roots and not closing:
             return self.write_outer(number + 1)
+        clauses = []
         for node in closing:
-            self.write_start(node)
+            clauses += self.write_start(node)
         depth = self.depth
-        self.open_row()
+        self.open_row(clauses, alone)
         self.loads, self.here = {}, needed
         for node in kernel.nodes:
             if node in needed:
@@ -308,17 +335,22 @@ class CFunction:
             kind = node.dtype if node.op not in ("any", "all") else np.dtype(bool)
             value = cast(self.value(x), self.dtype_of(x), kind)
             acc = self.accumulator(node)
-            self.write(COMBINE[node.op].format(acc=acc, x=value))
+            self.write(COMBINE[node.op][1].format(acc=acc, x=value))
             if node.op in ("max", "min") and node.dtype.kind == "f":
                 self.write(f"{acc.replace('_acc', '_nan')} |= {value} != {value};")
         self.close(self.depth - depth)
         self.write_outer(number + 1)
 
-    def open_row(self) -> None:
+    def open_row(self, clauses: list[str], alone: bool) -> None:
         """The loops over the elements of a row."""
         kernel = self.kernel
-        for i in range(kernel.outer, len(kernel.sizes)):
-            if kernel.columns and i == len(kernel.sizes) - 1:
+        loops = range(kernel.outer, len(kernel.sizes))
+        alone = alone and self.threads and not kernel.columns
+        for i in loops:
+            if i == loops[0] and alone:
+                threads = "num_threads(threads) if(threads > 1)"
+                self.write(f"#pragma omp parallel for {threads}{''.join(clauses)}")
+            if i == loops.stop - 1 and kernel.columns:
                 self.over_columns()
             else:
                 self.loop(i)
@@ -336,18 +368,19 @@ class CFunction:
         written = node in self.arrays or node in self.kept
         return written and self.kernel.passes[node] < number
 
-    def write_start(self, node: Node) -> None:
-        """Declares the accumulator of a reduction."""
+    def write_start(self, node: Node) -> list[str]:
+        """Declares the accumulator of a reduction. Returns OpenMP's clauses for it."""
         kind, name = self.type_of_accumulator(node), f"{self.names[node]}_acc"
-        variables = [(kind, name, self.start(node))]
+        variables = [(kind, name, self.start(node), COMBINE[node.op][0])]
         if node.op in ("max", "min") and node.dtype.kind == "f":
-            variables.append(("int", name.replace("_acc", "_nan"), "0"))
-        for kind, name, start in variables:
+            variables.append(("int", name.replace("_acc", "_nan"), "0", "|"))
+        for kind, name, start, _ in variables:
             if self.in_blocks:
                 self.write(f"{kind} {name}[{self.width}];")
                 self.write(f"for (long j = 0; j < {self.width}; j++) {name}[j] = {start};")
             else:
                 self.write(f"{kind} {name} = {start};")
+        return [f" reduction({sign} : {name})" for _, name, _, sign in variables]
 
     def start(self, node: Node) -> str:
         if node.op in START:
@@ -436,7 +469,7 @@ if __name__ == "__main__":
         results = found if isinstance(found, tuple) else (found,)
         return Graph(inputs, trace.nodes, [result.node for result in results])
 
-    def run(function, *arrays):
+    def run(function, *arrays, threads=1):
         """The C of a function of arrays, and its results; without a compiler, those of NumPy."""
         graph = graph_of(function, *arrays)
         kernels, values = fuse(graph), dict(zip(graph.inputs, arrays, strict=True))
@@ -449,67 +482,68 @@ if __name__ == "__main__":
         for kernel in kernels:
             values |= {node: np.empty(node.shape, node.dtype) for node in kernel.outputs}
             order = [values[node] for node in (*kernel.inputs, *kernel.outputs)]
-            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order))
+            library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order), threads)
         return functions, *[values[node] for node in graph.outputs]
 
-    def lines(functions):
-        """Without the long first line, which names the parameters."""
-        return functions.partition("\n")[2]
+    def pragmas(functions):
+        """The loops, and what is said to the compiler; in short."""
+        functions = functions.replace("num_threads(threads) if(threads > 1)", "...")
+        return "\n".join(x.strip() for x in functions.splitlines() if "#" in x or "for (" in x)
 
-    # Batch normalisation: what is there once for each column is kept in arrays between the loops.
+    # A long chain: each thread takes a part of the loop.
     rng = np.random.default_rng(0)
-    a = rng.normal(size=(64, 40)).astype(np.float32)
-    b = rng.normal(size=40).astype(np.float32)
-
-    def normed(xp, x, weight):
-        mean = x.mean(0, keepdims=True)
-        distance = x - mean
-        variance = xp.square(distance).mean(0, keepdims=True)
-        return distance * (weight / xp.sqrt(variance + 1e-5)), mean
-
-    functions, got, _ = run(normed, a, b)
-    print(lines(functions))
-    # ->     double mean_0_acc[40];
-    # ->     for (long j = 0; j < 40; j++) mean_0_acc[j] = 0;
-    # ->     for (long i0 = 0; i0 < 64; i0++) {
-    # ->         for (long j = 0; j < 40; j++) {
-    # ->             const float x0 = in0[i0 * 40 + j];
-    # ->             mean_0_acc[j] += x0;
-    # ->         }
-    # ->     }
-    # ->     float mean_0_of[40];
-    # ->     for (long j = 0; j < 40; j++) {
-    # ->         const float mean_0 = (float)(mean_0_acc[j] / 64);
-    # ->         mean_0_of[j] = mean_0;
-    # ->         out0[j] = mean_0;
-    # ->     }
-    # ->     double mean_3_acc[40];
-    # ->     for (long j = 0; j < 40; j++) mean_3_acc[j] = 0;
-    # ->     for (long i0 = 0; i0 < 64; i0++) {
-    # ->         for (long j = 0; j < 40; j++) {
-    # ->             const float x1 = in0[i0 * 40 + j];
-    # ->             const float subtract_1 = x1 - mean_0_of[j];
-    # ->             const float square_2 = subtract_1 * subtract_1;
-    # ->             mean_3_acc[j] += square_2;
-    # ->         }
-    # ->     }
-    # ->     float divide_6_of[40];
-    # ->     for (long j = 0; j < 40; j++) {
-    # ->         const float mean_3 = (float)(mean_3_acc[j] / 64);
-    # ->         const float add_4 = mean_3 + 1e-05f;
-    # ->         const float sqrt_5 = sqrtf(add_4);
-    # ->         const float x2 = in1[j];
-    # ->         const float divide_6 = x2 / sqrt_5;
-    # ->         divide_6_of[j] = divide_6;
-    # ->     }
-    # ->     for (long i0 = 0; i0 < 64; i0++) {
-    # ->         for (long j = 0; j < 40; j++) {
-    # ->             const float x3 = in0[i0 * 40 + j];
-    # ->             const float subtract_1 = x3 - mean_0_of[j];
-    # ->             const float multiply_7 = subtract_1 * divide_6_of[j];
-    # ->             out1[i0 * 40 + j] = multiply_7;
-    # ->         }
+    a = rng.normal(size=100_000).astype(np.float32)
+    functions, got = run(lambda xp, x: x * 3, a, threads=2)
+    print(functions)
+    # -> void k0(const float *restrict in0, float *restrict out0, int threads) {
+    # ->     #pragma omp parallel for num_threads(threads) if(threads > 1)
+    # ->     for (long i0 = 0; i0 < 100000; i0++) {
+    # ->         const float x0 = in0[i0];
+    # ->         const float multiply_0 = x0 * 3.0f;
+    # ->         out0[i0] = multiply_0;
     # ->     }
     # -> }
-    want = (a - a.mean(0)) / np.sqrt(a.var(0) + 1e-5) * b
-    print(np.allclose(got, want, atol=1e-4))  # -> True
+    print((got == a * 3).all())  # -> True
+
+    # A short one: a thread would cost more than it saves.
+    functions, got = run(lambda xp, x: x * 3, a[:100].copy(), threads=2)
+    print(pragmas(functions))
+    # -> for (long i0 = 0; i0 < 100; i0++) {
+
+    # The sum of everything: each thread has an accumulator, and in the end they are added.
+    functions, *got = run(lambda xp, x: (x.sum(), x.max()), a, threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for ... reduction(+ : sum_0_acc)
+    # -> for (long i0 = 0; i0 < 100000; i0++) {
+    # -> #pragma omp parallel for ... reduction(max : max_0_acc) reduction(| : max_0_nan)
+    # -> for (long i0 = 0; i0 < 100000; i0++) {
+    print(np.allclose(got, [a.sum(dtype=float), a.max()]))  # -> True
+
+    # Rows: a thread takes whole rows. Two outer loops become one where the first is short.
+    a = a.reshape(4, 50, 500)
+    functions, got = run(lambda xp, x: x - x.sum(2, keepdims=True), a, threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for ...
+    # -> for (long i0 = 0; i0 < 200; i0++) {
+    # -> for (long i1 = 0; i1 < 500; i1++) {
+    # -> for (long i1 = 0; i1 < 500; i1++) {
+    print(np.allclose(got, a - a.sum(2, keepdims=True), atol=1e-4))  # -> True
+    b = a[:, 0].copy()
+    functions, got = run(lambda xp, x, y: (x * y[:, None]).sum(2), a, b, threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for collapse(2) ...
+    # -> for (long i0 = 0; i0 < 4; i0++) {
+    # -> for (long i1 = 0; i1 < 50; i1++) {
+    # -> for (long i2 = 0; i2 < 500; i2++) {
+    print(np.allclose(got, (a * a[:, :1]).sum(2), atol=1e-3))  # -> True
+
+    # Columns: a thread takes blocks of them.
+    functions, got = run(lambda xp, x: x.sum(0), a.reshape(200, 500), threads=2)
+    print(pragmas(functions))
+    # -> #pragma omp parallel for ...
+    # -> for (long first = 0; first < 500; first += 256) {
+    # -> for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
+    # -> for (long i0 = 0; i0 < 200; i0++) {
+    # -> for (long j = 0; j < width; j++) {
+    # -> for (long j = 0; j < width; j++) {
+    print(np.allclose(got, a.reshape(200, 500).sum(0), atol=1e-4))  # -> True

@@ -1,34 +1,33 @@
-"""Step 100l: Threads: a loop for several processor cores
+"""Step 100l: Functions for vectors: libmvec
 
-So far the loops run on one processor core. OpenMP divides a loop among threads with one line in
-front of it, a "pragma" for the compiler:
+A loop has vectors only if everything in it has. tanhf takes one float, so a loop with tanhf is
+computed one element after the other, in spite of the pragma of step 100k.
 
-    #pragma omp parallel for num_threads(threads) if(threads > 1)
-    for (long i0 = 0; i0 < 200; i0++) {       thread 0: rows 0 to 99, thread 1: rows 100 to 199
-        double sum_0_acc = 0;                 each row has an accumulator of its own
-        ...
+GNU's C library has forms of exp, log, tanh, ... for vectors of 4 to 16 numbers, in a library of its
+own, libmvec. A declaration tells the compiler that there is one:
 
-Starting threads takes microseconds, so the outermost loop is the one to divide. If it has fewer
-than 16 iterations, collapse(2) joins it with the next one. If there is no outer loop, the loop of
-each pass is divided, or the blocks of columns.
+    __attribute__((simd("notinbranch"))) float tanhf(float);
 
-Below WORTH_THREADS elements (times their cost) one thread does all. The caller passes the number of
-threads: it is a parameter of each function now.
+From then on, a loop with `omp simd` calls the form for vectors, which GCC names itself, such as
+_ZGVeN16v_tanhf. "notinbranch" says that there is none with a mask, for calls behind an `if`.
+`declarations` writes a line for each function that the kernels call. pow, hypot and atan2 take two
+numbers.
 
-The trap is a sum of everything: without an outer loop, all threads would add to one accumulator and
-lose what another one adds at the same time. `reduction(+ : sum_0_acc)` gives each thread an
-accumulator of its own, and adds them at the end. So COMBINE has OpenMP's sign for each reduction.
-Without it, the result is sometimes right even so.
+The trap: only GNU's library has all of these forms, from version 2.35 on, and only for x86.
+Elsewhere the compiler would call a function that no library has. So the lines stand between #if
+and #endif.
 
-(PyTorch's compiler writes OpenMP, too; cpp.min_chunk_size says how much work is worth a thread.)
+The demo measures tanh of a million numbers, with the declaration and without it.
 
-New: WORTH_THREADS. Changed: FLAGS, COMBINE, CFunction.__init__, .parameters, .write_rows,
-.write_pass, .open_row, .write_start.
-Try: let write_start return []. Which line of the demo is wrong then, and is it so each time?
+(PyTorch: its vectors call the library Sleef for the functions.)
+
+New: VECTORS, VECTORS_OF_TWO, declarations. Changed: c_file.
+Try: look for the name of the form for vectors: `nm -D` of the library in the cache (step 99v).
 """
 
 import itertools
 import math
+import platform
 import re
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
@@ -39,17 +38,24 @@ from tinytorch.compiler.expressions import C_TYPES, DIVISIONS, cast, expression,
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load
 
+X86 = platform.machine() in ("x86_64", "AMD64")
 # What the generated code is compiled with. Not -ffast-math: nan and infinity must stay what they
 # are, and a result must be rounded as NumPy rounds it (so no fused multiplications and additions).
 # That nothing listens to the processor's floating-point exceptions is needed for loops with `?`.
+# Each loop is unrolled once: the processor overlaps two long chains of operations better than one.
 FLAGS = (
-    "-O3 -march=native -fopenmp -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv"
+    "-O3 -march=native -fopenmp -fopenmp-simd -ffp-contract=off -fno-math-errno -fno-trapping-math "
+    "-fwrapv -funroll-loops --param=max-unroll-times=2" + " -mprefer-vector-width=512" * X86
 ).split()
 LIBRARIES = ["-lm"]
 # Loops over fewer elements than these (times their cost) are not worth a second thread.
 WORTH_THREADS = 32768
 BLOCK = 256  # columns that are reduced side by side
 
+# These functions have forms for 4 to 16 numbers at once in glibc's libmvec.
+VECTORS = """exp expm1 exp2 log log1p log2 log10 sin cos tan sinh cosh tanh erf erfc cbrt asin acos
+    atan asinh acosh atanh""".split()
+VECTORS_OF_TWO = "pow hypot atan2".split()
 HEAD = """\
 #include <math.h>
 #include <stdbool.h>
@@ -140,13 +146,29 @@ def c_source(kernels: Sequence[Kernel]) -> str:
 
 def c_file(body: str) -> str:
     """A file with these functions, and what they need in front of them."""
-    return "\n".join([HEAD, *helpers(body), body])
+    return "\n".join([HEAD, *declarations(body), *helpers(body), body])
 
 
 def comment_of(kernel: Kernel) -> str:
     lines = [f"// {text}\n" for text in kernel.made_by[:12]]
     more = len(kernel.made_by) - len(lines)
     return "".join([*lines, f"// and {more} more\n" * (more > 0)])
+
+
+def declarations(body: str) -> Iterator[str]:
+    """Tells the compiler which functions of the library come in vectors, of those that are used."""
+    used = set(re.findall(r"\b([a-z0-9]+)\(", body.replace("_double(", "(")))
+    lines = []
+    for name in (*VECTORS, *VECTORS_OF_TWO):
+        for called, t in ((name + "f", "float"), (name, "double")):
+            if called in used:
+                given = f"{t}, {t}" if name in VECTORS_OF_TWO else t
+                lines.append(f'__attribute__((simd("notinbranch"))) {t} {called}({given});')
+    if lines:
+        yield "#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)"
+        yield "#if __GLIBC_PREREQ(2, 35)"
+        yield from lines
+        yield "#endif\n#endif\n"
 
 
 def helpers(body: str) -> Iterator[str]:
@@ -249,6 +271,7 @@ class CFunction:
         """With columns, opens the loop over those of a block."""
         if self.in_blocks:
             width = "width" if self.counters[-1] != "j" else str(self.width)
+            self.write("#pragma omp simd")
             self.open(f"for (long j = 0; j < {width}; j++)")
 
     def write_outer(self, number: int) -> None:
@@ -346,14 +369,24 @@ class CFunction:
         kernel = self.kernel
         loops = range(kernel.outer, len(kernel.sizes))
         alone = alone and self.threads and not kernel.columns
+        simd = loops.stop - 1 - self.unrolled(loops)
         for i in loops:
-            if i == loops[0] and alone:
-                threads = "num_threads(threads) if(threads > 1)"
-                self.write(f"#pragma omp parallel for {threads}{''.join(clauses)}")
-            if i == loops.stop - 1 and kernel.columns:
+            first, last = i == loops[0] and alone, i == simd
+            if i > simd:
+                self.write(f"#pragma GCC unroll {kernel.sizes[i]}")
+            pragma = "omp" + " parallel for" * first + " simd" * last
+            if pragma != "omp":
+                threads = " num_threads(threads) if(parallel: threads > 1)" if first else ""
+                self.write(f"#pragma {pragma}{threads}{''.join(clauses)}")
+            if last and kernel.columns:
+                self.lines.pop()
                 self.over_columns()
             else:
                 self.loop(i)
+
+    def unrolled(self, loops: range) -> bool:
+        """Whether the last loop is so short that it is better written out in the one around it."""
+        return len(loops) > 1 and not self.kernel.columns and self.kernel.sizes[-1] <= 4
 
     def needed(self, roots: set[Node], number: int) -> set[Node]:
         """The values that a pass computes or reads back."""
@@ -451,6 +484,7 @@ class CFunction:
 
 if __name__ == "__main__":
     import ctypes
+    import time
 
     import numpy as np
 
@@ -485,65 +519,27 @@ if __name__ == "__main__":
             library[kernel.name](*(ctypes.c_void_p(x.ctypes.data) for x in order), threads)
         return functions, *[values[node] for node in graph.outputs]
 
-    def pragmas(functions):
-        """The loops, and what is said to the compiler; in short."""
-        functions = functions.replace("num_threads(threads) if(threads > 1)", "...")
-        return "\n".join(x.strip() for x in functions.splitlines() if "#" in x or "for (" in x)
+    # What tells the compiler about functions for vectors.
+    print(*declarations("y = tanhf(x) + pow(x, y)"), sep="\n")
+    # -> #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+    # -> #if __GLIBC_PREREQ(2, 35)
+    # -> __attribute__((simd("notinbranch"))) float tanhf(float);
+    # -> __attribute__((simd("notinbranch"))) double pow(double, double);
+    # -> #endif
+    # -> #endif
 
-    # A long chain: each thread takes a part of the loop.
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=100_000).astype(np.float32)
-    functions, got = run(lambda xp, x: x * 3, a, threads=2)
-    print(functions)
-    # -> void k0(const float *restrict in0, float *restrict out0, int threads) {
-    # ->     #pragma omp parallel for num_threads(threads) if(threads > 1)
-    # ->     for (long i0 = 0; i0 < 100000; i0++) {
-    # ->         const float x0 = in0[i0];
-    # ->         const float multiply_0 = x0 * 3.0f;
-    # ->         out0[i0] = multiply_0;
-    # ->     }
-    # -> }
-    print((got == a * 3).all())  # -> True
+    def seconds(function, array):
+        run(function, array)  # compiles it
+        start = time.perf_counter()
+        _, got = run(function, array)
+        return time.perf_counter() - start, got
 
-    # A short one: a thread would cost more than it saves.
-    functions, got = run(lambda xp, x: x * 3, a[:100].copy(), threads=2)
-    print(pragmas(functions))
-    # -> for (long i0 = 0; i0 < 100; i0++) {
+    def tanh(xp, x):
+        return xp.tanh(xp.tanh(xp.tanh(xp.tanh(x))))
 
-    # The sum of everything: each thread has an accumulator, and in the end they are added.
-    functions, *got = run(lambda xp, x: (x.sum(), x.max()), a, threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for ... reduction(+ : sum_0_acc)
-    # -> for (long i0 = 0; i0 < 100000; i0++) {
-    # -> #pragma omp parallel for ... reduction(max : max_0_acc) reduction(| : max_0_nan)
-    # -> for (long i0 = 0; i0 < 100000; i0++) {
-    print(np.allclose(got, [a.sum(dtype=float), a.max()]))  # -> True
-
-    # Rows: a thread takes whole rows. Two outer loops become one where the first is short.
-    a = a.reshape(4, 50, 500)
-    functions, got = run(lambda xp, x: x - x.sum(2, keepdims=True), a, threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for ...
-    # -> for (long i0 = 0; i0 < 200; i0++) {
-    # -> for (long i1 = 0; i1 < 500; i1++) {
-    # -> for (long i1 = 0; i1 < 500; i1++) {
-    print(np.allclose(got, a - a.sum(2, keepdims=True), atol=1e-4))  # -> True
-    b = a[:, 0].copy()
-    functions, got = run(lambda xp, x, y: (x * y[:, None]).sum(2), a, b, threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for collapse(2) ...
-    # -> for (long i0 = 0; i0 < 4; i0++) {
-    # -> for (long i1 = 0; i1 < 50; i1++) {
-    # -> for (long i2 = 0; i2 < 500; i2++) {
-    print(np.allclose(got, (a * a[:, :1]).sum(2), atol=1e-3))  # -> True
-
-    # Columns: a thread takes blocks of them.
-    functions, got = run(lambda xp, x: x.sum(0), a.reshape(200, 500), threads=2)
-    print(pragmas(functions))
-    # -> #pragma omp parallel for ...
-    # -> for (long first = 0; first < 500; first += 256) {
-    # -> for (long j = 0; j < 256; j++) sum_0_acc[j] = 0;
-    # -> for (long i0 = 0; i0 < 200; i0++) {
-    # -> for (long j = 0; j < width; j++) {
-    # -> for (long j = 0; j < width; j++) {
-    print(np.allclose(got, a.reshape(200, 500).sum(0), atol=1e-4))  # -> True
+    array = np.random.default_rng(0).normal(size=1_000_000).astype(np.float32)
+    with_vectors, got = seconds(tanh, array)
+    print(np.allclose(got, tanh(np, array), atol=1e-6))  # -> True
+    declarations = lambda body: iter(())  # noqa: E731
+    print(f"without vectors: {seconds(tanh, array)[0] / with_vectors:.1f} times as long")
+    # -> without vectors: ... times as long

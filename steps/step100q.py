@@ -1,29 +1,27 @@
-"""Step 100q: CUDA: a block for each row
+"""Step 100q: CUDA: shared memory for later passes
 
-The class of step 100p gets the sum of a row wrong: every thread writes its own element to the place
-of the sum, and the last one to write wins. The demo shows this first: a row of ones adds up to 1.
+Softmax takes three passes over a row: the largest element, the sum of the exponentials, the
+division. The third pass needs exp(x - max) again. Step 100p computes it again, and exp costs as
+much as twenty additions. The C code keeps such values in an array on the stack (`kernel.kept`, step
+99t).
 
-The C code adds in a loop. On a GPU, a block takes the row, and its threads divide the loop:
+A block can keep them in its shared memory, which is as fast as a cache (step 69d):
 
-    thread 0 takes elements 0, 256, 512 ...        each thread: an accumulator of its own
-    thread 1 takes elements 1, 257, 513 ...
-    ...
-    combined: 256 numbers -> 128 -> 64 -> ... -> 1, eight steps in shared memory
+    pass 2    exp_2_row[i1] = exp_2;              thread 0 writes 0, 256; thread 1 writes 1, 257
+    pass 3    const float exp_2 = exp_2_row[i1];  thread 0 reads 0, 256; ...
 
-Neighbouring threads read neighbouring elements, so the reads are coalesced (step 69b). After
-`combined_sum` all threads know the sum, and a later pass can go over the row again. CFunction
-writes the passes; only the loop over a row and the end of a reduction are new.
+No barrier is needed in between: each thread takes the same elements in each pass, so it reads only
+what it has written itself.
 
-The C code adds floats in a double. Here float is enough: a thread adds few numbers, then the sums
-are added in pairs, and the error grows with the number of these steps, not with the length of the
-row. On most GPUs, doubles are slow.
+The trap is the size. A row of 300 floats takes 1,200 bytes. A block has 48 KB, a part of which the
+trees of the reductions need; so up to 40 KB are used. For a longer row, the values are computed
+again.
 
-The trap is the last barrier of COMBINED. Without it, a fast thread could reach the next sum of the
-kernel and overwrite box[0] before slow threads have read it.
+(PyTorch's softmax on a GPU keeps short rows in registers, "persistent", and long ones in shared
+memory, or reads them again.)
 
-Changed: helpers, launch_of, CUDAFunction. New: COMBINED, FORMULAS, CUDAFunction.write_start,
-.reduced, .type_of_accumulator.
-Try: remove that barrier. Which line of the demo changes?
+Changed: CUDAFunction.__init__, .write_rows. New: SHARED_BYTES.
+Try: set SHARED_BYTES to 0, and count exp_float in the kernel of the demo.
 """
 
 import math
@@ -36,8 +34,24 @@ from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
 
 THREADS = 256  # of a block
+SHARED_BYTES = 40 * 1024  # for the values of a row that a later pass needs
 
 HEAD = """\
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#else
+#include <stdint.h>
+#endif
 __device__ inline float erf_float(float x) { return erff(x); }
 __device__ inline double erf_double(double x) { return erf(x); }
 __device__ inline float exp_float(float x) { return expf(x); }
@@ -66,6 +80,10 @@ FORMULAS = {
     "sum": "a + b",
     "mean": "a + b",
     "prod": "a * b",
+    "max": "b > a ? b : a",
+    "min": "b < a ? b : a",
+    "any": "a | b",
+    "all": "a & b",
 }
 
 
@@ -114,7 +132,8 @@ class CUDAFunction(CFunction):
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
         self.single = max(kernel.passes.values()) == 0
-        self.kept: set[Node] = set()  # a later pass computes it again
+        fits = self.count * sum(x.dtype.itemsize for x in kernel.kept) <= SHARED_BYTES
+        self.kept = kernel.kept if fits else set()
 
     def text(self) -> str:
         given = []
@@ -143,6 +162,10 @@ class CUDAFunction(CFunction):
         else:
             self.write("const long long row = blockIdx.x;")
             self.count_out("row", range(kernel.outer))
+        for node in kernel.nodes:
+            if node in self.kept:
+                name = f"{self.names[node]}_row[{self.count}]"
+                self.write(f"__shared__ {self.c_type(node)} {name};")
         self.write_outer(0)
         for number in range(self.last + 1):
             self.write_pass(number, alone=False)
@@ -159,16 +182,21 @@ class CUDAFunction(CFunction):
         """Each thread has an accumulator of its own."""
         name = f"{self.names[node]}_acc"
         self.write(f"{self.type_of_accumulator(node)} {name} = {self.start(node)};")
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            self.write(f"int {name.replace('_acc', '_nan')} = 0;")
         return []
 
     def reduced(self, node: Node) -> str:
         acc = self.accumulator(node)
         self.write(f"{acc} = combined_{node.op}({acc});")
+        if node.op in ("max", "min") and node.dtype.kind == "f":
+            nan = acc.replace("_acc", "_nan")
+            self.write(f"{nan} = combined_any({nan});")
         return super().reduced(node)
 
     def type_of_accumulator(self, node: Node) -> str:
         """float for float: each thread adds few numbers, and then sums are added to sums."""
-        return C_TYPES[node.dtype.name]
+        return "int" if node.op in ("any", "all") else C_TYPES[node.dtype.name]
 
 
 if __name__ == "__main__":
@@ -178,11 +206,11 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.capture import capture
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
     from tinytorch.kernels.translation import kernels_of
+    from tinytorch.ops.softmax import softmax
 
     for name in "comparison elementwise indexing reduction shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
@@ -208,65 +236,51 @@ if __name__ == "__main__":
     def body(source):
         return source[source.index("void k0") :].strip()
 
-    def one_element(t, x, out):  # what step 100p writes for a sum of rows
-        if t.number < 900:
-            out[t.number // 300] = x[t.number]
-
-    out = np.zeros(3, int)
-    launch(one_element, 4, 256, np.ones(900, int), out)
-    print(out)  # -> [1 1 1]
-
-    # A block for each row. The sum is there for all threads of the block, in the next pass, too.
+    # Softmax: exp is computed once, and the last pass finds it in shared memory.
     rng = np.random.default_rng(0)
-    x = tensor(rng.normal(size=(3, 300)).astype("f4") + 1)
-    (kernel,), source, right = play(*graph_of(lambda x: x / x.sum(1, keepdim=True), x))
+    x = tensor(rng.normal(size=(3, 300)).astype("f4"))
+    graph, arrays = graph_of(lambda x: softmax(x, 1), x)
+    (kernel,), source, right = play(graph, arrays)
     print(body(source))
     # -> void k0(const float* in0, float* out0) {
     # ->     const long long row = blockIdx.x;
     # ->     const long long i0 = row;
-    # ->     float sum_0_acc = 0;
+    # ->     __shared__ float exp_2_row[300];
+    # ->     float max_0_acc = (-INFINITY);
+    # ->     int max_0_nan = 0;
     # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
     # ->         const long long i1 = i;
     # ->         const float x0 = in0[i0 * 300 + i1];
-    # ->         sum_0_acc += x0;
+    # ->         max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
+    # ->         max_0_nan |= x0 != x0;
     # ->     }
-    # ->     sum_0_acc = combined_sum(sum_0_acc);
-    # ->     const float sum_0 = sum_0_acc;
+    # ->     max_0_acc = combined_max(max_0_acc);
+    # ->     max_0_nan = combined_any(max_0_nan);
+    # ->     const float max_0 = max_0_nan ? NAN : max_0_acc;
+    # ->     float sum_3_acc = 0;
     # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
     # ->         const long long i1 = i;
     # ->         const float x1 = in0[i0 * 300 + i1];
-    # ->         const float divide_1 = x1 / sum_0;
-    # ->         out0[i0 * 300 + i1] = divide_1;
+    # ->         const float subtract_1 = x1 - max_0;
+    # ->         const float exp_2 = exp_float(subtract_1);
+    # ->         exp_2_row[i1] = exp_2;
+    # ->         sum_3_acc += exp_2;
+    # ->     }
+    # ->     sum_3_acc = combined_sum(sum_3_acc);
+    # ->     const float sum_3 = sum_3_acc;
+    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
+    # ->         const long long i1 = i;
+    # ->         const float exp_2 = exp_2_row[i1];
+    # ->         const float divide_4 = exp_2 / sum_3;
+    # ->         out0[i0 * 300 + i1] = divide_4;
     # ->     }
     # -> }
-    print(kernel, launch_of(kernel), right)  # -> k0: 3 x 300 (sum, divide) (3, 256) True
+    print(launch_of(kernel), right)  # -> (3, 256) True
 
-    # Two reductions of the same kind, one after the other: here the last barrier counts.
-    def variance(x):
-        return (x - x.mean(1, keepdim=True)).square().sum(1) / 299
-
-    (kernel,), source, right = play(*graph_of(variance, x))
-    print(source.count("V combined_sum("), source.count("= combined_sum("), right)  # -> 1 2 True
-
-    # A row may consist of several loops: the mean of a channel, over images and pixels.
-    images = tensor(rng.normal(size=(2, 4, 30)).astype("f4"))
-    (kernel,), source, right = play(*graph_of(lambda x: x.mean((0, 2)), images))
-    print(kernel, re.findall(r"i\d = .*", source), right)
-    # -> k0: 4 x 2 x 30 (sum, divide) ['i0 = row;', 'i2 = i % 30;', 'i1 = i / 30;'] True
-
-    # The text for a row does not say how many rows there are. Kernels with the same text and other
-    # numbers of blocks have functions of their own, so that a name has one launch.
-    kernels, source, right = play(*graph_of(lambda x: (x.sum(1), x[:2].sum(1)), x))
-    print(kernels, [launch_of(kernel) for kernel in kernels], right)
-    # -> [k0: 3 x 300 (sum), k1: 2 x 300 (sum)] [(3, 256), (2, 256)] True
-
-    # Other reductions; and without one, a thread has an element, as before.
-    a = Node("input", (), {}, (3, 300), np.dtype("float32"))
-    for op in ("mean", "prod"):
-        node = Node(op, (a,), {"axis": (1,)}, (3,), a.dtype)
-        (kernel,), source, right = play(Graph([a], [node], [node]), [x.array])
-        print(kernel, right)
-    # -> k0: 3 x 300 (mean) True
-    # -> k0: 3 x 300 (prod) True
-    (kernel,), source, right = play(*graph_of(lambda x: (x + 1).exp(), x))
-    print(launch_of(kernel), "blockIdx.x * blockDim.x" in source, right)  # -> (4, 256) True True
+    # A row of more than 40 KB is computed again, as it was in step 100o.
+    for n in (300, 12_000):
+        (kernel,) = fuse(graph_of(lambda x: softmax(x, 1), tensor(np.ones((3, n), "f4")))[0])
+        text = body(cuda_source([kernel]))
+        print(n, "exp:", text.count("exp_float("), "shared:", text.count("__shared__"))
+    # -> 300 exp: 1 shared: 1
+    # -> 12000 exp: 2 shared: 0

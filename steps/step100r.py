@@ -1,24 +1,29 @@
-"""Step 100r: CUDA: a maximum with nan, and the other reductions
+"""Step 100r: CUDA: a tile of columns
 
-Step 100q has sums, means and products. FORMULAS gets a row for each other reduction: `combined_max`
-takes the larger of two numbers, `combined_any` a | b.
+The gradient of a bias is the sum over the batch: x.sum(0). A "row" of this reduction is a column
+of the array. With a block for each column, the 32 threads of a warp would read 32 places that are
+a row apart. Each read brings 32 bytes, of which 4 are used. For sums like this, kernel.columns
+says that the last loop belongs to the results.
 
-max needs more than a formula: every comparison with nan is false, so max would skip a nan, while
-NumPy's result is nan. As in C (step 100f), each thread has an int that records whether it has seen
-one. At the end of the row there are two trees instead of one:
+So a block takes 32 columns side by side, a tile:
 
-    max_0_acc = combined_max(max_0_acc);        256 numbers -> 1
-    max_0_nan = combined_any(max_0_nan);        256 ints -> 1, and all threads know it
-    const float max_0 = max_0_nan ? NAN : max_0_acc;
+    threads   0 ..  31    row 0, columns 0 .. 31         then row 8, 16, ...
+    threads  32 ..  63    row 1                          then row 9, 17, ...
+    ...
+    threads 224 .. 255    row 7
 
-The trap: max starts from -INFINITY, and the result of any is a uint8_t. NVRTC, the compiler that a
-program calls while it runs, has no header files, so HEAD defines these names. nvcc, the compiler
-for files, has the header files, and would refuse a second definition; hence the #ifdef.
+A warp reads 128 contiguous bytes, and uses all of them. `combined` stops halving at a width of 32
+numbers, one for each column: thread j and thread j + 32 k add for the same column.
 
-(PyTorch's reductions on a GPU are trees too; its max uses a comparison that knows nan.)
+The trap is the last tile. Threads beyond the last column must not return, as they do in step 100n:
+the other threads would wait for them at the barrier. So they take the last column once more, and
+write the same number to the same place as the thread that it belongs to, which is harmless.
 
-Changed: HEAD, FORMULAS, CUDAFunction.write_start, .reduced, .type_of_accumulator.
-Try: remove the line that writes `combined_any`. Which line of the demo becomes False, and why?
+The module is finished. Its text has been compiled by NVIDIA's compiler, and by a C++ compiler with
+a simulation of the threads (tests/compiler/test_cuda_code.py).
+
+Changed: COMBINED, launch_of, CUDAFunction. New: TILE. Rows of at most 32 elements get 32 threads.
+Try: let threads beyond the last column return, and read what the simulator says.
 """
 
 import math
@@ -31,6 +36,8 @@ from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
 
 THREADS = 256  # of a block
+TILE = 32  # columns of a block, where a block has several
+SHARED_BYTES = 40 * 1024  # for the values of a row that a later pass needs
 
 HEAD = """\
 #ifdef __CUDACC_RTC__
@@ -54,20 +61,20 @@ __device__ inline float exp_float(float x) { return expf(x); }
 __device__ inline double exp_double(double x) { return exp(x); }
 """
 # The threads of a block put their numbers side by side, and half of them add those of the others,
-# until one number is left.
+# until `width` numbers are left: one, or one for each column.
 COMBINED = """\
-template <class V> __device__ V combined_{name}(V value) {{
+template <class V> __device__ V combined_{name}(V value, int width) {{
     __shared__ V box[{threads}];
     box[threadIdx.x] = value;
     __syncthreads();
-    for (int k = blockDim.x / 2; k >= 1; k /= 2) {{
+    for (int k = blockDim.x / 2; k >= width; k /= 2) {{
         if (threadIdx.x < k) {{
             const V a = box[threadIdx.x], b = box[threadIdx.x + k];
             box[threadIdx.x] = {formula};
         }}
         __syncthreads();
     }}
-    const V result = box[0];
+    const V result = box[threadIdx.x % width];
     __syncthreads();
     return result;
 }}
@@ -113,22 +120,27 @@ def launch_of(kernel: Kernel) -> tuple[int, int]:
     """How many blocks a kernel runs in, and how many threads each of them has."""
     rows = math.prod(kernel.sizes[: kernel.outer])
     elements = math.prod(kernel.sizes[kernel.outer :])
+    if kernel.columns:
+        return rows * math.ceil(kernel.sizes[-1] / TILE), THREADS
     if max(kernel.passes.values()) == 0:  # no rows: a thread for each element
         return math.ceil(rows * elements / THREADS), THREADS
-    return rows, THREADS
+    return rows, THREADS if elements > TILE else TILE
 
 
 class CUDAFunction(CFunction):
     """Writes the CUDA function of one kernel.
 
-    Without reductions, each thread has one element. With them, a block has a row, and each of its
-    threads takes every 256th element of it.
+    Without reductions, each thread has one element. With them, a block has a row (or a tile of
+    columns), and each of its threads takes every 256th element of it (every 8th of its column).
     """
 
     def __init__(self, kernel: Kernel):
         super().__init__(kernel)
-        self.single = max(kernel.passes.values()) == 0
-        self.kept: set[Node] = set()  # a later pass computes it again
+        self.in_blocks = False
+        self.later: set[Node] = set()
+        self.single = max(kernel.passes.values()) == 0 and not kernel.columns
+        fits = self.count * sum(x.dtype.itemsize for x in kernel.kept) <= SHARED_BYTES
+        self.kept = kernel.kept if fits else set()
 
     def text(self) -> str:
         given = []
@@ -154,9 +166,23 @@ class CUDAFunction(CFunction):
             self.write("const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;")
             self.write(f"if (i >= {math.prod(kernel.sizes)}) return;")
             self.count_out("i", range(len(kernel.sizes)))
+        elif kernel.columns:
+            tiles = math.ceil(kernel.sizes[-1] / TILE)
+            last = kernel.sizes[-1] - 1
+            self.counters[-1] = "column"
+            self.write(f"const long long tile = blockIdx.x % {tiles};")
+            self.write(f"const long long own = tile * {TILE} + threadIdx.x % {TILE};")
+            self.write(f"const long long column = own < {last} ? own : {last};")
+            if kernel.outer:
+                self.write(f"const long long row = blockIdx.x / {tiles};")
+                self.count_out("row", range(kernel.outer))
         else:
             self.write("const long long row = blockIdx.x;")
             self.count_out("row", range(kernel.outer))
+        for node in kernel.nodes:
+            if node in self.kept:
+                name = f"{self.names[node]}_row[{self.count}]"
+                self.write(f"__shared__ {self.c_type(node)} {name};")
         self.write_outer(0)
         for number in range(self.last + 1):
             self.write_pass(number, alone=False)
@@ -165,8 +191,11 @@ class CUDAFunction(CFunction):
         if self.single:
             return
         kernel = self.kernel
-        loops = range(kernel.outer, len(kernel.sizes))
-        self.open(f"for (long long i = threadIdx.x; i < {self.count}; i += blockDim.x)")
+        loops = range(kernel.outer, len(kernel.sizes) - kernel.columns)
+        first, step = "threadIdx.x", "blockDim.x"
+        if kernel.columns:
+            first, step = f"threadIdx.x / {TILE}", f"blockDim.x / {TILE}"
+        self.open(f"for (long long i = {first}; i < {self.count}; i += {step})")
         self.count_out("i", loops)
 
     def write_start(self, node: Node) -> list[str]:
@@ -178,11 +207,12 @@ class CUDAFunction(CFunction):
         return []
 
     def reduced(self, node: Node) -> str:
+        width = TILE if self.kernel.columns else 1
         acc = self.accumulator(node)
-        self.write(f"{acc} = combined_{node.op}({acc});")
+        self.write(f"{acc} = combined_{node.op}({acc}, {width});")
         if node.op in ("max", "min") and node.dtype.kind == "f":
             nan = acc.replace("_acc", "_nan")
-            self.write(f"{nan} = combined_any({nan});")
+            self.write(f"{nan} = combined_any({nan}, {width});")
         return super().reduced(node)
 
     def type_of_accumulator(self, node: Node) -> str:
@@ -197,7 +227,6 @@ if __name__ == "__main__":
 
     from tinytorch.compiler.capture import capture
     from tinytorch.compiler.fuse import fuse
-    from tinytorch.compiler.graph import Graph
     from tinytorch.compiler.simplify import simplify
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
@@ -227,44 +256,62 @@ if __name__ == "__main__":
     def body(source):
         return source[source.index("void k0") :].strip()
 
-    # The largest of each row: two accumulators.
+    # What a warp of 32 threads reads, in pieces of 32 bytes: down a column, and side by side.
+    down, side = {i * 70 * 4 // 32 for i in range(32)}, {j * 4 // 32 for j in range(32)}
+    print(len(down), len(side))  # -> 32 4
+
+    # 70 columns are three tiles. What a later pass needs (exp) goes through an array: shared memory
+    # has no place for the columns of a long array.
     rng = np.random.default_rng(0)
-    x = tensor(rng.normal(size=(3, 300)).astype("f4"))
-    graph, arrays = graph_of(lambda x: x.amax(1), x)
-    print(body(play(graph, arrays)[1]))
-    # -> void k0(const float* in0, float* out0) {
-    # ->     const long long row = blockIdx.x;
-    # ->     const long long i0 = row;
-    # ->     float max_0_acc = (-INFINITY);
-    # ->     int max_0_nan = 0;
-    # ->     for (long long i = threadIdx.x; i < 300; i += blockDim.x) {
-    # ->         const long long i1 = i;
-    # ->         const float x0 = in0[i0 * 300 + i1];
-    # ->         max_0_acc = x0 > max_0_acc ? x0 : max_0_acc;
-    # ->         max_0_nan |= x0 != x0;
+    x = tensor(rng.normal(size=(30, 70)).astype("f4"))
+    (kernel,), source, right = play(*graph_of(lambda x: x.exp() - x.sum(0), x))
+    print(body(source))
+    # -> void k0(const float* in0, float* out0, float* out1) {
+    # ->     const long long tile = blockIdx.x % 3;
+    # ->     const long long own = tile * 32 + threadIdx.x % 32;
+    # ->     const long long column = own < 69 ? own : 69;
+    # ->     float sum_1_acc = 0;
+    # ->     for (long long i = threadIdx.x / 32; i < 30; i += blockDim.x / 32) {
+    # ->         const long long i0 = i;
+    # ->         const float x0 = in0[i0 * 70 + column];
+    # ->         const float exp_0 = exp_float(x0);
+    # ->         out1[i0 * 70 + column] = exp_0;
+    # ->         sum_1_acc += x0;
     # ->     }
-    # ->     max_0_acc = combined_max(max_0_acc);
-    # ->     max_0_nan = combined_any(max_0_nan);
-    # ->     const float max_0 = max_0_nan ? NAN : max_0_acc;
-    # ->     out0[i0] = max_0;
+    # ->     sum_1_acc = combined_sum(sum_1_acc, 32);
+    # ->     const float sum_1 = sum_1_acc;
+    # ->     for (long long i = threadIdx.x / 32; i < 30; i += blockDim.x / 32) {
+    # ->         const long long i0 = i;
+    # ->         const float exp_0 = out1[i0 * 70 + column];
+    # ->         const float subtract_2 = exp_0 - sum_1;
+    # ->         out0[i0 * 70 + column] = subtract_2;
+    # ->     }
     # -> }
+    print(kernel, launch_of(kernel), right)  # -> k0: 30 x 70 (exp, sum, subtract) (3, 256) True
 
-    # One nan makes its row's result nan, and leaves those of other rows alone.
-    arrays[0][1, 7] = np.nan
-    print(play(graph, arrays)[2], graph.run(np, arrays)[0].round(4))
-    # -> True [3.066     nan 2.4724]
+    # Several blocks of rows: two tiles for each of 6.
+    y = tensor(rng.normal(size=(2, 3, 40, 33)).astype("f4"))
+    (kernel,), source, right = play(*graph_of(lambda y: y.sum(2), y))
+    print(kernel, re.findall(r"(?:row|i\d) = .*", source), launch_of(kernel), right)
+    # -> k0: 6 x 40 x 33 (sum) ['row = blockIdx.x / 2;', 'i0 = row;', 'i1 = i;'] (12, 256) True
 
-    # The other reductions, of floats, integers and bools.
-    arrays[0][2] = 0
-    for op, kind in (("min", "f4"), ("max", "i8"), ("min", "i8"), ("any", "f4"), ("all", "bool")):
-        array = arrays[0][[0, 2]].astype(kind)
-        a = Node("input", (), {}, array.shape, array.dtype)
-        bools = op in ("any", "all")
-        node = Node(op, (a,), {"axis": (1,)}, (2,), np.dtype(bool) if bools else a.dtype)
-        _, source, right = play(Graph([a], [node], [node]), [array])
-        print(op, kind, re.search(r"\w+ \w+_acc = .*;", source)[0], right)
-    # -> min f4 float min_0_acc = INFINITY; True
-    # -> max i8 int64_t max_0_acc = INT64_MIN; True
-    # -> min i8 int64_t min_0_acc = 9223372036854775807; True
-    # -> any f4 int any_0_acc = 0; True
-    # -> all bool int all_0_acc = 1; True
+    # The nan of one column.
+    graph, arrays = graph_of(lambda x: x.amax(0), x)
+    arrays[0][3, 1] = np.nan
+    (kernel,), source, right = play(graph, arrays)
+    print(re.findall(r"= (combined_\w+\(max.*);", source), right)
+    # -> ['combined_max(max_0_acc, 32)', 'combined_any(max_0_nan, 32)'] True
+
+    # Short rows get 32 threads: others would have nothing to do.
+    for n in (32, 33):
+        (kernel,) = fuse(graph_of(lambda x: x.sum(1), x[:, :n])[0])
+        print(launch_of(kernel))
+    # -> (30, 32)
+    # -> (30, 256)
+
+    # Rows and elements, as before.
+    for function in (lambda x: x / x.sum(1, keepdim=True), lambda x: x.exp()):
+        (kernel,), source, right = play(*graph_of(function, x))
+        print(kernel, launch_of(kernel), right)
+    # -> k0: 30 x 70 (sum, divide) (30, 256) True
+    # -> k0: 2100 (exp) (9, 256) True

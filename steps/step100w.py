@@ -1,33 +1,32 @@
-"""Step 100w: A convolution in C: a vector of output channels
+"""Step 100w: The gradient of a convolution's input, in C
 
-The seven loops of step 100u take about 40 times as long as eager's products of matrices. Where are
-vectors possible? Not over c, r and s: these are the sum. But the sums of 16 output channels at one
-position are independent, and all of them read the same numbers of the input:
+Topic 100 ends with a convolution as a function in C. Training needs its two derivatives, too. The
+gradient of the input adds at each position what the outputs around it have got from there:
 
-    sums[0..15] += x[n, c, i + r, j + s] * w[o..o+15, c, r, s]
-      vector            one number              vector
+    gx[c, p] = sum over o, k of w[o, c, k] g[o, p - k]
 
-So 16 numbers are multiplied and added by one instruction. The weights have to lie side by side for
-that. In w the channel o is the slowest dimension, so PACK writes the weights in the order in which
-the loops read them, once for each call:
+This is a convolution of g: p - k where the convolution has p + k, so the kernels are turned, the
+last row and column first. The sum runs over the output channels, so w's two dimensions of channels
+change places. And g needs K - 1 zeros around it, less the padding of the convolution:
 
-    [OUT_CHANNELS][CHANNELS][ROWS][COLUMNS]  ->  [BLOCKS][CHANNELS][ROWS][COLUMNS][16]
+    a 3 x 3 kernel, no padding:     g 24 x 24  ->  28 x 28 with zeros  ->  gx 26 x 26
 
-If the number of channels is not a multiple of 16, the last block has zeros, and their sums are not
-stored. The type `vector` is an extension of C that GCC and Clang have: vector_size(64) is 64 bytes,
-16 floats or 8 doubles, and + and * work on all elements.
+So nothing but sizes_of and the order of the weights in PACK is new. Rows of zeros need no products:
+CONVOLVE leaves them out, in blocks of one row.
 
-FUSED lets the processor do the product and the sum in one instruction, with one rounding. The flags
-of step 100a forbid that, since NumPy rounds twice. But a product of matrices does it, too.
+The trap: this is right for a stride of 1 only. With stride 2 each second p has other weights.
 
-The trap: a vector that is read through a pointer has to begin at a multiple of its size.
+(PyTorch: oneDNN's backward by data. The output of a transposed convolution is this gradient.)
 
-New: FUSED, PACK, blocked. Changed: CONVOLVE, ConvolutionKernel, convolution_source.
-Try: leave FUSED's attribute out. How much slower is it?
+Changed: sizes_of, ConvolutionKernel.text, CONVOLVE.
+Try: take the three lines about zeros out of CONVOLVE. The result stays; what is the time?
 """
 
+import functools
+import os
 from collections.abc import Sequence
 
+from tinytorch.compiler.build import CompilerError, run_compiler
 from tinytorch.compiler.c_code import comment_of
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
@@ -74,24 +73,63 @@ CONVOLVE = """\
     for (long n = 0; n < IMAGES; n++)
     for (long m = 0; m < GROUPS; m++)
     for (long b = 0; b < BLOCKS; b++)
-    for (long i = 0; i < OUT_HEIGHT; i++) {
-        for (long j = 0; j < OUT_WIDTH; j++) {
-            vector sums = {0};
+    for (long top = 0; top < OUT_HEIGHT; top += TALL) {
+        const long i = top < OUT_HEIGHT - TALL ? top : OUT_HEIGHT - TALL;  // the last overlaps
+        for (long left = 0; left < OUT_WIDTH; left += LONG) {
+            const long j = left < OUT_WIDTH - LONG ? left : OUT_WIDTH - LONG;
+            vector sums[TALL][LONG][VECTORS];
+            for (int p = 0; p < TALL; p++)
+                for (int q = 0; q < LONG; q++)
+                    for (int v = 0; v < VECTORS; v++) sums[p][q][v] = (vector){0};
             const vector *weights = (const void *)packed[m][b];
             for (long c = 0; c < CHANNELS; c++)
                 for (long r = 0; r < ROWS; r++) {
                     const long row = i * ROW_STRIDE + r * ROW_DILATION;
+                    if (TALL == 1 && (row < TOP || row >= TOP + HEIGHT)) {  // zeros
+                        weights += COLUMNS * VECTORS;
+                        continue;
+                    }
                     const number *from = &x[n][m][c][row][j * COLUMN_STRIDE];
                     #pragma GCC unroll COLUMNS
-                    for (long s = 0; s < COLUMNS; s++, weights++)
-                        sums += from[s * COLUMN_DILATION] * *weights;
+                    for (long s = 0; s < COLUMNS; s++, weights += VECTORS) {
+                        #pragma GCC unroll TALL
+                        for (int p = 0; p < TALL; p++)
+                            #pragma GCC unroll LONG
+                            for (int q = 0; q < LONG; q++) {
+                                const long at = p * ROW_STRIDE * PADDED_WIDTH + q * COLUMN_STRIDE;
+                                const number a = from[at + s * COLUMN_DILATION];
+                                #pragma GCC unroll VECTORS
+                                for (int v = 0; v < VECTORS; v++) sums[p][q][v] += a * weights[v];
+                            }
+                    }
                 }
-            const number *sum = (const void *)&sums;
+            const number (*sum)[LONG][BLOCK] = (const void *)sums;
             for (long k = 0; k < BLOCK && b * BLOCK + k < OUT_CHANNELS; k++)
-                y[n][m][b * BLOCK + k][i][j] = sum[k];
+                for (int p = 0; p < TALL; p++)
+                    for (int q = 0; q < LONG; q++)
+                        y[n][m][b * BLOCK + k][i + p][j + q] = sum[p][q][k];
         }
     }
 """
+
+
+def balanced(n: int, most: int) -> int:
+    """The size of a part where n is cut into as few parts as parts of `most` would be."""
+    return -(-n // -(-n // max(most, 1)))
+
+
+@functools.cache
+def registers(compiler: tuple[str, ...]) -> tuple[int, int]:
+    """The bytes of this processor's vector registers, and how many it has."""
+    try:
+        macros = run_compiler((*compiler, "-march=native", "-dM", "-E", "-x", "c", os.devnull))
+    except CompilerError:
+        macros = ""
+    if "__AVX512F__" in macros:
+        return 64, 32
+    if "__AVX2__" in macros:
+        return 32, 16
+    return 16, 32 if "__aarch64__" in macros else 16
 
 
 def two(sizes: Sequence[int], missing: int) -> tuple[int, int]:
@@ -100,12 +138,21 @@ def two(sizes: Sequence[int], missing: int) -> tuple[int, int]:
 
 
 def sizes_of(node: Node) -> dict[str, int]:
-    """The sizes of a convolution, by their names in C."""
+    """The sizes of a convolution, by their names in C.
+
+    The gradient of the input is a convolution, too: of the gradient of the output, with zeros
+    around it and with the kernels turned.
+    """
     geo = node.args[2]
     kernel, dilation = two(geo.kernel, 1), two(geo.dilation, 1)
     size, result, padded = two(geo.x_shape[2:], 1), two(geo.out, 1), two(geo.padded[2:], 1)
     before = two([part.start for part in geo.inside[1:]], 0)
     channels, out = geo.w_shape[1], geo.w_shape[0] // geo.groups
+    if node.op == "convolve_input":
+        reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+        before = [r - b for r, b in zip(reach, before, strict=True)]
+        padded = [n + r for n, r in zip(size, reach, strict=True)]
+        size, result, channels, out = result, size, out, channels
     names = "HEIGHT WIDTH PADDED_HEIGHT PADDED_WIDTH TOP LEFT ROWS COLUMNS OUT_HEIGHT OUT_WIDTH"
     names += " ROW_DILATION COLUMN_DILATION ROW_STRIDE COLUMN_STRIDE"
     values = *size, *padded, *before, *kernel, *result, *dilation, *two(geo.stride, 1)
@@ -113,14 +160,26 @@ def sizes_of(node: Node) -> dict[str, int]:
     return found | {"OUT_CHANNELS": out} | dict(zip(names.split(), values, strict=True))
 
 
-def blocked(node: Node, width: int) -> dict[str, int]:
-    """The sizes of a convolution and of its blocks, for registers of `width` bytes."""
+def output_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
+    """The size of a block of outputs: with up to 5/8 of the `count` registers for its sums. The
+    others are for weights, and for what the compiler loads in advance."""
+    vectors, limit = -(-c["OUT_CHANNELS"] // lanes), 5 * count // 8
+    several = next(v for v in (2, 3, 1) if vectors % v == 0)
+    long = balanced(c["OUT_WIDTH"], limit // several)
+    tall = balanced(c["OUT_HEIGHT"], limit // several // long)
+    return {"TALL": tall, "LONG": long, "VECTORS": several}
+
+
+def blocked(node: Node, width: int, count: int) -> dict[str, int]:
+    """The sizes of a convolution and of its blocks, for `count` registers of `width` bytes."""
     c, lanes = sizes_of(node), width // node.dtype.itemsize
-    return c | {"LANES": lanes, "BLOCK": lanes, "BLOCKS": -(-c["OUT_CHANNELS"] // lanes)}
+    c |= {"LANES": lanes, **output_block(c, lanes, count)}
+    vectors = -(-c["OUT_CHANNELS"] // lanes)
+    return c | {"BLOCK": c["VECTORS"] * lanes, "BLOCKS": vectors // c["VECTORS"]}
 
 
 class ConvolutionKernel(Kernel):
-    """A convolution as a function in C.
+    """A convolution, or the gradient of its input, as a function in C.
 
     Attributes:
         constants: the sizes, by their names in C.
@@ -151,8 +210,13 @@ class ConvolutionKernel(Kernel):
         body, source = "", "in0"
         if "padded" in self.memory:
             body, source = PAD, "padded"
-        lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-        body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
+        if node.op == "convolve_input":
+            lines.append("    const number (*w)[CHANNELS][OUT_CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
+            turned = "w[m][c][o][ROWS - 1 - r][COLUMNS - 1 - s]"
+            body += PACK.replace("WEIGHT", turned) + CONVOLVE
+        else:
+            lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
+            body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
         text = "\n".join([*lines, body + "}\n"])
         return text.replace("WEIGHTS", "(const void *)in1").replace("SOURCE", source)
 
@@ -172,22 +236,24 @@ def convolution_source(kernels: Sequence[ConvolutionKernel]) -> str:
 
 if __name__ == "__main__":
     import ctypes
-    import functools
     import time
 
     import numpy as np
 
-    from tinytorch.compiler.build import CompilerError, build
+    from tinytorch.compiler.build import build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
     from tinytorch.ops import convolution
 
-    def kernel_of(x, w, stride=1, padding=0, dilation=1, groups=1):
-        """The kernel of a convolution of these arrays."""
-        n, inputs = x.ndim - 2, [Node("input", (), {}, a.shape, a.dtype) for a in (x, w)]
+    def kernel_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
+        """The kernel of a convolution or of one of its derivatives for arrays a and b; `like` has
+        the shape of the third array."""
+        n, inputs = a.ndim - 2, [Node("input", (), {}, x.shape, x.dtype) for x in (a, b)]
+        x, w = {"convolve": (a, b), "convolve_input": (like, b), "convolve_weight": (a, like)}[op]
         options = (stride,) * n, ((padding, padding),) * n, (dilation,) * n, groups
         geo = convolution.geometry(x.shape, w.shape, *options)
-        node = Node("convolve", (*inputs, geo), {}, geo.y_shape, x.dtype, "conv", "model.py:3")
-        return ConvolutionKernel(node, "convolution0", blocked(node, 64))
+        shape = geo.y_shape if op == "convolve" else like.shape
+        node = Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
+        return ConvolutionKernel(node, op, blocked(node, 64, 32))
 
     def run(kernel, *arrays):
         """What a kernel gives for these arrays, the milliseconds that it takes, and those of
@@ -217,21 +283,25 @@ if __name__ == "__main__":
         return round(min(times) * 1e3, 1)
 
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(4, 32, 28, 28)).astype(np.float32)
+    x = rng.normal(size=(4, 32, 26, 26)).astype(np.float32)
     w = rng.normal(size=(64, 32, 3, 3)).astype(np.float32)
-    kernel = kernel_of(x, w)
-    print({name: kernel.constants[name] for name in ("LANES", "BLOCK", "BLOCKS")})
-    # -> {'LANES': 16, 'BLOCK': 16, 'BLOCKS': 4}
-    y, ours, eager = run(kernel, x, w)
-    expected = convolution.convolve(x, w, None, kernel.nodes[0].args[2])
-    print(np.allclose(y, expected, atol=1e-3))  # -> True
-    print(f"a vector: {ours} ms, products of matrices: {eager} ms")  # -> ...
+    g = rng.normal(size=(4, 64, 24, 24)).astype(np.float32)
+    kernel = kernel_of("convolve_input", g, w, x)
+    print({name: kernel.constants[name] for name in ("CHANNELS", "OUT_CHANNELS", "TOP", "TALL")})
+    # -> {'CHANNELS': 64, 'OUT_CHANNELS': 32, 'TOP': 2, 'TALL': 1}
+    gx, ours, eager = run(kernel, g, w)
+    expected = convolution.convolve_input(g, w, None, kernel.nodes[0].args[2])
+    print(gx.shape, np.allclose(gx, expected, atol=1e-3))  # -> (4, 32, 26, 26) True
+    print(f"turned kernels: {ours} ms, eager: {eager} ms")  # -> ...
 
-    # 10 channels in float64 are two vectors of 8; those of the second are mostly zeros.
-    x, w = rng.normal(size=(2, 8, 9, 9)), rng.normal(size=(10, 8, 3, 3))
-    kernel = kernel_of(x, w, padding=1)
+    # With padding, dilation and groups; the convolution itself is as before.
+    x, w = rng.normal(size=(2, 8, 9, 9)), rng.normal(size=(12, 4, 3, 3))
+    g = rng.normal(size=(2, 12, 7, 7))
+    kernel = kernel_of("convolve_input", g, w, x, padding=1, dilation=2, groups=2)
+    gx, *_ = run(kernel, g, w)
+    print(kernel.constants["TOP"], kernel.memory)  # -> 3 {'packed': 6912, 'padded': 32448}
+    expected = convolution.convolve_input(g, w, None, kernel.nodes[0].args[2])
+    print(np.allclose(gx, expected))  # -> True
+    kernel = kernel_of("convolve", x, w, g, padding=1, dilation=2, groups=2)
     y, *_ = run(kernel, x, w)
-    print(kernel.constants["BLOCKS"], kernel.memory)
-    # -> 2 {'packed': 9216, 'padded': 15488}
     print(np.allclose(y, convolution.convolve(x, w, None, kernel.nodes[0].args[2])))  # -> True
-    print(repr(convolution_source([])))  # -> ''

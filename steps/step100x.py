@@ -1,31 +1,18 @@
-"""Step 100x: A convolution in C: a block of sums in registers
+"""Step 100x: The gradient of a convolution's weight, in C
 
-With one vector of sums (step 100w) a processor that can start two products in each cycle waits most
-of the time: the next sum needs the one before, four cycles later, and each vector of weights is
-read for a single product. Both get better with a block of sums, for some positions side by side
-and one to three vectors of channels:
+The last of the three: each weight gets the sum of what it was multiplied by, over all images and
+positions.
 
-    for each c, r, s:   weights[0], weights[1]          two vectors, read once
-        position 0:     a = x[j];       sums[0][0] += a * weights[0],  sums[0][1] += a * weights[1]
-        position 1:     a = x[j + 1];   sums[1][0] += a * weights[0],  ...
-        ...
+    gw[o, c, r, s] = sum over n, i, j of g[n, o, i, j] x[n, c, i * stride + r, j * stride + s]
 
-The sums have to stay in registers from the first c to the last. Processors have 16 or 32 vector
-registers: `registers` asks the compiler for which processor it writes. output_block takes up to 5/8
-of them for sums. With more, GCC begins to move sums to memory and back: 24 of 32 take 1.3 to 1.8
-times as long here as 16 to 20. The loops over the block have `#pragma GCC unroll`, since an array
-is in registers only where all its indices are constants.
+This one is a convolution with very large kernels, as large as the output, and a very small result.
+The blocks of step 100v do not fit: 3 positions side by side, and sums over 576 positions of each
+image. So it gets loops of its own. They begin with the formula, as those of step 100s did.
 
-A row of 24 columns becomes 3 blocks of 8 rather than 10, 10 and 4. Where the last block would reach
-over the end, it begins earlier and computes some positions twice. Small images have blocks of
-several rows.
+(PyTorch: oneDNN's backward by weights.)
 
-The trap: one size for all machines. Half as many registers, and the sums are in memory again.
-
-(PyTorch's oneDNN uses such blocks; the book of Goto and van de Geijn, 2008, has them for matrices.)
-
-New: balanced, registers, output_block. Changed: CONVOLVE, blocked.
-Try: 7/8 in place of 5/8, and look for "zmm" and "(%rsp)" in the output of objdump -d.
+New: CONVOLVE_WEIGHT. Changed: ConvolutionKernel.text.
+Try: which two of the seven loops could have a vector, and which arrays would have to be turned?
 """
 
 import functools
@@ -91,6 +78,10 @@ CONVOLVE = """\
             for (long c = 0; c < CHANNELS; c++)
                 for (long r = 0; r < ROWS; r++) {
                     const long row = i * ROW_STRIDE + r * ROW_DILATION;
+                    if (TALL == 1 && (row < TOP || row >= TOP + HEIGHT)) {  // zeros
+                        weights += COLUMNS * VECTORS;
+                        continue;
+                    }
                     const number *from = &x[n][m][c][row][j * COLUMN_STRIDE];
                     #pragma GCC unroll COLUMNS
                     for (long s = 0; s < COLUMNS; s++, weights += VECTORS) {
@@ -112,6 +103,26 @@ CONVOLVE = """\
                         y[n][m][b * BLOCK + k][i + p][j + q] = sum[p][q][k];
         }
     }
+"""
+CONVOLVE_WEIGHT = """\
+    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
+    const number (*g)[GROUPS][OUT_CHANNELS][OUT_HEIGHT][OUT_WIDTH] = (const void *)in1;
+    number (*gw)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = (void *)out0;
+    #pragma omp parallel for collapse(3) num_threads(threads) if(threads > 1)
+    for (long m = 0; m < GROUPS; m++)
+    for (long o = 0; o < OUT_CHANNELS; o++)
+    for (long c = 0; c < CHANNELS; c++)
+    for (long r = 0; r < ROWS; r++)
+        for (long s = 0; s < COLUMNS; s++) {
+            number sum = 0;
+            for (long n = 0; n < IMAGES; n++)
+                for (long i = 0; i < OUT_HEIGHT; i++) {
+                    const number *row = x[n][m][c][i * ROW_STRIDE + r * ROW_DILATION];
+                    for (long j = 0; j < OUT_WIDTH; j++)
+                        sum += row[j * COLUMN_STRIDE + s * COLUMN_DILATION] * g[n][m][o][i][j];
+                }
+            gw[m][o][c][r][s] = sum;
+        }
 """
 
 
@@ -140,12 +151,21 @@ def two(sizes: Sequence[int], missing: int) -> tuple[int, int]:
 
 
 def sizes_of(node: Node) -> dict[str, int]:
-    """The sizes of a convolution, by their names in C."""
+    """The sizes of a convolution, by their names in C.
+
+    The gradient of the input is a convolution, too: of the gradient of the output, with zeros
+    around it and with the kernels turned.
+    """
     geo = node.args[2]
     kernel, dilation = two(geo.kernel, 1), two(geo.dilation, 1)
     size, result, padded = two(geo.x_shape[2:], 1), two(geo.out, 1), two(geo.padded[2:], 1)
     before = two([part.start for part in geo.inside[1:]], 0)
     channels, out = geo.w_shape[1], geo.w_shape[0] // geo.groups
+    if node.op == "convolve_input":
+        reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
+        before = [r - b for r, b in zip(reach, before, strict=True)]
+        padded = [n + r for n, r in zip(size, reach, strict=True)]
+        size, result, channels, out = result, size, out, channels
     names = "HEIGHT WIDTH PADDED_HEIGHT PADDED_WIDTH TOP LEFT ROWS COLUMNS OUT_HEIGHT OUT_WIDTH"
     names += " ROW_DILATION COLUMN_DILATION ROW_STRIDE COLUMN_STRIDE"
     values = *size, *padded, *before, *kernel, *result, *dilation, *two(geo.stride, 1)
@@ -172,7 +192,7 @@ def blocked(node: Node, width: int, count: int) -> dict[str, int]:
 
 
 class ConvolutionKernel(Kernel):
-    """A convolution as a function in C.
+    """A convolution, or one of its derivatives, as a function in C.
 
     Attributes:
         constants: the sizes, by their names in C.
@@ -203,8 +223,15 @@ class ConvolutionKernel(Kernel):
         body, source = "", "in0"
         if "padded" in self.memory:
             body, source = PAD, "padded"
-        lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-        body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
+        if node.op == "convolve_weight":
+            body += CONVOLVE_WEIGHT
+        elif node.op == "convolve_input":
+            lines.append("    const number (*w)[CHANNELS][OUT_CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
+            turned = "w[m][c][o][ROWS - 1 - r][COLUMNS - 1 - s]"
+            body += PACK.replace("WEIGHT", turned) + CONVOLVE
+        else:
+            lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
+            body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
         text = "\n".join([*lines, body + "}\n"])
         return text.replace("WEIGHTS", "(const void *)in1").replace("SOURCE", source)
 
@@ -232,13 +259,16 @@ if __name__ == "__main__":
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
     from tinytorch.ops import convolution
 
-    def kernel_of(x, w, stride=1, padding=0, dilation=1, groups=1):
-        """The kernel of a convolution of these arrays."""
-        n, inputs = x.ndim - 2, [Node("input", (), {}, a.shape, a.dtype) for a in (x, w)]
+    def kernel_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
+        """The kernel of a convolution or of one of its derivatives for arrays a and b; `like` has
+        the shape of the third array."""
+        n, inputs = a.ndim - 2, [Node("input", (), {}, x.shape, x.dtype) for x in (a, b)]
+        x, w = {"convolve": (a, b), "convolve_input": (like, b), "convolve_weight": (a, like)}[op]
         options = (stride,) * n, ((padding, padding),) * n, (dilation,) * n, groups
         geo = convolution.geometry(x.shape, w.shape, *options)
-        node = Node("convolve", (*inputs, geo), {}, geo.y_shape, x.dtype, "conv", "model.py:3")
-        return ConvolutionKernel(node, "convolution0", blocked(node, *found))
+        shape = geo.y_shape if op == "convolve" else like.shape
+        node = Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
+        return ConvolutionKernel(node, op, blocked(node, 64, 32))
 
     def run(kernel, *arrays):
         """What a kernel gives for these arrays, the milliseconds that it takes, and those of
@@ -267,30 +297,27 @@ if __name__ == "__main__":
             times.append(time.perf_counter() - start)
         return round(min(times) * 1e3, 1)
 
-    import sys
-
-    found = 64, 32
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4, 32, 26, 26)).astype(np.float32)
     w = rng.normal(size=(64, 32, 3, 3)).astype(np.float32)
-    kernel = kernel_of(x, w)
-    print({name: kernel.constants[name] for name in ("TALL", "LONG", "VECTORS", "BLOCKS")})
-    # -> {'TALL': 1, 'LONG': 8, 'VECTORS': 2, 'BLOCKS': 2}
-    y, ours, eager = run(kernel, x, w)
-    expected = convolution.convolve(x, w, None, kernel.nodes[0].args[2])
-    print(np.allclose(y, expected, atol=1e-3))  # -> True
-    print(f"a block of sums: {ours} ms, products of matrices: {eager} ms")  # -> ...
+    g = rng.normal(size=(4, 64, 24, 24)).astype(np.float32)
+    kernel = kernel_of("convolve_weight", x, g, w)
+    gw, ours, eager = run(kernel, x, g)
+    expected = convolution.convolve_weight(x, g, kernel.nodes[0].args[2])
+    print(gw.shape, np.allclose(gw, expected, atol=1e-2))  # -> (64, 32, 3, 3) True
+    print(f"seven loops: {ours} ms, eager: {eager} ms")  # -> ...
 
-    # Small images: two rows of 5, and the last of three blocks overlaps the one before.
-    x, w = rng.normal(size=(2, 8, 7, 7)), rng.normal(size=(10, 8, 3, 3))
-    kernel = kernel_of(x, w)
-    print({name: kernel.constants[name] for name in ("TALL", "LONG", "VECTORS", "OUT_HEIGHT")})
-    # -> {'TALL': 2, 'LONG': 5, 'VECTORS': 2, 'OUT_HEIGHT': 5}
+    # The three forms with padding, a stride of 2 or a dilation, and groups.
+    x, w = rng.normal(size=(2, 8, 9, 9)), rng.normal(size=(12, 4, 3, 3))
+    g = rng.normal(size=(2, 12, 5, 5))
+    kernel = kernel_of("convolve_weight", x, g, w, stride=2, padding=1, groups=2)
+    gw, *_ = run(kernel, x, g)
+    print(np.allclose(gw, convolution.convolve_weight(x, g, kernel.nodes[0].args[2])))  # -> True
+    kernel = kernel_of("convolve", x, w, g, stride=2, padding=1, groups=2)
     y, *_ = run(kernel, x, w)
     print(np.allclose(y, convolution.convolve(x, w, None, kernel.nodes[0].args[2])))  # -> True
-
-    # What compilers say of a processor. The first one does not exist, and the others only print.
-    echo = sys.executable, "-c", "import sys; print(sys.argv[1])"
-    print(registers(("no-compiler",)))  # -> (16, 16)
-    print([registers((*echo, macro)) for macro in ("__AVX512F__", "__AVX2__", "__aarch64__")])
-    # -> [(64, 32), (32, 16), (16, 32)]
+    g = rng.normal(size=(2, 12, 7, 7))
+    kernel = kernel_of("convolve_input", g, w, x, padding=1, dilation=2, groups=2)
+    gx, *_ = run(kernel, g, w)
+    expected = convolution.convolve_input(g, w, None, kernel.nodes[0].args[2])
+    print(np.allclose(gx, expected))  # -> True

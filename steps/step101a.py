@@ -1,37 +1,42 @@
-"""Step 101a: The gradient of a convolution's input, in C
+"""Step 101a: Which convolutions are faster in C
 
-Topic 100 ends with a convolution as a function in C. Training needs its two derivatives, too. The
-gradient of the input adds at each position what the outputs around it have got from there:
+The functions of steps 100s to 100z mostly take 0.2 to 0.7 of the time of eager's products of
+matrices, but not for all convolutions. `covered` decides, by what was measured:
 
-    gx[c, p] = sum over o, k of w[o, c, k] g[o, p - k]
+    in C                                      a call of the array library
+    --------------------------------------    ------------------------------------------------
+    one and two dimensions, float32, float64  three dimensions, halves
+    sums of 32 products or more               a first layer: one or three channels, 3 x 3
+    output channels for a quarter of a vector a single channel in each group (depthwise)
+    kernels of up to 16 columns               longer ones: a row of sums does not fit
+    a stride, but not in the input's gradient the input's gradient with a stride
 
-This is a convolution of g: p - k where the convolution has p + k, so the kernels are turned, the
-last row and column first. The sum runs over the output channels, so w's two dimensions of channels
-change places. And g needs K - 1 zeros around it, less the padding of the convolution:
+A first layer writes much and computes little. There a block is stored more slowly than summed: its
+16 channels go to 16 places in memory. The gradient of a weight has long sums always.
 
-    a 3 x 3 kernel, no padding:     g 24 x 24  ->  28 x 28 with zeros  ->  gx 26 x 26
+The gradient of the input is also left out where there is more padding than the kernel reaches: then
+parts of g are cut off, rather than zeros put around it.
 
-So nothing but sizes_of and the order of the weights in PACK is new. Rows of zeros need no products:
-CONVOLVE leaves them out, in blocks of one row.
+The trap: a rule that was fitted to one shape. benchmarks/README.md has the shapes, and the times.
 
-The trap: this is right for a stride of 1 only. With stride 2 each second p has other weights.
+(PyTorch's Inductor measures the choices while it compiles, with mode="max-autotune".)
 
-(PyTorch: oneDNN's backward by data. The output of a transposed convolution is this gradient.)
-
-Changed: sizes_of, ConvolutionKernel.text, CONVOLVE.
-Try: take the three lines about zeros out of CONVOLVE. The result stays; what is the time?
+New: SHORTEST_SUM, covered, convolution_kernel.
+Try: SHORTEST_SUM = 1, and measure the first layer of the network in benchmarks/programs.py.
 """
 
 import functools
 import os
 from collections.abc import Sequence
 
-from tinytorch.compiler.build import CompilerError, run_compiler
+from tinytorch.compiler.build import CompilerError, find_compiler, run_compiler
 from tinytorch.compiler.c_code import comment_of
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel
 
+# Shorter sums are no faster than the array library's products of matrices.
+SHORTEST_SUM = 32
 FUSED = """
 // A product and a sum may be rounded once, as in matrix products.
 #if defined(__clang__)
@@ -111,11 +116,76 @@ CONVOLVE = """\
         }
     }
 """
+# The sums run over all positions of some images at a time. For that, g is turned: the channels of a
+# position lie side by side.
+CONVOLVE_WEIGHT = """\
+    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
+    const number (*g)[GROUPS][OUT_CHANNELS][OUT_HEIGHT * OUT_WIDTH] = (const void *)in1;
+    number (*gw)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = (void *)out0;
+    vector (*packed)[BLOCKS][CHANNELS][ROWS][COLUMNS][VECTORS] = (void *)packed_memory;
+    number (*turned)[GROUPS][OUT_HEIGHT * OUT_WIDTH][BLOCKS * BLOCK] = (void *)turned_memory;
+    memset(packed, 0, GROUPS * sizeof *packed);
+    #pragma omp parallel num_threads(threads) if(threads > 1)
+    for (long first = 0; first < IMAGES; first += SOME) {
+        const long last = first + SOME < IMAGES ? first + SOME : IMAGES;
+        #pragma omp for collapse(3)
+        for (long n = first; n < last; n++)
+        for (long m = 0; m < GROUPS; m++)
+        for (long o = 0; o < BLOCKS * BLOCK; o += LANES)
+            for (long p = 0; p < OUT_HEIGHT * OUT_WIDTH; p++)
+                for (long k = o; k < o + LANES; k++)
+                    turned[n - first][m][p][k] = k < OUT_CHANNELS ? g[n][m][k][p] : 0;
+        #pragma omp for collapse(4)
+        for (long m = 0; m < GROUPS; m++)
+        for (long b = 0; b < BLOCKS; b++)
+        for (long c = 0; c < CHANNELS; c += DEEP)
+        for (long r = 0; r < ROWS; r += TALL) {
+            vector sums[DEEP * TALL * COLUMNS][VECTORS], (*sum)[VECTORS] = packed[m][b][c][r];
+            for (int a = 0; a < DEEP * TALL * COLUMNS; a++)
+                for (int v = 0; v < VECTORS; v++) sums[a][v] = sum[a][v];
+            for (long n = first; n < last; n++)
+                for (long i = 0; i < OUT_HEIGHT; i++) {
+                    const number *from = x[n][m][c][i * ROW_STRIDE + r * ROW_DILATION];
+                    for (long j = 0; j < OUT_WIDTH; j++, from += COLUMN_STRIDE) {
+                        const number *position = turned[n - first][m][i * OUT_WIDTH + j];
+                        const vector *grad = (const void *)(position + b * BLOCK);
+                        #pragma GCC unroll DEEP
+                        for (int d = 0; d < DEEP; d++)
+                            #pragma GCC unroll TALL
+                            for (int t = 0; t < TALL; t++)
+                                #pragma GCC unroll COLUMNS
+                                for (int s = 0; s < COLUMNS; s++) {
+                                    const long row = d * PADDED_HEIGHT + t * ROW_DILATION;
+                                    const number a = from[row * PADDED_WIDTH + s * COLUMN_DILATION];
+                                    #pragma GCC unroll VECTORS
+                                    for (int v = 0; v < VECTORS; v++)
+                                        sums[(d * TALL + t) * COLUMNS + s][v] += a * grad[v];
+                                }
+                    }
+                }
+            for (int a = 0; a < DEEP * TALL * COLUMNS; a++)
+                for (int v = 0; v < VECTORS; v++) sum[a][v] = sums[a][v];
+        }
+    }
+    for (long m = 0; m < GROUPS; m++)
+    for (long o = 0; o < OUT_CHANNELS; o++)
+        for (long c = 0; c < CHANNELS; c++)
+            for (long r = 0; r < ROWS; r++)
+                for (long s = 0; s < COLUMNS; s++) {
+                    const number *sum = (const void *)packed[m][o / BLOCK][c][r][s];
+                    gw[m][o][c][r][s] = sum[o % BLOCK];
+                }
+"""
 
 
 def balanced(n: int, most: int) -> int:
     """The size of a part where n is cut into as few parts as parts of `most` would be."""
     return -(-n // -(-n // max(most, 1)))
+
+
+def divisor(n: int, most: int) -> int:
+    """The largest number up to `most` that divides n; at least 1."""
+    return max(d for d in range(1, n + 1) if n % d == 0 and d <= max(most, 1))
 
 
 @functools.cache
@@ -170,16 +240,35 @@ def output_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
     return {"TALL": tall, "LONG": long, "VECTORS": several}
 
 
+def weight_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
+    """The size of a block of weights: of those with up to 3/4 of the `count` registers for their
+    sums, the one with most. So many images at a time that what is turned fits the cache."""
+    vectors, limit = -(-c["OUT_CHANNELS"] // lanes), 3 * count // 4
+    found = []
+    for v in (1, 2, 3):
+        tall = divisor(c["ROWS"], limit // (v * c["COLUMNS"]))
+        deep = limit // (v * c["COLUMNS"] * tall) if tall == c["ROWS"] else 1
+        deep = divisor(c["CHANNELS"], deep)
+        sums = v * c["COLUMNS"] * tall * deep
+        if vectors % v == 0 and (sums <= limit or v == 1):
+            found.append((sums, v, tall, deep))
+    _, v, tall, deep = max(found)
+    each = c["GROUPS"] * c["OUT_HEIGHT"] * c["OUT_WIDTH"] * vectors * lanes
+    some = min(max(2**16 // each, 1), c["IMAGES"])
+    return {"VECTORS": v, "TALL": tall, "DEEP": deep, "SOME": some}
+
+
 def blocked(node: Node, width: int, count: int) -> dict[str, int]:
     """The sizes of a convolution and of its blocks, for `count` registers of `width` bytes."""
     c, lanes = sizes_of(node), width // node.dtype.itemsize
-    c |= {"LANES": lanes, **output_block(c, lanes, count)}
+    block = weight_block if node.op == "convolve_weight" else output_block
+    c |= {"LANES": lanes, **block(c, lanes, count)}
     vectors = -(-c["OUT_CHANNELS"] // lanes)
     return c | {"BLOCK": c["VECTORS"] * lanes, "BLOCKS": vectors // c["VECTORS"]}
 
 
 class ConvolutionKernel(Kernel):
-    """A convolution, or the gradient of its input, as a function in C.
+    """A convolution, or one of its derivatives, as a function in C.
 
     Attributes:
         constants: the sizes, by their names in C.
@@ -195,6 +284,8 @@ class ConvolutionKernel(Kernel):
         sizes = {"packed": out * c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]}
         if (c["PADDED_HEIGHT"], c["PADDED_WIDTH"]) != (c["HEIGHT"], c["WIDTH"]):
             sizes["padded"] = images * c["PADDED_HEIGHT"] * c["PADDED_WIDTH"]
+        if node.op == "convolve_weight":
+            sizes["turned"] = c["SOME"] * out * c["OUT_HEIGHT"] * c["OUT_WIDTH"]
         self.memory = {name: size * node.dtype.itemsize for name, size in sizes.items()}
 
     def text(self) -> str:
@@ -210,7 +301,9 @@ class ConvolutionKernel(Kernel):
         body, source = "", "in0"
         if "padded" in self.memory:
             body, source = PAD, "padded"
-        if node.op == "convolve_input":
+        if node.op == "convolve_weight":
+            body += CONVOLVE_WEIGHT
+        elif node.op == "convolve_input":
             lines.append("    const number (*w)[CHANNELS][OUT_CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
             turned = "w[m][c][o][ROWS - 1 - r][COLUMNS - 1 - s]"
             body += PACK.replace("WEIGHT", turned) + CONVOLVE
@@ -234,8 +327,39 @@ def convolution_source(kernels: Sequence[ConvolutionKernel]) -> str:
     return "\n".join([FUSED, *functions]) if functions else ""
 
 
+def covered(node: Node, width: int) -> bool:
+    """Whether the generated code does a convolution, and is faster than the products of matrices
+    of the array library. It is not where sums are short, or where most of a vector is empty."""
+    geo = node.args[2]
+    if len(geo.kernel) > 2 or min(geo.x_shape) < 1 or node.dtype.char not in "fd":
+        return False
+    c = sizes_of(node)
+    if node.op == "convolve_input" and (
+        max(geo.stride) > 1
+        or min(c["TOP"], c["LEFT"]) < 0
+        or c["TOP"] + c["HEIGHT"] > c["PADDED_HEIGHT"]
+        or c["LEFT"] + c["WIDTH"] > c["PADDED_WIDTH"]
+    ):
+        return False
+    products = c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]
+    long = node.op == "convolve_weight" or products >= SHORTEST_SUM
+    wide = c["OUT_CHANNELS"] >= max(2, width // node.dtype.itemsize // 4)
+    return long and wide and c["COLUMNS"] <= 16
+
+
+def convolution_kernel(node: Node, name: str) -> ConvolutionKernel | None:
+    """The kernel of a node of the graph; None where it is to stay a call of the array library."""
+    if node.op not in ("convolve", "convolve_input", "convolve_weight"):
+        return None
+    width, count = registers(tuple(find_compiler()))
+    if not covered(node, width):
+        return None
+    return ConvolutionKernel(node, name, blocked(node, width, count))
+
+
 if __name__ == "__main__":
     import ctypes
+    import sys
     import time
 
     import numpy as np
@@ -244,16 +368,15 @@ if __name__ == "__main__":
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
     from tinytorch.ops import convolution
 
-    def kernel_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
-        """The kernel of a convolution or of one of its derivatives for arrays a and b; `like` has
+    def node_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
+        """The node of a convolution or of one of its derivatives for arrays a and b; `like` has
         the shape of the third array."""
         n, inputs = a.ndim - 2, [Node("input", (), {}, x.shape, x.dtype) for x in (a, b)]
         x, w = {"convolve": (a, b), "convolve_input": (like, b), "convolve_weight": (a, like)}[op]
         options = (stride,) * n, ((padding, padding),) * n, (dilation,) * n, groups
         geo = convolution.geometry(x.shape, w.shape, *options)
         shape = geo.y_shape if op == "convolve" else like.shape
-        node = Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
-        return ConvolutionKernel(node, op, blocked(node, 64, 32))
+        return Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
 
     def run(kernel, *arrays):
         """What a kernel gives for these arrays, the milliseconds that it takes, and those of
@@ -282,26 +405,37 @@ if __name__ == "__main__":
             times.append(time.perf_counter() - start)
         return round(min(times) * 1e3, 1)
 
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(4, 32, 26, 26)).astype(np.float32)
-    w = rng.normal(size=(64, 32, 3, 3)).astype(np.float32)
-    g = rng.normal(size=(4, 64, 24, 24)).astype(np.float32)
-    kernel = kernel_of("convolve_input", g, w, x)
-    print({name: kernel.constants[name] for name in ("CHANNELS", "OUT_CHANNELS", "TOP", "TALL")})
-    # -> {'CHANNELS': 64, 'OUT_CHANNELS': 32, 'TOP': 2, 'TALL': 1}
-    gx, ours, eager = run(kernel, g, w)
-    expected = convolution.convolve_input(g, w, None, kernel.nodes[0].args[2])
-    print(gx.shape, np.allclose(gx, expected, atol=1e-3))  # -> (4, 32, 26, 26) True
-    print(f"turned kernels: {ours} ms, eager: {eager} ms")  # -> ...
+    def array(*shape, dtype=np.float32):
+        return np.random.default_rng(0).normal(size=shape).astype(dtype)
 
-    # With padding, dilation and groups; the convolution itself is as before.
-    x, w = rng.normal(size=(2, 8, 9, 9)), rng.normal(size=(12, 4, 3, 3))
-    g = rng.normal(size=(2, 12, 7, 7))
-    kernel = kernel_of("convolve_input", g, w, x, padding=1, dilation=2, groups=2)
-    gx, *_ = run(kernel, g, w)
-    print(kernel.constants["TOP"], kernel.memory)  # -> 3 {'packed': 6912, 'padded': 32448}
-    expected = convolution.convolve_input(g, w, None, kernel.nodes[0].args[2])
-    print(np.allclose(gx, expected))  # -> True
-    kernel = kernel_of("convolve", x, w, g, padding=1, dilation=2, groups=2)
-    y, *_ = run(kernel, x, w)
-    print(np.allclose(y, convolution.convolve(x, w, None, kernel.nodes[0].args[2])))  # -> True
+    def forms(x, w, g, **options):
+        """Which of the three forms are done in C."""
+        nodes = (
+            node_of("convolve", x, w, g, **options),
+            node_of("convolve_input", g, w, x, **options),
+        )
+        nodes = *nodes, node_of("convolve_weight", x, g, w, **options)
+        return [covered(node, 64) for node in nodes]
+
+    print(forms(array(2, 32, 9, 9), array(32, 32, 3, 3), array(2, 32, 7, 7)))
+    # -> [True, True, True]
+    print(forms(array(2, 1, 9, 9), array(32, 1, 3, 3), array(2, 32, 7, 7)))  # a first layer
+    # -> [False, False, True]
+    print(forms(array(2, 32, 9, 9), array(32, 32, 3, 3), array(2, 32, 4, 4), stride=2))
+    # -> [True, False, True]
+    print(forms(array(2, 32, 9, 9), array(32, 32, 3, 3), array(2, 32, 13, 13), padding=3))
+    # -> [True, False, True]
+    print(forms(*(array(2, 32, *[5] * 3), array(32, 32, *[3] * 3), array(2, 32, *[3] * 3))))
+    # -> [False, False, False]
+
+    compiler = [sys.executable, "-c", "print('__AVX512F__')"]
+    find_compiler = lambda: compiler  # noqa: E731
+    x, w, g = array(4, 64, 16, 16), array(64, 64, 3, 3), array(4, 64, 14, 14)
+    kernel = convolution_kernel(node_of("convolve", x, w, g), "convolution7")
+    print(kernel)  # -> convolution7: 4 x 64 x 14 x 14 (convolve)
+    y, ours, eager = run(kernel, x, w)
+    print(np.allclose(y, convolution.convolve(x, w, None, kernel.nodes[0].args[2]), atol=1e-3))
+    # -> True
+    print(f"C: {ours} ms, eager: {eager} ms")  # -> ...
+    print(convolution_kernel(Node("add", kernel.inputs), "sum"))  # -> None
+    print(convolution_kernel(node_of("convolve", x, w[:3], g[:, :3]), "narrow"))  # -> None

@@ -1,323 +1,207 @@
-"""Step 101b: The gradient of a convolution's weight, in C
+"""Step 101b: A product of matrices in C: strides in place of copies
 
-The last of the three: each weight gets the sum of what it was multiplied by, over all images and
-positions.
+Most of a network's time is spent in products of matrices, and the compiler leaves them to the array
+library, which calls BLAS (step 79a). BLAS knows matrices whose rows or columns lie in a row. In
+attention, queries and keys are parts of one array, with the heads in between: NumPy copies them
+before it multiplies, and so it does with other views.
 
-    gw[o, c, r, s] = sum over n, i, j of g[n, o, i, j] x[n, c, i * stride + r, j * stride + s]
+A function that is written for one product can read any view. An element of a view is found by its
+offset and strides (step 66a), and these are constants:
 
-This one is a convolution with very large kernels, as large as the output, and a very small result.
-The blocks of step 100x do not fit: 3 positions side by side, and sums over 576 positions of each
-image. So it gets loops of its own. They begin with the formula, as those of step 100u did.
+    x[row, term]  is  in0[offset + row * ROW + term * ROW_TERM]
 
-(PyTorch: oneDNN's backward by weights.)
+A transposed matrix has its two strides exchanged. Many pairs of matrices ([12, 4, 64, 32] by
+[12, 4, 32, 64]) are loops around the product; a matrix that is repeated has a stride of 0 there.
+`load_of` gets offset and strides from the layout that fusion uses (step 99k).
 
-New: CONVOLVE_WEIGHT. Changed: ConvolutionKernel.text.
-Try: which two of the seven loops could have a vector, and which arrays would have to be turned?
+This first form is right, and takes many times as long as BLAS, for the reasons of step 100s.
+
+(PyTorch's Inductor writes such products in C++, too: its GEMM templates.)
+
+New: MULTIPLY, ProductKernel, load_of, arranged.
+Try: give `run` an array with strides that the kernel was not made for.
 """
 
-import functools
-import os
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable
 
-from tinytorch.compiler.build import CompilerError, run_compiler
-from tinytorch.compiler.c_code import comment_of
+from tinytorch.compiler.c_code import index
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.kernel import Kernel, Load, address
 
-FUSED = """
-// A product and a sum may be rounded once, as in matrix products.
-#if defined(__clang__)
-#define FUSED
-#else
-#define FUSED __attribute__((optimize("fp-contract=fast")))
-#endif
-"""
-# A copy of the input with zeros around it.
-PAD = """\
-    const number (*inside)[GROUPS * CHANNELS][HEIGHT][WIDTH] = (const void *)in0;
-    number (*padded)[GROUPS * CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (void *)padded_memory;
-    #pragma omp parallel for collapse(2) num_threads(threads) if(threads > 1)
-    for (long n = 0; n < IMAGES; n++)
-        for (long c = 0; c < GROUPS * CHANNELS; c++) {
-            memset(padded[n][c], 0, sizeof padded[n][c]);
-            for (long i = 0; i < HEIGHT; i++)
-                memcpy(&padded[n][c][i + TOP][LEFT], inside[n][c][i], sizeof inside[n][c][i]);
+LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
+MULTIPLY = """\
+    #pragma omp parallel for collapse(NESTED) num_threads(threads) if(threads > 1)
+BATCHES
+        for (long i = 0; i < ROWS; i++) {
+            const number *rows = ROW_MATRIX + i * ROW;
+            number *result = RESULT + i * OUT_ROW;
+            for (long j = 0; j < COLUMNS; j++) {
+                const number *columns = COLUMN_MATRIX + j * COLUMN;
+                number sum = 0;
+                for (long k = 0; k < TERMS; k++)
+                    sum += rows[k * ROW_TERM] * columns[k * COLUMN_TERM];
+                result[j * OUT_COLUMN] = sum;
+            }
         }
-"""
-# The weights of a block of output channels, in the order in which they are read.
-PACK = """\
-    number (*packed)[BLOCKS][CHANNELS][ROWS][COLUMNS][BLOCK] = (void *)packed_memory;
-    #pragma omp parallel for collapse(3) num_threads(threads) if(threads > 1)
-    for (long m = 0; m < GROUPS; m++)
-    for (long b = 0; b < BLOCKS; b++)
-    for (long c = 0; c < CHANNELS; c++)
-        for (long r = 0; r < ROWS; r++)
-            for (long s = 0; s < COLUMNS; s++)
-                for (long k = 0; k < BLOCK; k++) {
-                    const long o = b * BLOCK + k;
-                    packed[m][b][c][r][s][k] = o < OUT_CHANNELS ? WEIGHT : 0;
-                }
-"""
-CONVOLVE = """\
-    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
-    number (*y)[GROUPS][OUT_CHANNELS][OUT_HEIGHT][OUT_WIDTH] = (void *)out0;
-    #pragma omp parallel for collapse(4) num_threads(threads) if(threads > 1)
-    for (long n = 0; n < IMAGES; n++)
-    for (long m = 0; m < GROUPS; m++)
-    for (long b = 0; b < BLOCKS; b++)
-    for (long top = 0; top < OUT_HEIGHT; top += TALL) {
-        const long i = top < OUT_HEIGHT - TALL ? top : OUT_HEIGHT - TALL;  // the last overlaps
-        for (long left = 0; left < OUT_WIDTH; left += LONG) {
-            const long j = left < OUT_WIDTH - LONG ? left : OUT_WIDTH - LONG;
-            vector sums[TALL][LONG][VECTORS];
-            for (int p = 0; p < TALL; p++)
-                for (int q = 0; q < LONG; q++)
-                    for (int v = 0; v < VECTORS; v++) sums[p][q][v] = (vector){0};
-            const vector *weights = (const void *)packed[m][b];
-            for (long c = 0; c < CHANNELS; c++)
-                for (long r = 0; r < ROWS; r++) {
-                    const long row = i * ROW_STRIDE + r * ROW_DILATION;
-                    if (TALL == 1 && (row < TOP || row >= TOP + HEIGHT)) {  // zeros
-                        weights += COLUMNS * VECTORS;
-                        continue;
-                    }
-                    const number *from = &x[n][m][c][row][j * COLUMN_STRIDE];
-                    #pragma GCC unroll COLUMNS
-                    for (long s = 0; s < COLUMNS; s++, weights += VECTORS) {
-                        #pragma GCC unroll TALL
-                        for (int p = 0; p < TALL; p++)
-                            #pragma GCC unroll LONG
-                            for (int q = 0; q < LONG; q++) {
-                                const long at = p * ROW_STRIDE * PADDED_WIDTH + q * COLUMN_STRIDE;
-                                const number a = from[at + s * COLUMN_DILATION];
-                                #pragma GCC unroll VECTORS
-                                for (int v = 0; v < VECTORS; v++) sums[p][q][v] += a * weights[v];
-                            }
-                    }
-                }
-            const number (*sum)[LONG][BLOCK] = (const void *)sums;
-            for (long k = 0; k < BLOCK && b * BLOCK + k < OUT_CHANNELS; k++)
-                for (int p = 0; p < TALL; p++)
-                    for (int q = 0; q < LONG; q++)
-                        y[n][m][b * BLOCK + k][i + p][j + q] = sum[p][q][k];
-        }
-    }
-"""
-CONVOLVE_WEIGHT = """\
-    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
-    const number (*g)[GROUPS][OUT_CHANNELS][OUT_HEIGHT][OUT_WIDTH] = (const void *)in1;
-    number (*gw)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = (void *)out0;
-    #pragma omp parallel for collapse(3) num_threads(threads) if(threads > 1)
-    for (long m = 0; m < GROUPS; m++)
-    for (long o = 0; o < OUT_CHANNELS; o++)
-    for (long c = 0; c < CHANNELS; c++)
-    for (long r = 0; r < ROWS; r++)
-        for (long s = 0; s < COLUMNS; s++) {
-            number sum = 0;
-            for (long n = 0; n < IMAGES; n++)
-                for (long i = 0; i < OUT_HEIGHT; i++) {
-                    const number *row = x[n][m][c][i * ROW_STRIDE + r * ROW_DILATION];
-                    for (long j = 0; j < OUT_WIDTH; j++)
-                        sum += row[j * COLUMN_STRIDE + s * COLUMN_DILATION] * g[n][m][o][i][j];
-                }
-            gw[m][o][c][r][s] = sum;
-        }
+}
 """
 
 
-def balanced(n: int, most: int) -> int:
-    """The size of a part where n is cut into as few parts as parts of `most` would be."""
-    return -(-n // -(-n // max(most, 1)))
-
-
-@functools.cache
-def registers(compiler: tuple[str, ...]) -> tuple[int, int]:
-    """The bytes of this processor's vector registers, and how many it has."""
-    try:
-        macros = run_compiler((*compiler, "-march=native", "-dM", "-E", "-x", "c", os.devnull))
-    except CompilerError:
-        macros = ""
-    if "__AVX512F__" in macros:
-        return 64, 32
-    if "__AVX2__" in macros:
-        return 32, 16
-    return 16, 32 if "__aarch64__" in macros else 16
-
-
-def two(sizes: Sequence[int], missing: int) -> tuple[int, int]:
-    """Sizes of two dimensions: a convolution in one dimension has pictures of one row."""
-    return (*(missing,) * (2 - len(sizes)), *sizes)
-
-
-def sizes_of(node: Node) -> dict[str, int]:
-    """The sizes of a convolution, by their names in C.
-
-    The gradient of the input is a convolution, too: of the gradient of the output, with zeros
-    around it and with the kernels turned.
-    """
-    geo = node.args[2]
-    kernel, dilation = two(geo.kernel, 1), two(geo.dilation, 1)
-    size, result, padded = two(geo.x_shape[2:], 1), two(geo.out, 1), two(geo.padded[2:], 1)
-    before = two([part.start for part in geo.inside[1:]], 0)
-    channels, out = geo.w_shape[1], geo.w_shape[0] // geo.groups
-    if node.op == "convolve_input":
-        reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-        before = [r - b for r, b in zip(reach, before, strict=True)]
-        padded = [n + r for n, r in zip(size, reach, strict=True)]
-        size, result, channels, out = result, size, out, channels
-    names = "HEIGHT WIDTH PADDED_HEIGHT PADDED_WIDTH TOP LEFT ROWS COLUMNS OUT_HEIGHT OUT_WIDTH"
-    names += " ROW_DILATION COLUMN_DILATION ROW_STRIDE COLUMN_STRIDE"
-    values = *size, *padded, *before, *kernel, *result, *dilation, *two(geo.stride, 1)
-    found = {"IMAGES": geo.x_shape[0], "GROUPS": geo.groups, "CHANNELS": channels}
-    return found | {"OUT_CHANNELS": out} | dict(zip(names.split(), values, strict=True))
-
-
-def output_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
-    """The size of a block of outputs: with up to 5/8 of the `count` registers for its sums. The
-    others are for weights, and for what the compiler loads in advance."""
-    vectors, limit = -(-c["OUT_CHANNELS"] // lanes), 5 * count // 8
-    several = next(v for v in (2, 3, 1) if vectors % v == 0)
-    long = balanced(c["OUT_WIDTH"], limit // several)
-    tall = balanced(c["OUT_HEIGHT"], limit // several // long)
-    return {"TALL": tall, "LONG": long, "VECTORS": several}
-
-
-def blocked(node: Node, width: int, count: int) -> dict[str, int]:
-    """The sizes of a convolution and of its blocks, for `count` registers of `width` bytes."""
-    c, lanes = sizes_of(node), width // node.dtype.itemsize
-    c |= {"LANES": lanes, **output_block(c, lanes, count)}
-    vectors = -(-c["OUT_CHANNELS"] // lanes)
-    return c | {"BLOCK": c["VECTORS"] * lanes, "BLOCKS": vectors // c["VECTORS"]}
-
-
-class ConvolutionKernel(Kernel):
-    """A convolution, or one of its derivatives, as a function in C.
+class ProductKernel(Kernel):
+    """A product of matrices, or of many pairs of matrices, as a function in C.
 
     Attributes:
-        constants: the sizes, by their names in C.
-        memory: arrays that the function writes for itself: name -> bytes.
+        rows, columns: the matrix that is read by rows, and the one that is read by columns. The
+            last two of their strides are those of a row or column, and of a term.
+        constants: sizes and strides, by their names in C.
     """
 
-    def __init__(self, node: Node, name: str, constants: dict[str, int]):
+    def __init__(self, node: Node, name: str, rows: Load, columns: Load, constants: dict[str, int]):
         super().__init__([node])
-        self.name, self.constants, c = name, constants, constants
-        self.inputs, self.outputs, self.sizes = list(node.args[:2]), [node], node.shape
-        images = c["IMAGES"] * c["GROUPS"] * c["CHANNELS"]
-        out = c["GROUPS"] * c["BLOCKS"] * c["BLOCK"]
-        sizes = {"packed": out * c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]}
-        if (c["PADDED_HEIGHT"], c["PADDED_WIDTH"]) != (c["HEIGHT"], c["WIDTH"]):
-            sizes["padded"] = images * c["PADDED_HEIGHT"] * c["PADDED_WIDTH"]
-        self.memory = {name: size * node.dtype.itemsize for name, size in sizes.items()}
+        self.name, self.rows, self.columns, self.constants = name, rows, columns, constants
+        self.inputs, self.outputs = [*dict.fromkeys((rows.base, columns.base))], [node]
+        self.sizes, self.batch = node.shape, node.shape[:-2]
 
     def text(self) -> str:
         """The C function from the list of its parameters on."""
-        node = self.nodes[0]
-        kind = C_TYPES[node.dtype.name]
-        given = [f"const {kind} *restrict in0", f"const {kind} *restrict in1"]
-        given += [f"{kind} *restrict out0", *(f"{kind} *restrict {x}_memory" for x in self.memory)]
+        kind = C_TYPES[self.nodes[0].dtype.name]
+        given = [f"const {kind} *restrict in{i}" for i in range(len(self.inputs))]
+        given += [f"{kind} *restrict out0"]
         sizes = ", ".join(f"{name} = {value}" for name, value in self.constants.items())
         lines = [f"{', '.join([*given, 'int threads'])}) {{", "    #pragma STDC FP_CONTRACT ON"]
         lines += [f"    enum {{ {sizes} }};", f"    typedef {kind} number;"]
-        lines += ["    typedef number vector __attribute__((vector_size(LANES * sizeof(number))));"]
-        body, source = "", "in0"
-        if "padded" in self.memory:
-            body, source = PAD, "padded"
-        if node.op == "convolve_weight":
-            body += CONVOLVE_WEIGHT
-        elif node.op == "convolve_input":
-            lines.append("    const number (*w)[CHANNELS][OUT_CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-            turned = "w[m][c][o][ROWS - 1 - r][COLUMNS - 1 - s]"
-            body += PACK.replace("WEIGHT", turned) + CONVOLVE
-        else:
-            lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-            body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
-        text = "\n".join([*lines, body + "}\n"])
-        return text.replace("WEIGHTS", "(const void *)in1").replace("SOURCE", source)
+        text = MULTIPLY
+        for name, meaning in self.meanings().items():
+            text = text.replace(name, meaning)
+        return "\n".join([*lines, text])
+
+    def meanings(self) -> dict[str, str]:
+        """What stands for the names in the text that are no constants."""
+        counters = [f"n{i}" for i in range(len(self.batch))]
+        before = [math.prod(self.batch[i + 1 :]) for i in range(len(self.batch))]
+        return {
+            "ROW_MATRIX": self.place(self.rows, counters),
+            "COLUMN_MATRIX": self.place(self.columns, counters),
+            "RESULT": f"out0 + ({index(0, before, counters)}) * ROWS * COLUMNS",
+            "BATCHES\n": "".join(itertools.starmap(LOOP.format, enumerate(self.batch))),
+            "NESTED": str(len(counters) + 1),
+        }
+
+    def place(self, load: Load, counters: list[str]) -> str:
+        """Where the matrix of a pair begins."""
+        at = index(load.offset, load.strides[:-2], counters)
+        return f"in{self.inputs.index(load.base)} + {at}"
 
 
-def convolution_source(kernels: Sequence[ConvolutionKernel]) -> str:
-    """The functions of the kernels. As in c_source, kernels that are the same share one."""
-    names: dict[str, str] = {}
-    functions = []
-    for kernel in kernels:
-        text = kernel.text()
-        if text not in names:
-            names[text] = kernel.name
-            functions.append(f"{comment_of(kernel)}FUSED\nvoid {kernel.name}({text}")
-        kernel.name = names[text]
-    return "\n".join([FUSED, *functions]) if functions else ""
+def load_of(x: Node, dims: int, show: Callable) -> Load:
+    """The elements of an operand, in a product with so many dimensions."""
+    base, array = show(x)
+    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
+    start = address(array) - address(show(base)[1])
+    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
+
+
+def arranged(node: Node, loads: tuple[Load, Load]) -> tuple:
+    """The matrix that is read by rows, the one that is read by columns, the sizes and strides."""
+    (a, b), (m, n), terms = loads, node.shape[-2:], node.args[0].shape[-1]
+    b = Load(b.base, b.offset, (*b.strides[:-2], *b.strides[:-3:-1]))
+    values = (m, n, terms, *a.strides[-2:], *b.strides[-2:], n, 1)
+    names = "ROWS COLUMNS TERMS ROW ROW_TERM COLUMN COLUMN_TERM OUT_ROW OUT_COLUMN".split()
+    return a, b, dict(zip(names, values, strict=True))
 
 
 if __name__ == "__main__":
     import ctypes
+    import functools
     import time
 
     import numpy as np
 
-    from tinytorch.compiler.build import build
+    from tinytorch.compiler.build import CompilerError, build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
-    from tinytorch.ops import convolution
+    from tinytorch.compiler.convolution_code import convolution_source
+    from tinytorch.compiler.fuse import Fuser
+    from tinytorch.compiler.graph import Graph
 
-    def kernel_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
-        """The kernel of a convolution or of one of its derivatives for arrays a and b; `like` has
-        the shape of the third array."""
-        n, inputs = a.ndim - 2, [Node("input", (), {}, x.shape, x.dtype) for x in (a, b)]
-        x, w = {"convolve": (a, b), "convolve_input": (like, b), "convolve_weight": (a, like)}[op]
-        options = (stride,) * n, ((padding, padding),) * n, (dilation,) * n, groups
-        geo = convolution.geometry(x.shape, w.shape, *options)
-        shape = geo.y_shape if op == "convolve" else like.shape
-        node = Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
-        return ConvolutionKernel(node, op, blocked(node, 64, 32))
+    def node_of(x, y):
+        """The node of x @ y; an array that is no row of rows is a transposed one."""
+        nodes = []
+        for a in (x, y):
+            plain = a.flags.c_contiguous
+            base = Node("input", (), {}, a.shape if plain else a.T.shape, a.dtype)
+            turned = Node("transpose", (base, (1, 0)), {}, a.shape, a.dtype)
+            nodes.append(base if plain else turned)
+        return Node("matmul", tuple(nodes), {}, (x @ y).shape, x.dtype, "matmul", "model.py:3")
 
-    def run(kernel, *arrays):
-        """What a kernel gives for these arrays, the milliseconds that it takes, and those of
-        eager's form; without a compiler, that form's only."""
-        op, geo = kernel.nodes[0].op, kernel.nodes[0].args[2]
-        given = (*arrays, *[None] * (op != "convolve_weight"), geo)
-        out = np.empty(kernel.nodes[0].shape, arrays[0].dtype)
+    def run(kernel, x, y):
+        """What a kernel gives, the milliseconds that it takes, and those of NumPy's product;
+        without a compiler, NumPy's product only."""
         try:
             library = build(c_file(convolution_source([kernel])), [*FLAGS, *LIBRARIES])
         except CompilerError:
-            return getattr(convolution, op)(*given), 0, 0
-        places = [x.ctypes.data for x in (*arrays, out)]
-        blocks = [np.empty(size + 64, np.uint8) for size in kernel.memory.values()]
-        places += [x.ctypes.data + -x.ctypes.data % 64 for x in blocks]
+            return x @ y, 0, 0
+        out, arrays = np.empty(kernel.sizes, x.dtype), {}
+        for node, a in zip(kernel.nodes[0].args, (x, y), strict=True):
+            arrays[node if node.op == "input" else node.args[0]] = a if node.op == "input" else a.T
+        places = [arrays[node].ctypes.data for node in kernel.inputs] + [out.ctypes.data]
+        blocks = [np.empty(n + 64, np.uint8) for n in getattr(kernel, "memory", {}).values()]
+        places += [a.ctypes.data + -a.ctypes.data % 64 for a in blocks]
         call = functools.partial(
             library[kernel.name], *(ctypes.c_void_p(place) for place in places), 1
         )
-        return out, milliseconds(call), milliseconds(lambda: getattr(convolution, op)(*given))
+        return out, milliseconds(call), milliseconds(lambda: np.matmul(x, y))
 
     def milliseconds(call):
-        """The shortest of three times."""
+        """The shortest of five times."""
         times = []
-        for _ in range(3):
+        for _ in range(5):
             start = time.perf_counter()
             call()
             times.append(time.perf_counter() - start)
-        return round(min(times) * 1e3, 1)
+        return round(min(times) * 1e3, 2)
 
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(4, 32, 26, 26)).astype(np.float32)
-    w = rng.normal(size=(64, 32, 3, 3)).astype(np.float32)
-    g = rng.normal(size=(4, 64, 24, 24)).astype(np.float32)
-    kernel = kernel_of("convolve_weight", x, g, w)
-    gw, ours, eager = run(kernel, x, g)
-    expected = convolution.convolve_weight(x, g, kernel.nodes[0].args[2])
-    print(gw.shape, np.allclose(gw, expected, atol=1e-2))  # -> (64, 32, 3, 3) True
-    print(f"seven loops: {ours} ms, eager: {eager} ms")  # -> ...
+    def array(*shape, dtype=np.float32):
+        return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
 
-    # The three forms with padding, a stride of 2 or a dilation, and groups.
-    x, w = rng.normal(size=(2, 8, 9, 9)), rng.normal(size=(12, 4, 3, 3))
-    g = rng.normal(size=(2, 12, 5, 5))
-    kernel = kernel_of("convolve_weight", x, g, w, stride=2, padding=1, groups=2)
-    gw, *_ = run(kernel, x, g)
-    print(np.allclose(gw, convolution.convolve_weight(x, g, kernel.nodes[0].args[2])))  # -> True
-    kernel = kernel_of("convolve", x, w, g, stride=2, padding=1, groups=2)
-    y, *_ = run(kernel, x, w)
-    print(np.allclose(y, convolution.convolve(x, w, None, kernel.nodes[0].args[2])))  # -> True
-    g = rng.normal(size=(2, 12, 7, 7))
-    kernel = kernel_of("convolve_input", g, w, x, padding=1, dilation=2, groups=2)
-    gx, *_ = run(kernel, g, w)
-    expected = convolution.convolve_input(g, w, None, kernel.nodes[0].args[2])
-    print(np.allclose(gx, expected))  # -> True
+    show = Fuser(Graph([], [], [])).show
+
+    def kernel_of(x, y):
+        node = node_of(x, y)
+        loads = tuple(load_of(operand, x.ndim, show) for operand in node.args)
+        return ProductKernel(node, "product0", *arranged(node, loads))
+
+    # A linear layer: X W^T, where W^T is a view of W.
+    x, w = array(96, 64), array(128, 64)
+    kernel = kernel_of(x, w.T)
+    print({name: n for name, n in kernel.constants.items() if name.startswith(("ROW", "COL"))})
+    # -> {'ROWS': 96, 'COLUMNS': 128, 'ROW': 64, 'ROW_TERM': 1, 'COLUMN': 64, 'COLUMN_TERM': 1}
+    y, ours, blas = run(kernel, x, w.T)
+    print(np.allclose(y, x @ w.T, atol=1e-4))  # -> True
+    print(f"C: {ours} ms, BLAS: {blas} ms")  # -> ...
+
+    # The gradient of W: G^T X. Its rows are columns of G.
+    g = array(96, 128)
+    kernel = kernel_of(g.T, x)
+    print(kernel.constants["ROW"], kernel.constants["ROW_TERM"])  # -> 1 128
+    print(np.allclose(run(kernel, g.T, x)[0], g.T @ x, atol=1e-4))  # -> True
+
+    # Pairs of matrices; the second one is the same for all.
+    x, y = array(2, 3, 20, 30), array(1, 1, 30, 10)
+    kernel = kernel_of(x, y)
+    for line in kernel.text().splitlines()[1:]:
+        if "in0" in line or "in1" in line:
+            print(line.strip())
+    # -> const number *rows = in0 + n0 * 1800 + n1 * 600 + i * ROW;
+    # -> const number *columns = in1 + 0 + j * COLUMN;
+    print(np.allclose(run(kernel, x, y)[0], x @ y, atol=1e-4))  # -> True
+
+    # Keys of attention: a part of one array, with heads that change places.
+    qkv = Node("input", (), {}, (12, 64, 384), np.dtype("f"))
+    part = Node("view_at", (qkv, (slice(None), slice(None), slice(128, 256))), {}, (12, 64, 128))
+    heads = Node("reshape", (part, (12, 64, 4, 32)), {}, (12, 64, 4, 32))
+    keys = Node("transpose", (heads, (0, 2, 3, 1)), {}, (12, 4, 32, 64))
+    load = load_of(keys, 4, show)
+    print(load.base is qkv, load.offset, load.strides)  # -> True 128 (24576, 32, 1, 384)

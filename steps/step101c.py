@@ -1,363 +1,238 @@
-"""Step 101c: The gradient of a convolution's weight: vectors
+"""Step 101c: A product of matrices in C: packed columns, sums in registers
 
-The loops of step 101b are as slow as those of step 100u, for the same reason: no vectors. Again the
-output channels are independent, and all of them are multiplied by the same number of x:
+The loops of step 101b read two numbers for each product, and add to one sum. What helped a
+convolution (step 100v) helps here as well: a vector holds the sums of 16 columns of one row, and a
+block of 12 x 2 vectors stays in registers while all terms are added.
 
-    sum[0..15] += x[n, c, i + r, j + s] * g[n, o..o+15, i, j]
+    for each term:  2 vectors of the second matrix, 12 numbers of the first, 24 products
 
-Here it is g that has to be turned, so that the channels of a position lie side by side. A copy of
-all images would not fit the processor's cache, and would be read once for each c, r and s. So the
-function takes some images, turns them, adds to all sums, and goes on with the next ones. Between
-these rounds the sums are in `packed`, which is no larger than the weight.
+A processor with two units for products does these 24 in 12 cycles; the 14 reads take 7.
 
-    all threads:   turn some images   |   add to the sums   |   turn the next ones   |   ...
+The vectors of one block have to lie one behind the other, or each read touches another line of the
+cache. So the second matrix is packed once, block by block: [BLOCKS][TERMS][BLOCK]. The last block
+is filled up with zeros. What is packed is read again for each 12 rows, and stays in the cache; the
+first matrix is read where it is.
 
-Each `omp for` divides its loops among the threads, and waits until all of them are through: what
-one thread has turned, all others read.
+The height of a block divides the number of rows, for now: step 101e takes what is left over.
 
-The trap: divided among the threads by images, each thread would add to the same sums.
+(BLAS libraries are built like this: K. Goto, R. van de Geijn, Anatomy of high-performance matrix
+multiplication, 2008. They pack both matrices, and write the inner loop in assembly language.)
 
-New: weight_block. Changed: CONVOLVE_WEIGHT, blocked, ConvolutionKernel.
-Try: 2**24 in place of 2**16, so that all images are turned at once.
+New: PACK, TILE, block_of. Changed: MULTIPLY, ProductKernel.
+Try: blocks of 4 x 2 and of 14 x 2 vectors. Why does the second one take longer?
 """
 
-import functools
-import os
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable
 
-from tinytorch.compiler.build import CompilerError, run_compiler
-from tinytorch.compiler.c_code import comment_of
+from tinytorch.compiler.c_code import index
+from tinytorch.compiler.convolution_code import divisor
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.kernel import Kernel, Load, address
 
-FUSED = """
-// A product and a sum may be rounded once, as in matrix products.
-#if defined(__clang__)
-#define FUSED
-#else
-#define FUSED __attribute__((optimize("fp-contract=fast")))
-#endif
-"""
-# A copy of the input with zeros around it.
-PAD = """\
-    const number (*inside)[GROUPS * CHANNELS][HEIGHT][WIDTH] = (const void *)in0;
-    number (*padded)[GROUPS * CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (void *)padded_memory;
-    #pragma omp parallel for collapse(2) num_threads(threads) if(threads > 1)
-    for (long n = 0; n < IMAGES; n++)
-        for (long c = 0; c < GROUPS * CHANNELS; c++) {
-            memset(padded[n][c], 0, sizeof padded[n][c]);
-            for (long i = 0; i < HEIGHT; i++)
-                memcpy(&padded[n][c][i + TOP][LEFT], inside[n][c][i], sizeof inside[n][c][i]);
-        }
-"""
-# The weights of a block of output channels, in the order in which they are read.
+LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
+# The columns of a block lie together.
 PACK = """\
-    number (*packed)[BLOCKS][CHANNELS][ROWS][COLUMNS][BLOCK] = (void *)packed_memory;
-    #pragma omp parallel for collapse(3) num_threads(threads) if(threads > 1)
-    for (long m = 0; m < GROUPS; m++)
-    for (long b = 0; b < BLOCKS; b++)
-    for (long c = 0; c < CHANNELS; c++)
-        for (long r = 0; r < ROWS; r++)
-            for (long s = 0; s < COLUMNS; s++)
-                for (long k = 0; k < BLOCK; k++) {
-                    const long o = b * BLOCK + k;
-                    packed[m][b][c][r][s][k] = o < OUT_CHANNELS ? WEIGHT : 0;
-                }
-"""
-CONVOLVE = """\
-    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
-    number (*y)[GROUPS][OUT_CHANNELS][OUT_HEIGHT][OUT_WIDTH] = (void *)out0;
-    #pragma omp parallel for collapse(4) num_threads(threads) if(threads > 1)
-    for (long n = 0; n < IMAGES; n++)
-    for (long m = 0; m < GROUPS; m++)
-    for (long b = 0; b < BLOCKS; b++)
-    for (long top = 0; top < OUT_HEIGHT; top += TALL) {
-        const long i = top < OUT_HEIGHT - TALL ? top : OUT_HEIGHT - TALL;  // the last overlaps
-        for (long left = 0; left < OUT_WIDTH; left += LONG) {
-            const long j = left < OUT_WIDTH - LONG ? left : OUT_WIDTH - LONG;
-            vector sums[TALL][LONG][VECTORS];
-            for (int p = 0; p < TALL; p++)
-                for (int q = 0; q < LONG; q++)
-                    for (int v = 0; v < VECTORS; v++) sums[p][q][v] = (vector){0};
-            const vector *weights = (const void *)packed[m][b];
-            for (long c = 0; c < CHANNELS; c++)
-                for (long r = 0; r < ROWS; r++) {
-                    const long row = i * ROW_STRIDE + r * ROW_DILATION;
-                    if (TALL == 1 && (row < TOP || row >= TOP + HEIGHT)) {  // zeros
-                        weights += COLUMNS * VECTORS;
-                        continue;
-                    }
-                    const number *from = &x[n][m][c][row][j * COLUMN_STRIDE];
-                    #pragma GCC unroll COLUMNS
-                    for (long s = 0; s < COLUMNS; s++, weights += VECTORS) {
-                        #pragma GCC unroll TALL
-                        for (int p = 0; p < TALL; p++)
-                            #pragma GCC unroll LONG
-                            for (int q = 0; q < LONG; q++) {
-                                const long at = p * ROW_STRIDE * PADDED_WIDTH + q * COLUMN_STRIDE;
-                                const number a = from[at + s * COLUMN_DILATION];
-                                #pragma GCC unroll VECTORS
-                                for (int v = 0; v < VECTORS; v++) sums[p][q][v] += a * weights[v];
-                            }
-                    }
-                }
-            const number (*sum)[LONG][BLOCK] = (const void *)sums;
-            for (long k = 0; k < BLOCK && b * BLOCK + k < OUT_CHANNELS; k++)
-                for (int p = 0; p < TALL; p++)
-                    for (int q = 0; q < LONG; q++)
-                        y[n][m][b * BLOCK + k][i + p][j + q] = sum[p][q][k];
+        #pragma omp for collapse(NESTED)
+BATCHES
+        for (long b = 0; b < BLOCKS; b++) {
+            const number *from = COLUMN_MATRIX + b * BLOCK * COLUMN;
+            number (*to)[BLOCK] = packed[BATCH][b];
+            const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+            if (width < BLOCK) memset(to, 0, TERMS * sizeof *to);
+            for (long k = 0; k < TERMS; k++)
+                for (long j = 0; j < width; j++) to[k][j] = from[k * COLUMN_TERM + j * COLUMN];
         }
-    }
 """
-# The sums run over all positions of some images at a time. For that, g is turned: the channels of a
-# position lie side by side.
-CONVOLVE_WEIGHT = """\
-    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
-    const number (*g)[GROUPS][OUT_CHANNELS][OUT_HEIGHT * OUT_WIDTH] = (const void *)in1;
-    number (*gw)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = (void *)out0;
-    vector (*packed)[BLOCKS][CHANNELS][ROWS][COLUMNS][VECTORS] = (void *)packed_memory;
-    number (*turned)[GROUPS][OUT_HEIGHT * OUT_WIDTH][BLOCKS * BLOCK] = (void *)turned_memory;
-    memset(packed, 0, GROUPS * sizeof *packed);
-    #pragma omp parallel num_threads(threads) if(threads > 1)
-    for (long first = 0; first < IMAGES; first += SOME) {
-        const long last = first + SOME < IMAGES ? first + SOME : IMAGES;
-        #pragma omp for collapse(3)
-        for (long n = first; n < last; n++)
-        for (long m = 0; m < GROUPS; m++)
-        for (long o = 0; o < BLOCKS * BLOCK; o += LANES)
-            for (long p = 0; p < OUT_HEIGHT * OUT_WIDTH; p++)
-                for (long k = o; k < o + LANES; k++)
-                    turned[n - first][m][p][k] = k < OUT_CHANNELS ? g[n][m][k][p] : 0;
-        #pragma omp for collapse(4)
-        for (long m = 0; m < GROUPS; m++)
-        for (long b = 0; b < BLOCKS; b++)
-        for (long c = 0; c < CHANNELS; c++)
-        for (long r = 0; r < ROWS; r++)
-            for (long s = 0; s < COLUMNS; s++) {
-                vector sum = packed[m][b][c][r][s][0];
-                for (long n = first; n < last; n++)
-                    for (long i = 0; i < OUT_HEIGHT; i++) {
-                        const number *from = x[n][m][c][i * ROW_STRIDE + r * ROW_DILATION];
-                        from += s * COLUMN_DILATION;
-                        for (long j = 0; j < OUT_WIDTH; j++, from += COLUMN_STRIDE) {
-                            const number *position = turned[n - first][m][i * OUT_WIDTH + j];
-                            sum += *from * *(const vector *)(position + b * BLOCK);
-                        }
+MULTIPLY = """\
+        #pragma omp for collapse(NESTED)
+BATCHES
+        for (long i = 0; i < ROWS; i += TALL) {
+            const number *rows = ROW_MATRIX + i * ROW;
+            number *result = RESULT + i * OUT_ROW;
+TILES
+        }
+"""
+TILE = """\
+            for (long b = 0; b < BLOCKS; b++) {
+                const number *columns = packed[BATCH][b][0];
+                number *to = result + b * BLOCK * OUT_COLUMN;
+                vector sums[TALL][VECTORS];
+                for (int p = 0; p < TALL; p++)
+                    for (int v = 0; v < VECTORS; v++) sums[p][v] = (vector){0};
+                for (long k = 0; k < TERMS; k++, columns += BLOCK) {
+                    #pragma GCC unroll TALL
+                    for (int p = 0; p < TALL; p++) {
+                        const number x = rows[k * ROW_TERM + p * ROW];
+                        #pragma GCC unroll VECTORS
+                        for (int v = 0; v < VECTORS; v++)
+                            sums[p][v] += x * *(const vector *)&columns[v * LANES];
                     }
-                packed[m][b][c][r][s][0] = sum;
-            }
-    }
-    for (long m = 0; m < GROUPS; m++)
-    for (long o = 0; o < OUT_CHANNELS; o++)
-        for (long c = 0; c < CHANNELS; c++)
-            for (long r = 0; r < ROWS; r++)
-                for (long s = 0; s < COLUMNS; s++) {
-                    const number *sum = (const void *)packed[m][o / BLOCK][c][r][s];
-                    gw[m][o][c][r][s] = sum[o % BLOCK];
                 }
+                const number (*sum)[BLOCK] = (const void *)sums;
+                const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+                for (int p = 0; p < TALL; p++)
+                    for (long j = 0; j < width; j++) to[p * OUT_ROW + j * OUT_COLUMN] = sum[p][j];
+            }
 """
 
 
-def balanced(n: int, most: int) -> int:
-    """The size of a part where n is cut into as few parts as parts of `most` would be."""
-    return -(-n // -(-n // max(most, 1)))
-
-
-@functools.cache
-def registers(compiler: tuple[str, ...]) -> tuple[int, int]:
-    """The bytes of this processor's vector registers, and how many it has."""
-    try:
-        macros = run_compiler((*compiler, "-march=native", "-dM", "-E", "-x", "c", os.devnull))
-    except CompilerError:
-        macros = ""
-    if "__AVX512F__" in macros:
-        return 64, 32
-    if "__AVX2__" in macros:
-        return 32, 16
-    return 16, 32 if "__aarch64__" in macros else 16
-
-
-def two(sizes: Sequence[int], missing: int) -> tuple[int, int]:
-    """Sizes of two dimensions: a convolution in one dimension has pictures of one row."""
-    return (*(missing,) * (2 - len(sizes)), *sizes)
-
-
-def sizes_of(node: Node) -> dict[str, int]:
-    """The sizes of a convolution, by their names in C.
-
-    The gradient of the input is a convolution, too: of the gradient of the output, with zeros
-    around it and with the kernels turned.
-    """
-    geo = node.args[2]
-    kernel, dilation = two(geo.kernel, 1), two(geo.dilation, 1)
-    size, result, padded = two(geo.x_shape[2:], 1), two(geo.out, 1), two(geo.padded[2:], 1)
-    before = two([part.start for part in geo.inside[1:]], 0)
-    channels, out = geo.w_shape[1], geo.w_shape[0] // geo.groups
-    if node.op == "convolve_input":
-        reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-        before = [r - b for r, b in zip(reach, before, strict=True)]
-        padded = [n + r for n, r in zip(size, reach, strict=True)]
-        size, result, channels, out = result, size, out, channels
-    names = "HEIGHT WIDTH PADDED_HEIGHT PADDED_WIDTH TOP LEFT ROWS COLUMNS OUT_HEIGHT OUT_WIDTH"
-    names += " ROW_DILATION COLUMN_DILATION ROW_STRIDE COLUMN_STRIDE"
-    values = *size, *padded, *before, *kernel, *result, *dilation, *two(geo.stride, 1)
-    found = {"IMAGES": geo.x_shape[0], "GROUPS": geo.groups, "CHANNELS": channels}
-    return found | {"OUT_CHANNELS": out} | dict(zip(names.split(), values, strict=True))
-
-
-def output_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
-    """The size of a block of outputs: with up to 5/8 of the `count` registers for its sums. The
-    others are for weights, and for what the compiler loads in advance."""
-    vectors, limit = -(-c["OUT_CHANNELS"] // lanes), 5 * count // 8
-    several = next(v for v in (2, 3, 1) if vectors % v == 0)
-    long = balanced(c["OUT_WIDTH"], limit // several)
-    tall = balanced(c["OUT_HEIGHT"], limit // several // long)
-    return {"TALL": tall, "LONG": long, "VECTORS": several}
-
-
-def weight_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
-    """One vector of weights; so many images at a time that what is turned fits the cache."""
-    vectors = -(-c["OUT_CHANNELS"] // lanes)
-    each = c["GROUPS"] * c["OUT_HEIGHT"] * c["OUT_WIDTH"] * vectors * lanes
-    some = min(max(2**16 // each, 1), c["IMAGES"])
-    return {"VECTORS": 1, "SOME": some}
-
-
-def blocked(node: Node, width: int, count: int) -> dict[str, int]:
-    """The sizes of a convolution and of its blocks, for `count` registers of `width` bytes."""
-    c, lanes = sizes_of(node), width // node.dtype.itemsize
-    block = weight_block if node.op == "convolve_weight" else output_block
-    c |= {"LANES": lanes, **block(c, lanes, count)}
-    vectors = -(-c["OUT_CHANNELS"] // lanes)
-    return c | {"BLOCK": c["VECTORS"] * lanes, "BLOCKS": vectors // c["VECTORS"]}
-
-
-class ConvolutionKernel(Kernel):
-    """A convolution, or one of its derivatives, as a function in C.
+class ProductKernel(Kernel):
+    """A product of matrices, or of many pairs of matrices, as a function in C.
 
     Attributes:
-        constants: the sizes, by their names in C.
+        rows, columns: the matrix that is read by rows, and the one whose columns are packed. The
+            last two of their strides are those of a row or column, and of a term.
+        constants: sizes and strides, by their names in C.
         memory: arrays that the function writes for itself: name -> bytes.
     """
 
-    def __init__(self, node: Node, name: str, constants: dict[str, int]):
+    def __init__(self, node: Node, name: str, rows: Load, columns: Load, constants: dict[str, int]):
         super().__init__([node])
-        self.name, self.constants, c = name, constants, constants
-        self.inputs, self.outputs, self.sizes = list(node.args[:2]), [node], node.shape
-        images = c["IMAGES"] * c["GROUPS"] * c["CHANNELS"]
-        out = c["GROUPS"] * c["BLOCKS"] * c["BLOCK"]
-        sizes = {"packed": out * c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]}
-        if (c["PADDED_HEIGHT"], c["PADDED_WIDTH"]) != (c["HEIGHT"], c["WIDTH"]):
-            sizes["padded"] = images * c["PADDED_HEIGHT"] * c["PADDED_WIDTH"]
-        if node.op == "convolve_weight":
-            sizes["turned"] = c["SOME"] * out * c["OUT_HEIGHT"] * c["OUT_WIDTH"]
-        self.memory = {name: size * node.dtype.itemsize for name, size in sizes.items()}
+        self.name, self.rows, self.columns, self.constants = name, rows, columns, constants
+        self.inputs, self.outputs = [*dict.fromkeys((rows.base, columns.base))], [node]
+        self.sizes, self.batch, c = node.shape, node.shape[:-2], constants
+        size = math.prod(self.batch) * c["BLOCKS"] * c["TERMS"] * c["BLOCK"]
+        self.memory = {"packed": size * node.dtype.itemsize}
 
     def text(self) -> str:
         """The C function from the list of its parameters on."""
-        node = self.nodes[0]
+        node, c = self.nodes[0], self.constants
         kind = C_TYPES[node.dtype.name]
-        given = [f"const {kind} *restrict in0", f"const {kind} *restrict in1"]
+        given = [f"const {kind} *restrict in{i}" for i in range(len(self.inputs))]
         given += [f"{kind} *restrict out0", *(f"{kind} *restrict {x}_memory" for x in self.memory)]
-        sizes = ", ".join(f"{name} = {value}" for name, value in self.constants.items())
+        sizes = ", ".join(f"{name} = {value}" for name, value in c.items())
         lines = [f"{', '.join([*given, 'int threads'])}) {{", "    #pragma STDC FP_CONTRACT ON"]
         lines += [f"    enum {{ {sizes} }};", f"    typedef {kind} number;"]
         lines += ["    typedef number vector __attribute__((vector_size(LANES * sizeof(number))));"]
-        body, source = "", "in0"
-        if "padded" in self.memory:
-            body, source = PAD, "padded"
-        if node.op == "convolve_weight":
-            body += CONVOLVE_WEIGHT
-        elif node.op == "convolve_input":
-            lines.append("    const number (*w)[CHANNELS][OUT_CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-            turned = "w[m][c][o][ROWS - 1 - r][COLUMNS - 1 - s]"
-            body += PACK.replace("WEIGHT", turned) + CONVOLVE
-        else:
-            lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-            body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
-        text = "\n".join([*lines, body + "}\n"])
-        return text.replace("WEIGHTS", "(const void *)in1").replace("SOURCE", source)
+        lines += ["    number (*packed)[BLOCKS][TERMS][BLOCK] = (void *)packed_memory;"]
+        lines += ["    #pragma omp parallel num_threads(threads) if(threads > 1)"]
+        lines += ["    {"]
+        text = PACK + MULTIPLY.replace("TILES\n", TILE) + "    }\n}\n"
+        for name, meaning in self.meanings().items():
+            text = text.replace(name, meaning)
+        return "\n".join([*lines, text])
+
+    def meanings(self) -> dict[str, str]:
+        """What stands for the names in the text that are no constants."""
+        counters = [f"n{i}" for i in range(len(self.batch))]
+        before = [math.prod(self.batch[i + 1 :]) for i in range(len(self.batch))]
+        return {
+            "ROW_MATRIX": self.place(self.rows, counters),
+            "COLUMN_MATRIX": self.place(self.columns, counters),
+            "RESULT": f"out0 + ({index(0, before, counters)}) * ROWS * COLUMNS",
+            "BATCHES\n": "".join(itertools.starmap(LOOP.format, enumerate(self.batch))),
+            "BATCH": index(0, before, counters),
+            "NESTED": str(len(counters) + 1),
+        }
+
+    def place(self, load: Load, counters: list[str]) -> str:
+        """Where the matrix of a pair begins."""
+        at = index(load.offset, load.strides[:-2], counters)
+        return f"in{self.inputs.index(load.base)} + {at}"
 
 
-def convolution_source(kernels: Sequence[ConvolutionKernel]) -> str:
-    """The functions of the kernels. As in c_source, kernels that are the same share one."""
-    names: dict[str, str] = {}
-    functions = []
-    for kernel in kernels:
-        text = kernel.text()
-        if text not in names:
-            names[text] = kernel.name
-            functions.append(f"{comment_of(kernel)}FUSED\nvoid {kernel.name}({text}")
-        kernel.name = names[text]
-    return "\n".join([FUSED, *functions]) if functions else ""
+def load_of(x: Node, dims: int, show: Callable) -> Load:
+    """The elements of an operand, in a product with so many dimensions."""
+    base, array = show(x)
+    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
+    start = address(array) - address(show(base)[1])
+    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
+
+
+def block_of(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
+    """The size of a block of the result: with up to 3/4 of the `count` registers for its sums."""
+    vectors = -(-c["COLUMNS"] // lanes)
+    several = vectors if vectors <= 3 else 2
+    tall = divisor(c["ROWS"], 3 * count // 4 // several)
+    sizes = {"LANES": lanes, "VECTORS": several, "BLOCK": several * lanes}
+    return sizes | {"BLOCKS": -(-vectors // several), "TALL": tall}
+
+
+def arranged(node: Node, loads: tuple[Load, Load]) -> tuple:
+    """The matrix that is read by rows, the one that is read by columns, the sizes and strides."""
+    (a, b), (m, n), terms = loads, node.shape[-2:], node.args[0].shape[-1]
+    b = Load(b.base, b.offset, (*b.strides[:-2], *b.strides[:-3:-1]))
+    values = (m, n, terms, *a.strides[-2:], *b.strides[-2:], n, 1)
+    names = "ROWS COLUMNS TERMS ROW ROW_TERM COLUMN COLUMN_TERM OUT_ROW OUT_COLUMN".split()
+    return a, b, dict(zip(names, values, strict=True))
 
 
 if __name__ == "__main__":
     import ctypes
+    import functools
     import time
 
     import numpy as np
 
-    from tinytorch.compiler.build import build
+    from tinytorch.compiler.build import CompilerError, build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
-    from tinytorch.ops import convolution
+    from tinytorch.compiler.convolution_code import convolution_source
+    from tinytorch.compiler.fuse import Fuser
+    from tinytorch.compiler.graph import Graph
 
-    def kernel_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
-        """The kernel of a convolution or of one of its derivatives for arrays a and b; `like` has
-        the shape of the third array."""
-        n, inputs = a.ndim - 2, [Node("input", (), {}, x.shape, x.dtype) for x in (a, b)]
-        x, w = {"convolve": (a, b), "convolve_input": (like, b), "convolve_weight": (a, like)}[op]
-        options = (stride,) * n, ((padding, padding),) * n, (dilation,) * n, groups
-        geo = convolution.geometry(x.shape, w.shape, *options)
-        shape = geo.y_shape if op == "convolve" else like.shape
-        node = Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
-        return ConvolutionKernel(node, op, blocked(node, 64, 32))
+    def node_of(x, y):
+        """The node of x @ y; an array that is no row of rows is a transposed one."""
+        nodes = []
+        for a in (x, y):
+            plain = a.flags.c_contiguous
+            base = Node("input", (), {}, a.shape if plain else a.T.shape, a.dtype)
+            turned = Node("transpose", (base, (1, 0)), {}, a.shape, a.dtype)
+            nodes.append(base if plain else turned)
+        return Node("matmul", tuple(nodes), {}, (x @ y).shape, x.dtype, "matmul", "model.py:3")
 
-    def run(kernel, *arrays):
-        """What a kernel gives for these arrays, the milliseconds that it takes, and those of
-        eager's form; without a compiler, that form's only."""
-        op, geo = kernel.nodes[0].op, kernel.nodes[0].args[2]
-        given = (*arrays, *[None] * (op != "convolve_weight"), geo)
-        out = np.empty(kernel.nodes[0].shape, arrays[0].dtype)
+    def run(kernel, x, y):
+        """What a kernel gives, the milliseconds that it takes, and those of NumPy's product;
+        without a compiler, NumPy's product only."""
         try:
             library = build(c_file(convolution_source([kernel])), [*FLAGS, *LIBRARIES])
         except CompilerError:
-            return getattr(convolution, op)(*given), 0, 0
-        places = [x.ctypes.data for x in (*arrays, out)]
-        blocks = [np.empty(size + 64, np.uint8) for size in kernel.memory.values()]
-        places += [x.ctypes.data + -x.ctypes.data % 64 for x in blocks]
+            return x @ y, 0, 0
+        out, arrays = np.empty(kernel.sizes, x.dtype), {}
+        for node, a in zip(kernel.nodes[0].args, (x, y), strict=True):
+            arrays[node if node.op == "input" else node.args[0]] = a if node.op == "input" else a.T
+        places = [arrays[node].ctypes.data for node in kernel.inputs] + [out.ctypes.data]
+        blocks = [np.empty(n + 64, np.uint8) for n in getattr(kernel, "memory", {}).values()]
+        places += [a.ctypes.data + -a.ctypes.data % 64 for a in blocks]
         call = functools.partial(
             library[kernel.name], *(ctypes.c_void_p(place) for place in places), 1
         )
-        return out, milliseconds(call), milliseconds(lambda: getattr(convolution, op)(*given))
+        return out, milliseconds(call), milliseconds(lambda: np.matmul(x, y))
 
     def milliseconds(call):
-        """The shortest of three times."""
+        """The shortest of five times."""
         times = []
-        for _ in range(3):
+        for _ in range(5):
             start = time.perf_counter()
             call()
             times.append(time.perf_counter() - start)
-        return round(min(times) * 1e3, 1)
+        return round(min(times) * 1e3, 2)
 
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(4, 32, 26, 26)).astype(np.float32)
-    w = rng.normal(size=(64, 32, 3, 3)).astype(np.float32)
-    g = rng.normal(size=(4, 64, 24, 24)).astype(np.float32)
-    kernel = kernel_of("convolve_weight", x, g, w)
-    print({name: kernel.constants[name] for name in ("VECTORS", "BLOCKS", "SOME")})
-    # -> {'VECTORS': 1, 'BLOCKS': 4, 'SOME': 1}
-    gw, ours, eager = run(kernel, x, g)
-    expected = convolution.convolve_weight(x, g, kernel.nodes[0].args[2])
-    print(np.allclose(gw, expected, atol=1e-2))  # -> True
-    print(f"a vector: {ours} ms, eager: {eager} ms")  # -> ...
+    def array(*shape, dtype=np.float32):
+        return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
 
-    # Small images: several at a time.
-    x, w = rng.normal(size=(50, 8, 9, 9)), rng.normal(size=(12, 4, 3, 3))
-    g = rng.normal(size=(50, 12, 5, 5))
-    kernel = kernel_of("convolve_weight", x, g, w, stride=2, padding=1, groups=2)
-    print(kernel.constants["SOME"], kernel.memory)
-    # -> 50 {'packed': 4608, 'padded': 387200, 'turned': 160000}
-    gw, *_ = run(kernel, x, g)
-    print(np.allclose(gw, convolution.convolve_weight(x, g, kernel.nodes[0].args[2])))  # -> True
+    show = Fuser(Graph([], [], [])).show
+
+    def kernel_of(x, y):
+        node = node_of(x, y)
+        loads = tuple(load_of(operand, x.ndim, show) for operand in node.args)
+        rows, columns, c = arranged(node, loads)
+        return ProductKernel(node, "product0", rows, columns, c | block_of(c, 16, 32))
+
+    x, y = array(768, 512), array(512, 128)
+    kernel = kernel_of(x, y)
+    print({name: kernel.constants[name] for name in ("TALL", "VECTORS", "BLOCK", "BLOCKS")})
+    # -> {'TALL': 12, 'VECTORS': 2, 'BLOCK': 32, 'BLOCKS': 4}
+    print(kernel.memory)  # -> {'packed': 262144}
+    z, ours, blas = run(kernel, x, y)
+    print(np.allclose(z, x @ y, atol=1e-2))  # -> True
+    print(f"C: {ours} ms, BLAS: {blas} ms")  # -> ...
+
+    # 40 columns: half of the second block is empty. Ten rows: one block of ten.
+    x, y = array(3, 10, 30, dtype=np.float64), array(3, 30, 40, dtype=np.float64)
+    kernel = kernel_of(x, y)
+    print(kernel.constants["TALL"], kernel.constants["BLOCKS"] * kernel.constants["BLOCK"])
+    # -> 5 48
+    print(np.allclose(run(kernel, x, y)[0], x @ y))  # -> True

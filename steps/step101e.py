@@ -1,441 +1,325 @@
-"""Step 101e: Which convolutions are faster in C
+"""Step 101e: A product of matrices in C: what is left over, and which products
 
-The functions of steps 100u to 101d mostly take 0.2 to 0.7 of the time of eager's products of
-matrices, but not for all convolutions. `covered` decides, by what was measured:
+Three things are missing. With 97 rows a block of height 1 is the only one that divides them. So all
+blocks but the last have the best height, and a second text of the block is for the REST of the
+rows.
 
-    in C                                      a call of the array library
-    --------------------------------------    ------------------------------------------------
-    one and two dimensions, float32, float64  three dimensions, halves
-    sums of 32 products or more               a first layer: one or three channels, 3 x 3
-    output channels for a quarter of a vector a single channel in each group (depthwise)
-    kernels of up to 16 columns               longer ones: a row of sums does not fit
-    a stride, but not in the input's gradient the input's gradient with a stride
+A sum of 4,000 terms needs 4,000 x 32 packed numbers for each block, more than the fast part of the
+cache. So at most DEEPEST terms are added at a time, and the result is written and read again.
 
-A first layer writes much and computes little. There a block is stored more slowly than summed: its
-16 channels go to 16 places in memory. The gradient of a weight has long sums always.
+Stores wait until the line of the result is in the cache, which takes as long as a tenth of the
+block's products. `__builtin_prefetch` asks for it before the products begin: 0.83 of BLAS's time
+in place of 0.91 for [768, 128] by [128, 512].
 
-The gradient of the input is also left out where there is more padding than the kernel reaches: then
-parts of g are cut off, rather than zeros put around it.
+`product_kernel` decides. BLAS stays where it was measured to be faster:
 
-The trap: a rule that was fitted to one shape. benchmarks/README.md has the shapes, and the times.
+    few multiplications, few rows          the call takes as long as the product
+    packed terms of more than 1 MB         BLAS divides the matrices once more
+    a sixth of the sums empty              [100, 100] has 7 vectors, 8 with the empty one
+    whole numbers, halves, vectors
 
-(PyTorch's Inductor measures the choices while it compiles, with mode="max-autotune".)
+The trap: all three constants are of one machine. Another one has them elsewhere, and the products
+are right there, too.
 
-New: SHORTEST_SUM, covered, convolution_kernel.
-Try: SHORTEST_SUM = 1, and measure the first layer of the network in benchmarks/programs.py.
+(PyTorch's Inductor measures its templates against the library, with mode="max-autotune".)
+
+New: product_kernel. Changed: PACK, MULTIPLY, TURN, TILE, ProductKernel, block_of.
+Try: [1024, 1024] by [1024, 1024] with LARGEST = 2**20, and measure.
 """
 
-import functools
-import os
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable
 
-from tinytorch.compiler.build import CompilerError, find_compiler, run_compiler
-from tinytorch.compiler.c_code import comment_of
+from tinytorch.compiler.build import find_compiler
+from tinytorch.compiler.c_code import index
+from tinytorch.compiler.convolution_code import balanced, registers
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
-from tinytorch.compiler.kernel import Kernel
+from tinytorch.compiler.kernel import Kernel, Load, address
 
-# Shorter sums are no faster than the array library's products of matrices.
-SHORTEST_SUM = 32
-FUSED = """
-// A product and a sum may be rounded once, as in matrix products.
-#if defined(__clang__)
-#define FUSED
-#else
-#define FUSED __attribute__((optimize("fp-contract=fast")))
-#endif
-"""
-# A copy of the input with zeros around it.
-PAD = """\
-    const number (*inside)[GROUPS * CHANNELS][HEIGHT][WIDTH] = (const void *)in0;
-    number (*padded)[GROUPS * CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (void *)padded_memory;
-    #pragma omp parallel for collapse(2) num_threads(threads) if(threads > 1)
-    for (long n = 0; n < IMAGES; n++)
-        for (long c = 0; c < GROUPS * CHANNELS; c++) {
-            memset(padded[n][c], 0, sizeof padded[n][c]);
-            for (long i = 0; i < HEIGHT; i++)
-                memcpy(&padded[n][c][i + TOP][LEFT], inside[n][c][i], sizeof inside[n][c][i]);
-        }
-"""
-# The weights of a block of output channels, in the order in which they are read.
+SMALLEST = 2**18  # multiplications: with fewer, a call of the array library is as fast,
+FEWEST = 16  # and with fewer rows or columns
+LARGEST = 2**18  # numbers that are packed at a time: more do not stay in the cache
+DEEPEST = 384  # terms that are added before a result is written
+LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
+# The columns of a block lie together, for some terms of the sums.
 PACK = """\
-    number (*packed)[BLOCKS][CHANNELS][ROWS][COLUMNS][BLOCK] = (void *)packed_memory;
-    #pragma omp parallel for collapse(3) num_threads(threads) if(threads > 1)
-    for (long m = 0; m < GROUPS; m++)
-    for (long b = 0; b < BLOCKS; b++)
-    for (long c = 0; c < CHANNELS; c++)
-        for (long r = 0; r < ROWS; r++)
-            for (long s = 0; s < COLUMNS; s++)
-                for (long k = 0; k < BLOCK; k++) {
-                    const long o = b * BLOCK + k;
-                    packed[m][b][c][r][s][k] = o < OUT_CHANNELS ? WEIGHT : 0;
-                }
-"""
-CONVOLVE = """\
-    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
-    number (*y)[GROUPS][OUT_CHANNELS][OUT_HEIGHT][OUT_WIDTH] = (void *)out0;
-    #pragma omp parallel for collapse(4) num_threads(threads) if(threads > 1)
-    for (long n = 0; n < IMAGES; n++)
-    for (long m = 0; m < GROUPS; m++)
-    for (long b = 0; b < BLOCKS; b++)
-    for (long top = 0; top < OUT_HEIGHT; top += TALL) {
-        const long i = top < OUT_HEIGHT - TALL ? top : OUT_HEIGHT - TALL;  // the last overlaps
-        for (long left = 0; left < OUT_WIDTH; left += LONG) {
-            const long j = left < OUT_WIDTH - LONG ? left : OUT_WIDTH - LONG;
-            vector sums[TALL][LONG][VECTORS];
-            for (int p = 0; p < TALL; p++)
-                for (int q = 0; q < LONG; q++)
-                    for (int v = 0; v < VECTORS; v++) sums[p][q][v] = (vector){0};
-            const vector *weights = (const void *)packed[m][b];
-            for (long c = 0; c < CHANNELS; c++)
-                for (long r = 0; r < ROWS; r++) {
-                    const long row = i * ROW_STRIDE + r * ROW_DILATION;
-                    if (TALL == 1 && (row < TOP || row >= TOP + HEIGHT)) {  // zeros
-                        weights += COLUMNS * VECTORS;
-                        continue;
-                    }
-                    const number *from = &x[n][m][c][row][j * COLUMN_STRIDE];
-                    #pragma GCC unroll COLUMNS
-                    for (long s = 0; s < COLUMNS; s++, weights += VECTORS) {
-                        #pragma GCC unroll TALL
-                        for (int p = 0; p < TALL; p++)
-                            #pragma GCC unroll LONG
-                            for (int q = 0; q < LONG; q++) {
-                                const long at = p * ROW_STRIDE * PADDED_WIDTH + q * COLUMN_STRIDE;
-                                const number a = from[at + s * COLUMN_DILATION];
-                                #pragma GCC unroll VECTORS
-                                for (int v = 0; v < VECTORS; v++) sums[p][q][v] += a * weights[v];
-                            }
-                    }
-                }
-            const number (*sum)[LONG][BLOCK] = (const void *)sums;
-            for (long k = 0; k < BLOCK && b * BLOCK + k < OUT_CHANNELS; k++)
-                for (int p = 0; p < TALL; p++)
-                    for (int q = 0; q < LONG; q++)
-                        y[n][m][b * BLOCK + k][i + p][j + q] = sum[p][q][k];
+        #pragma omp for collapse(NESTED)
+BATCHES
+        for (long b = 0; b < BLOCKS; b++) {
+            const number *from = COLUMN_MATRIX + first * COLUMN_TERM + b * BLOCK * COLUMN;
+            number (*to)[BLOCK] = packed[BATCH][b];
+            const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+            if (width < BLOCK) memset(to, 0, depth * sizeof *to);
+            OUTER
+                INNER to[k][j] = from[k * COLUMN_TERM + j * COLUMN];
         }
-    }
 """
-# The sums run over all positions of some images at a time. For that, g is turned: the channels of a
-# position lie side by side.
-CONVOLVE_WEIGHT = """\
-    const number (*x)[GROUPS][CHANNELS][PADDED_HEIGHT][PADDED_WIDTH] = (const void *)SOURCE;
-    const number (*g)[GROUPS][OUT_CHANNELS][OUT_HEIGHT * OUT_WIDTH] = (const void *)in1;
-    number (*gw)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = (void *)out0;
-    vector (*packed)[BLOCKS][CHANNELS][ROWS][COLUMNS][VECTORS] = (void *)packed_memory;
-    number (*turned)[GROUPS][OUT_HEIGHT * OUT_WIDTH][BLOCKS * BLOCK] = (void *)turned_memory;
-    memset(packed, 0, GROUPS * sizeof *packed);
-    #pragma omp parallel num_threads(threads) if(threads > 1)
-    for (long first = 0; first < IMAGES; first += SOME) {
-        const long last = first + SOME < IMAGES ? first + SOME : IMAGES;
-        #pragma omp for collapse(3)
-        for (long n = first; n < last; n++)
-        for (long m = 0; m < GROUPS; m++)
-        for (long o = 0; o < BLOCKS * BLOCK; o += LANES)
-            for (long p = 0; p < OUT_HEIGHT * OUT_WIDTH; p++)
-                for (long k = o; k < o + LANES; k++)
-                    turned[n - first][m][p][k] = k < OUT_CHANNELS ? g[n][m][k][p] : 0;
-        #pragma omp for collapse(4)
-        for (long m = 0; m < GROUPS; m++)
-        for (long b = 0; b < BLOCKS; b++)
-        for (long c = 0; c < CHANNELS; c += DEEP)
-        for (long r = 0; r < ROWS; r += TALL) {
-            vector sums[DEEP * TALL * COLUMNS][VECTORS], (*sum)[VECTORS] = packed[m][b][c][r];
-            for (int a = 0; a < DEEP * TALL * COLUMNS; a++)
-                for (int v = 0; v < VECTORS; v++) sums[a][v] = sum[a][v];
-            for (long n = first; n < last; n++)
-                for (long i = 0; i < OUT_HEIGHT; i++) {
-                    const number *from = x[n][m][c][i * ROW_STRIDE + r * ROW_DILATION];
-                    for (long j = 0; j < OUT_WIDTH; j++, from += COLUMN_STRIDE) {
-                        const number *position = turned[n - first][m][i * OUT_WIDTH + j];
-                        const vector *grad = (const void *)(position + b * BLOCK);
-                        #pragma GCC unroll DEEP
-                        for (int d = 0; d < DEEP; d++)
-                            #pragma GCC unroll TALL
-                            for (int t = 0; t < TALL; t++)
-                                #pragma GCC unroll COLUMNS
-                                for (int s = 0; s < COLUMNS; s++) {
-                                    const long row = d * PADDED_HEIGHT + t * ROW_DILATION;
-                                    const number a = from[row * PADDED_WIDTH + s * COLUMN_DILATION];
-                                    #pragma GCC unroll VECTORS
-                                    for (int v = 0; v < VECTORS; v++)
-                                        sums[(d * TALL + t) * COLUMNS + s][v] += a * grad[v];
-                                }
+MULTIPLY = """\
+        #pragma omp for collapse(NESTED)
+BATCHES
+        for (long i = 0; i < ROWS; i += TALL) {
+            const number *rows = ROW_MATRIX + first * ROW_TERM + i * ROW;
+            number *result = RESULT + i * OUT_ROW;
+TILES
+        }
+"""
+# The numbers of some rows that belong to one term lie side by side.
+TURN = """\
+            number turned[DEEP][HEIGHT];
+            for (long k = 0; k < depth; k++)
+                for (int p = 0; p < HEIGHT; p++) turned[k][p] = rows[k * ROW_TERM + p * ROW];
+"""
+TILE = """\
+            for (long b = 0; b < BLOCKS; b++) {
+                const number *columns = BLOCK_OF_COLUMNS;
+                number *to = result + b * BLOCK * OUT_COLUMN;
+                vector sums[HEIGHT][VECTORS];
+                for (int p = 0; p < HEIGHT; p++)
+                    for (int v = 0; v < VECTORS; v++) {
+                        sums[p][v] = (vector){0};
+                        __builtin_prefetch(&to[p * OUT_ROW + v * LANES * OUT_COLUMN], 1);
+                    }
+                for (long k = 0; k < depth; k++, columns += NEXT) {
+                    #pragma GCC unroll HEIGHT
+                    for (int p = 0; p < HEIGHT; p++) {
+                        const number x = NUMBER;
+                        #pragma GCC unroll VECTORS
+                        for (int v = 0; v < VECTORS; v++)
+                            sums[p][v] += x * *(const vector *)&columns[v * LANES];
                     }
                 }
-            for (int a = 0; a < DEEP * TALL * COLUMNS; a++)
-                for (int v = 0; v < VECTORS; v++) sum[a][v] = sums[a][v];
-        }
-    }
-    for (long m = 0; m < GROUPS; m++)
-    for (long o = 0; o < OUT_CHANNELS; o++)
-        for (long c = 0; c < CHANNELS; c++)
-            for (long r = 0; r < ROWS; r++)
-                for (long s = 0; s < COLUMNS; s++) {
-                    const number *sum = (const void *)packed[m][o / BLOCK][c][r][s];
-                    gw[m][o][c][r][s] = sum[o % BLOCK];
-                }
+                const number (*sum)[BLOCK] = (const void *)sums;
+                const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+                OUTER
+                    INNER {
+                        number *at = &to[p * OUT_ROW + j * OUT_COLUMN];
+                        *at = sum[p][j] + (first > 0 ? *at : 0);
+                    }
+            }
 """
+OVER_TERMS = "for (long k = 0; k < depth; k++)"
+OVER_COLUMNS = "for (long j = 0; j < width; j++)"
+OVER_ROWS = "for (int p = 0; p < HEIGHT; p++)"
 
 
-def balanced(n: int, most: int) -> int:
-    """The size of a part where n is cut into as few parts as parts of `most` would be."""
-    return -(-n // -(-n // max(most, 1)))
+def nested(text: str, loop: str, stride: int) -> str:
+    """The text with a loop around that over the columns, or inside of it where the columns do not
+    lie side by side."""
+    outer, inner = (loop, OVER_COLUMNS) if stride == 1 else (OVER_COLUMNS, loop)
+    return text.replace("OUTER", outer).replace("INNER", inner)
 
 
-def divisor(n: int, most: int) -> int:
-    """The largest number up to `most` that divides n; at least 1."""
-    return max(d for d in range(1, n + 1) if n % d == 0 and d <= max(most, 1))
-
-
-@functools.cache
-def registers(compiler: tuple[str, ...]) -> tuple[int, int]:
-    """The bytes of this processor's vector registers, and how many it has."""
-    try:
-        macros = run_compiler((*compiler, "-march=native", "-dM", "-E", "-x", "c", os.devnull))
-    except CompilerError:
-        macros = ""
-    if "__AVX512F__" in macros:
-        return 64, 32
-    if "__AVX2__" in macros:
-        return 32, 16
-    return 16, 32 if "__aarch64__" in macros else 16
-
-
-def two(sizes: Sequence[int], missing: int) -> tuple[int, int]:
-    """Sizes of two dimensions: a convolution in one dimension has pictures of one row."""
-    return (*(missing,) * (2 - len(sizes)), *sizes)
-
-
-def sizes_of(node: Node) -> dict[str, int]:
-    """The sizes of a convolution, by their names in C.
-
-    The gradient of the input is a convolution, too: of the gradient of the output, with zeros
-    around it and with the kernels turned.
-    """
-    geo = node.args[2]
-    kernel, dilation = two(geo.kernel, 1), two(geo.dilation, 1)
-    size, result, padded = two(geo.x_shape[2:], 1), two(geo.out, 1), two(geo.padded[2:], 1)
-    before = two([part.start for part in geo.inside[1:]], 0)
-    channels, out = geo.w_shape[1], geo.w_shape[0] // geo.groups
-    if node.op == "convolve_input":
-        reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-        before = [r - b for r, b in zip(reach, before, strict=True)]
-        padded = [n + r for n, r in zip(size, reach, strict=True)]
-        size, result, channels, out = result, size, out, channels
-    names = "HEIGHT WIDTH PADDED_HEIGHT PADDED_WIDTH TOP LEFT ROWS COLUMNS OUT_HEIGHT OUT_WIDTH"
-    names += " ROW_DILATION COLUMN_DILATION ROW_STRIDE COLUMN_STRIDE"
-    values = *size, *padded, *before, *kernel, *result, *dilation, *two(geo.stride, 1)
-    found = {"IMAGES": geo.x_shape[0], "GROUPS": geo.groups, "CHANNELS": channels}
-    return found | {"OUT_CHANNELS": out} | dict(zip(names.split(), values, strict=True))
-
-
-def output_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
-    """The size of a block of outputs: with up to 5/8 of the `count` registers for its sums. The
-    others are for weights, and for what the compiler loads in advance."""
-    vectors, limit = -(-c["OUT_CHANNELS"] // lanes), 5 * count // 8
-    several = next(v for v in (2, 3, 1) if vectors % v == 0)
-    long = balanced(c["OUT_WIDTH"], limit // several)
-    tall = balanced(c["OUT_HEIGHT"], limit // several // long)
-    return {"TALL": tall, "LONG": long, "VECTORS": several}
-
-
-def weight_block(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
-    """The size of a block of weights: of those with up to 3/4 of the `count` registers for their
-    sums, the one with most. So many images at a time that what is turned fits the cache."""
-    vectors, limit = -(-c["OUT_CHANNELS"] // lanes), 3 * count // 4
-    found = []
-    for v in (1, 2, 3):
-        tall = divisor(c["ROWS"], limit // (v * c["COLUMNS"]))
-        deep = limit // (v * c["COLUMNS"] * tall) if tall == c["ROWS"] else 1
-        deep = divisor(c["CHANNELS"], deep)
-        sums = v * c["COLUMNS"] * tall * deep
-        if vectors % v == 0 and (sums <= limit or v == 1):
-            found.append((sums, v, tall, deep))
-    _, v, tall, deep = max(found)
-    each = c["GROUPS"] * c["OUT_HEIGHT"] * c["OUT_WIDTH"] * vectors * lanes
-    some = min(max(2**16 // each, 1), c["IMAGES"])
-    return {"VECTORS": v, "TALL": tall, "DEEP": deep, "SOME": some}
-
-
-def blocked(node: Node, width: int, count: int) -> dict[str, int]:
-    """The sizes of a convolution and of its blocks, for `count` registers of `width` bytes."""
-    c, lanes = sizes_of(node), width // node.dtype.itemsize
-    block = weight_block if node.op == "convolve_weight" else output_block
-    c |= {"LANES": lanes, **block(c, lanes, count)}
-    vectors = -(-c["OUT_CHANNELS"] // lanes)
-    return c | {"BLOCK": c["VECTORS"] * lanes, "BLOCKS": vectors // c["VECTORS"]}
-
-
-class ConvolutionKernel(Kernel):
-    """A convolution, or one of its derivatives, as a function in C.
+class ProductKernel(Kernel):
+    """A product of matrices, or of many pairs of matrices, as a function in C.
 
     Attributes:
-        constants: the sizes, by their names in C.
+        rows, columns: the matrix that is read by rows, and the one whose columns are packed. The
+            last two of their strides are those of a row or column, and of a term.
+        constants: sizes and strides, by their names in C.
+        packs: whether columns are packed: one block of columns side by side is read where it is.
         memory: arrays that the function writes for itself: name -> bytes.
     """
 
-    def __init__(self, node: Node, name: str, constants: dict[str, int]):
+    def __init__(self, node: Node, name: str, rows: Load, columns: Load, constants: dict[str, int]):
         super().__init__([node])
-        self.name, self.constants, c = name, constants, constants
-        self.inputs, self.outputs, self.sizes = list(node.args[:2]), [node], node.shape
-        images = c["IMAGES"] * c["GROUPS"] * c["CHANNELS"]
-        out = c["GROUPS"] * c["BLOCKS"] * c["BLOCK"]
-        sizes = {"packed": out * c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]}
-        if (c["PADDED_HEIGHT"], c["PADDED_WIDTH"]) != (c["HEIGHT"], c["WIDTH"]):
-            sizes["padded"] = images * c["PADDED_HEIGHT"] * c["PADDED_WIDTH"]
-        if node.op == "convolve_weight":
-            sizes["turned"] = c["SOME"] * out * c["OUT_HEIGHT"] * c["OUT_WIDTH"]
-        self.memory = {name: size * node.dtype.itemsize for name, size in sizes.items()}
+        self.name, self.rows, self.columns, self.constants = name, rows, columns, constants
+        self.inputs, self.outputs = [*dict.fromkeys((rows.base, columns.base))], [node]
+        self.sizes, self.batch, c = node.shape, node.shape[:-2], constants
+        self.packs = (c["COLUMN"], c["COLUMNS"]) != (1, c["BLOCK"])
+        size = math.prod(self.batch) * c["BLOCKS"] * c["DEEP"] * c["BLOCK"]
+        self.memory = {"packed": size * node.dtype.itemsize} if self.packs else {}
 
     def text(self) -> str:
         """The C function from the list of its parameters on."""
-        node = self.nodes[0]
-        kind = C_TYPES[node.dtype.name]
-        given = [f"const {kind} *restrict in0", f"const {kind} *restrict in1"]
+        node, c = self.nodes[0], self.constants
+        kind, turned = C_TYPES[node.dtype.name], c["ROW_TERM"] != 1
+        given = [f"const {kind} *restrict in{i}" for i in range(len(self.inputs))]
         given += [f"{kind} *restrict out0", *(f"{kind} *restrict {x}_memory" for x in self.memory)]
-        sizes = ", ".join(f"{name} = {value}" for name, value in self.constants.items())
+        sizes = ", ".join(f"{name} = {value}" for name, value in c.items())
+        bytes_of = f"vector_size(LANES * sizeof(number)), aligned({node.dtype.itemsize})"
         lines = [f"{', '.join([*given, 'int threads'])}) {{", "    #pragma STDC FP_CONTRACT ON"]
         lines += [f"    enum {{ {sizes} }};", f"    typedef {kind} number;"]
-        lines += ["    typedef number vector __attribute__((vector_size(LANES * sizeof(number))));"]
-        body, source = "", "in0"
-        if "padded" in self.memory:
-            body, source = PAD, "padded"
-        if node.op == "convolve_weight":
-            body += CONVOLVE_WEIGHT
-        elif node.op == "convolve_input":
-            lines.append("    const number (*w)[CHANNELS][OUT_CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-            turned = "w[m][c][o][ROWS - 1 - r][COLUMNS - 1 - s]"
-            body += PACK.replace("WEIGHT", turned) + CONVOLVE
-        else:
-            lines.append("    const number (*w)[OUT_CHANNELS][CHANNELS][ROWS][COLUMNS] = WEIGHTS;")
-            body += PACK.replace("WEIGHT", "w[m][o][c][r][s]") + CONVOLVE
-        text = "\n".join([*lines, body + "}\n"])
-        return text.replace("WEIGHTS", "(const void *)in1").replace("SOURCE", source)
+        lines += [f"    typedef number vector __attribute__(({bytes_of}));"]
+        lines += ["    number (*packed)[BLOCKS][DEEP][BLOCK] = (void *)packed_memory;"] * self.packs
+        lines += ["    #pragma omp parallel num_threads(threads) if(threads > 1)"]
+        lines += ["    for (long first = 0; first < TERMS; first += DEEP) {"]
+        lines += ["        const long depth = TERMS - first < DEEP ? TERMS - first : DEEP;"]
+        tile = TURN * turned + nested(TILE, OVER_ROWS, c["OUT_COLUMN"])
+        tiles = tile.replace("HEIGHT", "TALL")
+        if c["REST"]:
+            tiles = f"            if (ROWS - i >= TALL) {{\n{tiles}            }} else {{\n"
+            tiles += tile.replace("HEIGHT", "REST") + "            }\n"
+        pack = nested(PACK, OVER_TERMS, c["COLUMN"]) if self.packs else ""
+        text = pack + MULTIPLY.replace("TILES\n", tiles) + "    }\n}\n"
+        for name, meaning in self.meanings(turned).items():
+            text = text.replace(name, meaning)
+        return "\n".join([*lines, text])
+
+    def meanings(self, turned: bool) -> dict[str, str]:
+        """What stands for the names in the text that are no constants."""
+        counters = [f"n{i}" for i in range(len(self.batch))]
+        before = [math.prod(self.batch[i + 1 :]) for i in range(len(self.batch))]
+        where = "COLUMN_MATRIX + first * COLUMN_TERM"
+        return {
+            "BLOCK_OF_COLUMNS": "packed[BATCH][b][0]" if self.packs else where,
+            "NEXT": "BLOCK" if self.packs else "COLUMN_TERM",
+            "NUMBER": "turned[k][p]" if turned else "rows[k * ROW_TERM + p * ROW]",
+            "ROW_MATRIX": self.place(self.rows, counters),
+            "COLUMN_MATRIX": self.place(self.columns, counters),
+            "RESULT": f"out0 + ({index(0, before, counters)}) * ROWS * COLUMNS",
+            "BATCHES\n": "".join(itertools.starmap(LOOP.format, enumerate(self.batch))),
+            "BATCH": index(0, before, counters),
+            "NESTED": str(len(counters) + 1),
+        }
+
+    def place(self, load: Load, counters: list[str]) -> str:
+        """Where the matrix of a pair begins."""
+        at = index(load.offset, load.strides[:-2], counters)
+        return f"in{self.inputs.index(load.base)} + {at}"
 
 
-def convolution_source(kernels: Sequence[ConvolutionKernel]) -> str:
-    """The functions of the kernels. As in c_source, kernels that are the same share one."""
-    names: dict[str, str] = {}
-    functions = []
-    for kernel in kernels:
-        text = kernel.text()
-        if text not in names:
-            names[text] = kernel.name
-            functions.append(f"{comment_of(kernel)}FUSED\nvoid {kernel.name}({text}")
-        kernel.name = names[text]
-    return "\n".join([FUSED, *functions]) if functions else ""
+def load_of(x: Node, dims: int, show: Callable) -> Load:
+    """The elements of an operand, in a product with so many dimensions."""
+    base, array = show(x)
+    steps = [0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)]
+    start = address(array) - address(show(base)[1])
+    return Load(base, start, (*[0] * (dims - array.ndim), *steps))
 
 
-def covered(node: Node, width: int) -> bool:
-    """Whether the generated code does a convolution, and is faster than the products of matrices
-    of the array library. It is not where sums are short, or where most of a vector is empty."""
-    geo = node.args[2]
-    if len(geo.kernel) > 2 or min(geo.x_shape) < 1 or node.dtype.char not in "fd":
-        return False
-    c = sizes_of(node)
-    if node.op == "convolve_input" and (
-        max(geo.stride) > 1
-        or min(c["TOP"], c["LEFT"]) < 0
-        or c["TOP"] + c["HEIGHT"] > c["PADDED_HEIGHT"]
-        or c["LEFT"] + c["WIDTH"] > c["PADDED_WIDTH"]
-    ):
-        return False
-    products = c["CHANNELS"] * c["ROWS"] * c["COLUMNS"]
-    long = node.op == "convolve_weight" or products >= SHORTEST_SUM
-    wide = c["OUT_CHANNELS"] >= max(2, width // node.dtype.itemsize // 4)
-    return long and wide and c["COLUMNS"] <= 16
+def block_of(c: dict[str, int], lanes: int, count: int) -> dict[str, int]:
+    """The size of a block of the result: with up to 3/4 of the `count` registers for its sums."""
+    vectors = -(-c["COLUMNS"] // lanes)
+    several = vectors if vectors <= 3 else 2
+    tall = balanced(c["ROWS"], 3 * count // 4 // several)
+    deep = balanced(c["TERMS"], DEEPEST)
+    sizes = {"LANES": lanes, "VECTORS": several, "BLOCK": several * lanes}
+    sizes |= {"BLOCKS": -(-vectors // several), "TALL": tall, "REST": c["ROWS"] % tall}
+    return sizes | {"DEEP": deep}
 
 
-def convolution_kernel(node: Node, name: str) -> ConvolutionKernel | None:
-    """The kernel of a node of the graph; None where it is to stay a call of the array library."""
-    if node.op not in ("convolve", "convolve_input", "convolve_weight"):
+def arranged(node: Node, loads: tuple[Load, Load], turned: bool) -> tuple:
+    """One of two ways to compute a product: how long it takes to arrange the matrices for it, in
+    copied numbers; the one that is read by rows; the one that is packed; the sizes and strides.
+
+    Args:
+        turned: the transposed product, whose rows are columns of the result.
+    """
+    (a, b), (m, n), terms = loads, node.shape[-2:], node.args[0].shape[-1]
+    b = Load(b.base, b.offset, (*b.strides[:-2], *b.strides[:-3:-1]))
+    values = (m, n, terms, *a.strides[-2:], *b.strides[-2:], n, 1)
+    if turned:
+        a, b, values = b, a, (n, m, terms, *b.strides[-2:], *a.strides[-2:], 1, n)
+    names = "ROWS COLUMNS TERMS ROW ROW_TERM COLUMN COLUMN_TERM OUT_ROW OUT_COLUMN".split()
+    c = dict(zip(names, values, strict=True))
+    copied = c["COLUMNS"] * terms * (1 if c["COLUMN"] == 1 else 3)
+    copied += c["ROWS"] * terms * (c["ROW_TERM"] != 1) + 2 * m * n * turned
+    return copied, a, b, c
+
+
+def product_kernel(node: Node, name: str, show: Callable) -> ProductKernel | None:
+    """The kernel of a node of the graph; None where it is to stay a call of the array library.
+
+    Args:
+        show: gives the node whose memory a view shows, and its layout there (see fuse.py).
+    """
+    if node.op != "matmul" or any(x.dtype != node.dtype for x in node.args):
+        return None
+    if node.dtype.char not in "fd" or min(len(x.shape) for x in node.args) < 2:
+        return None
+    count = math.prod(node.shape) * node.args[0].shape[-1]
+    if count < SMALLEST or min(node.shape[-2:]) < FEWEST:
         return None
     width, count = registers(tuple(find_compiler()))
-    if not covered(node, width):
-        return None
-    return ConvolutionKernel(node, name, blocked(node, width, count))
+    loads, found = tuple(load_of(x, len(node.shape), show) for x in node.args), []
+    for turned in (False, True):
+        copied, rows, columns, c = arranged(node, loads, turned)
+        c |= block_of(c, width // node.dtype.itemsize, count)
+        full = c["BLOCKS"] * c["BLOCK"]
+        if (
+            full * c["DEEP"] <= LARGEST and 5 * full <= 6 * c["COLUMNS"]
+        ):  # few of the sums are empty
+            found.append((copied, turned, rows, columns, c))
+    best = min(found, key=lambda way: way[:2], default=None)
+    return None if best is None else ProductKernel(node, name, *best[2:])
 
 
 if __name__ == "__main__":
     import ctypes
-    import sys
+    import functools
     import time
 
     import numpy as np
 
-    from tinytorch.compiler.build import build
+    from tinytorch.compiler.build import CompilerError, build
     from tinytorch.compiler.c_code import FLAGS, LIBRARIES, c_file
-    from tinytorch.ops import convolution
+    from tinytorch.compiler.convolution_code import convolution_source
+    from tinytorch.compiler.fuse import Fuser
+    from tinytorch.compiler.graph import Graph
 
-    def node_of(op, a, b, like, stride=1, padding=0, dilation=1, groups=1):
-        """The node of a convolution or of one of its derivatives for arrays a and b; `like` has
-        the shape of the third array."""
-        n, inputs = a.ndim - 2, [Node("input", (), {}, x.shape, x.dtype) for x in (a, b)]
-        x, w = {"convolve": (a, b), "convolve_input": (like, b), "convolve_weight": (a, like)}[op]
-        options = (stride,) * n, ((padding, padding),) * n, (dilation,) * n, groups
-        geo = convolution.geometry(x.shape, w.shape, *options)
-        shape = geo.y_shape if op == "convolve" else like.shape
-        return Node(op, (*inputs, geo), {}, shape, a.dtype, "conv", "model.py:3")
+    def node_of(x, y):
+        """The node of x @ y; an array that is no row of rows is a transposed one."""
+        nodes = []
+        for a in (x, y):
+            plain = a.flags.c_contiguous
+            base = Node("input", (), {}, a.shape if plain else a.T.shape, a.dtype)
+            turned = Node("transpose", (base, (1, 0)), {}, a.shape, a.dtype)
+            nodes.append(base if plain else turned)
+        return Node("matmul", tuple(nodes), {}, (x @ y).shape, x.dtype, "matmul", "model.py:3")
 
-    def run(kernel, *arrays):
-        """What a kernel gives for these arrays, the milliseconds that it takes, and those of
-        eager's form; without a compiler, that form's only."""
-        op, geo = kernel.nodes[0].op, kernel.nodes[0].args[2]
-        given = (*arrays, *[None] * (op != "convolve_weight"), geo)
-        out = np.empty(kernel.nodes[0].shape, arrays[0].dtype)
+    def run(kernel, x, y):
+        """What a kernel gives, the milliseconds that it takes, and those of NumPy's product;
+        without a compiler, NumPy's product only."""
         try:
             library = build(c_file(convolution_source([kernel])), [*FLAGS, *LIBRARIES])
         except CompilerError:
-            return getattr(convolution, op)(*given), 0, 0
-        places = [x.ctypes.data for x in (*arrays, out)]
-        blocks = [np.empty(size + 64, np.uint8) for size in kernel.memory.values()]
-        places += [x.ctypes.data + -x.ctypes.data % 64 for x in blocks]
+            return x @ y, 0, 0
+        out, arrays = np.empty(kernel.sizes, x.dtype), {}
+        for node, a in zip(kernel.nodes[0].args, (x, y), strict=True):
+            arrays[node if node.op == "input" else node.args[0]] = a if node.op == "input" else a.T
+        places = [arrays[node].ctypes.data for node in kernel.inputs] + [out.ctypes.data]
+        blocks = [np.empty(n + 64, np.uint8) for n in getattr(kernel, "memory", {}).values()]
+        places += [a.ctypes.data + -a.ctypes.data % 64 for a in blocks]
         call = functools.partial(
             library[kernel.name], *(ctypes.c_void_p(place) for place in places), 1
         )
-        return out, milliseconds(call), milliseconds(lambda: getattr(convolution, op)(*given))
+        return out, milliseconds(call), milliseconds(lambda: np.matmul(x, y))
 
     def milliseconds(call):
-        """The shortest of three times."""
+        """The shortest of five times."""
         times = []
-        for _ in range(3):
+        for _ in range(5):
             start = time.perf_counter()
             call()
             times.append(time.perf_counter() - start)
-        return round(min(times) * 1e3, 1)
+        return round(min(times) * 1e3, 2)
 
     def array(*shape, dtype=np.float32):
-        return np.random.default_rng(0).normal(size=shape).astype(dtype)
+        return np.random.default_rng(len(shape)).normal(size=shape).astype(dtype)
 
-    def forms(x, w, g, **options):
-        """Which of the three forms are done in C."""
-        nodes = (
-            node_of("convolve", x, w, g, **options),
-            node_of("convolve_input", g, w, x, **options),
-        )
-        nodes = *nodes, node_of("convolve_weight", x, g, w, **options)
-        return [covered(node, 64) for node in nodes]
+    show = Fuser(Graph([], [], [])).show
+    find_compiler = lambda: ["no-compiler"]  # noqa: E731
+    registers = lambda compiler: (64, 32)  # noqa: E731
 
-    print(forms(array(2, 32, 9, 9), array(32, 32, 3, 3), array(2, 32, 7, 7)))
-    # -> [True, True, True]
-    print(forms(array(2, 1, 9, 9), array(32, 1, 3, 3), array(2, 32, 7, 7)))  # a first layer
-    # -> [False, False, True]
-    print(forms(array(2, 32, 9, 9), array(32, 32, 3, 3), array(2, 32, 4, 4), stride=2))
-    # -> [True, False, True]
-    print(forms(array(2, 32, 9, 9), array(32, 32, 3, 3), array(2, 32, 13, 13), padding=3))
-    # -> [True, False, True]
-    print(forms(*(array(2, 32, *[5] * 3), array(32, 32, *[3] * 3), array(2, 32, *[3] * 3))))
-    # -> [False, False, False]
+    x, y = array(97, 1000), array(1000, 64)
+    kernel = product_kernel(node_of(x, y), "product0", show)
+    print({name: kernel.constants[name] for name in ("TALL", "REST", "DEEP")})
+    # -> {'TALL': 11, 'REST': 9, 'DEEP': 334}
+    z, ours, blas = run(kernel, x, y)
+    print(np.allclose(z, x @ y, atol=1e-2), kernel)  # -> True product0: 97 x 64 (matmul)
+    print(f"C: {ours} ms, BLAS: {blas} ms")  # -> ...
 
-    compiler = [sys.executable, "-c", "print('__AVX512F__')"]
-    find_compiler = lambda: compiler  # noqa: E731
-    x, w, g = array(4, 64, 16, 16), array(64, 64, 3, 3), array(4, 64, 14, 14)
-    kernel = convolution_kernel(node_of("convolve", x, w, g), "convolution7")
-    print(kernel)  # -> convolution7: 4 x 64 x 14 x 14 (convolve)
-    y, ours, eager = run(kernel, x, w)
-    print(np.allclose(y, convolution.convolve(x, w, None, kernel.nodes[0].args[2]), atol=1e-3))
-    # -> True
-    print(f"C: {ours} ms, eager: {eager} ms")  # -> ...
-    print(convolution_kernel(Node("add", kernel.inputs), "sum"))  # -> None
-    print(convolution_kernel(node_of("convolve", x, w[:3], g[:, :3]), "narrow"))  # -> None
+    def stays(x, y):
+        """Whether a product stays a call of the array library."""
+        return product_kernel(node_of(x, y), "product0", show) is None
+
+    print(stays(array(768, 128), array(128, 512)), stays(array(768, 128), array(65, 128).T))
+    # -> False False
+    print(stays(array(100, 100), array(100, 100)))  # a seventh vector, and an eighth # -> True
+    print(stays(array(1024, 1024), array(1024, 1024)), stays(array(4096, 512), array(512, 10)))
+    # -> True True
+    print(stays(array(8, 8), array(8, 8)), stays(array(4096), array(4096, 64)))  # -> True True
+    half = array(64, 64, dtype=np.float16)
+    print(stays(half, half), stays(half, array(64, 64)))  # -> True True
+    print(product_kernel(Node("add", kernel.inputs), "sum", show))  # -> None

@@ -1,22 +1,26 @@
-"""Step 101x: Convolutions in the program
+"""Step 101x: Convolutions and products in the program
 
-Step 101e decides which convolutions get a function in C. In the program they become kernels
-like any other: they have inputs and outputs, and write into planned memory (step 101m).
+Steps 101a and 101e decide which convolutions and products of matrices get a function in C. In the
+program they become kernels like any other: they have inputs and outputs, and write into planned
+memory (step 101m).
 
-What it needs for itself comes from the same plan. `scratch` takes the buffers and gives them back
-at once, since the next step may have them:
+What they need for themselves comes from the same plan. `scratch` takes the buffers and gives them
+back at once, since the next step may have them:
 
     packed3 = array_at(memory, 262144, (36864,), uint8)
     convolution0((contiguous(x0), contiguous(x1), v3, packed3, padded3,), threads)
 
 The bias and a ReLU behind the convolution are a loop of their own, one over the result.
 
+A product reads the arrays behind its views, so a transposition that only products used is not
+needed any more: `in_c` leaves it out, and with it a line of Python in each run.
+
 The trap: two layers with the same sizes share a function and its name, but not their scratch
 memory. Its names have the number of the node.
 
 (PyTorch's Inductor has templates for some convolutions, and calls oneDNN or cuDNN for the others.)
 
-New: Writer.scratch. Changed: Writer.kernel_call, callers, compiled_c, compile_graph.
+New: Writer.scratch, IN_C, in_c. Changed: Writer.kernel_call, callers, compiled_c, compile_graph.
 Try: give the buffers back before the function is called, and let its output have them.
 """
 
@@ -39,7 +43,7 @@ from tinytorch.compiler.convolution_code import (
     convolution_source,
 )
 from tinytorch.compiler.cuda_code import cuda_source, launch_of
-from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.fuse import Fuser, fuse
 from tinytorch.compiler.graph import (
     EFFECTS,
     VIEWS,
@@ -51,6 +55,7 @@ from tinytorch.compiler.graph import (
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
 from tinytorch.compiler.numpy_code import Text
+from tinytorch.compiler.product_code import ProductKernel, product_kernel
 from tinytorch.threads import blas_libraries
 
 
@@ -181,10 +186,10 @@ class Writer:
     def kernel_call(self, kernel: Kernel) -> str:
         arrays = [self.in_a_row(node) for node in kernel.inputs]
         arrays += [self.result(node) for node in kernel.outputs]
-        arrays += self.scratch(kernel) if isinstance(kernel, ConvolutionKernel) else []
+        arrays += self.scratch(kernel) if isinstance(kernel, IN_C) else []
         return f"{kernel.name}(({', '.join(arrays)},), threads)"
 
-    def scratch(self, kernel: ConvolutionKernel) -> list[str]:
+    def scratch(self, kernel: ConvolutionKernel | ProductKernel) -> list[str]:
         """The names of arrays that a kernel writes for itself. Others may have them after it."""
         names, buffers = [], [self.memory.take(size) for size in kernel.memory.values()]
         for (name, size), buffer in zip(kernel.memory.items(), buffers, strict=True):
@@ -277,8 +282,8 @@ def build_kernels(source: str) -> ctypes.CDLL:
 
 def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
-    loops = [kernel for kernel in kernels if not isinstance(kernel, ConvolutionKernel)]
-    direct = [kernel for kernel in kernels if isinstance(kernel, ConvolutionKernel)]
+    loops = [kernel for kernel in kernels if not isinstance(kernel, IN_C)]
+    direct = [kernel for kernel in kernels if isinstance(kernel, IN_C)]
     source = c_source(loops) + convolution_source(direct) + callers(kernels)
     library, functions = build_kernels(source), {}
     for kernel in kernels:
@@ -397,6 +402,27 @@ def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
     return [steps[i] for i in sorted(range(len(steps)), key=lambda i: (keys[i], i))]
 
 
+IN_C = (ConvolutionKernel, ProductKernel)  # kernels with memory of their own
+
+
+def in_c(graph: Graph, steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
+    """The steps with generated C in place of convolutions and products, and without the views that
+    only these have used."""
+    show, found = Fuser(graph).show, []
+    for i, step in enumerate(steps):
+        kernel = None
+        if isinstance(step, Node):
+            kernel = convolution_kernel(step, f"convolution{i}")
+            kernel = kernel or product_kernel(step, f"product{i}", show)
+        found.append(kernel or step)
+    kept, read = [], set(graph.outputs)
+    for step in reversed(found):
+        if not (isinstance(step, Node) and step.op in VIEWS) or step in read:
+            read.update(reads(step))
+            kept.append(step)
+    return kept[::-1]
+
+
 def compile_graph(
     graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
 ) -> Program:
@@ -413,8 +439,7 @@ def compile_graph(
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
     if backend == "c":
-        numbered = ((f"convolution{i}", step) for i, step in enumerate(steps))
-        steps = [x if isinstance(x, Kernel) else convolution_kernel(x, n) or x for n, x in numbered]
+        steps = in_c(graph, steps)
     return Program(graph, soon(steps), xp, shared)
 
 
@@ -460,3 +485,12 @@ if __name__ == "__main__":
         return (time.perf_counter() - start) * 100
 
     print(f"C: {milliseconds(program):.1f} ms, NumPy: {milliseconds(plain):.1f} ms")  # -> ...
+
+    # A product: W^T is not made.
+    def g(x, w):
+        return relu(x @ w.T)
+
+    x, w = randn(256, 128), randn(64, 128)
+    program = compile_graph(simplify(capture(g, (x, w), {}, [x, w]).graph))
+    print([step.name for step in program.schedule])  # -> ['product1', 'k0']
+    print(abs(program([x.array, w.array])[0] - g(x, w).array).max() < 1e-3)  # -> True

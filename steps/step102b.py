@@ -1,18 +1,21 @@
 """Step 102b: compile(): trace once, run many times
 
-An entry can run. At each call, something has to decide whether to trace or to run. That is the task
-of `Compiled`, which takes the place of the function:
+Step 102a can tell which calls may share a graph. At each call, something has to compute the key,
+look for the graph, and make it if there is none. That is the task of `Compiled`, which takes the
+place of the function. In the demo five calls with two shapes are traced twice:
 
     call  ->  key  ->  is there a graph for it?  --no-->  trace, simplify, generate code
                               | yes                                    |
                               +------------------>  run  <-------------+
 
-The trap: while one thread traces a function, the tensors that the function uses hold tracers
-instead of arrays. Another thread must not read them at that time. So a trace holds a lock, and a
-run holds the same lock while it takes the arrays out of the tensors. The C compiler takes longer
-than the trace, and does not touch tensors: it runs outside of this lock, so that other functions
-do not wait. A second lock, `making`, belongs to one function: two threads that call the function
-for the first time get the same graph.
+The trap is a second thread. While one thread traces a function, the tensors that it uses hold
+tracers instead of arrays, and another thread must not read them. Two locks keep them apart:
+
+    tracing_lock   one for all functions. A trace holds it, and a run holds it while it takes the
+                   arrays out of the tensors. The C compiler takes longer than both, and does not
+                   touch tensors: it runs without this lock, so that other functions do not wait.
+    making         one for each function. Two threads that call the function for the first time wait
+                   for one another, and get the same graph.
 
 PyTorch's name for it is torch.compile.
 

@@ -6,10 +6,14 @@ A plain function has no attributes, but it too reads more than its arguments:
     def make(n):
         def f(x): return x * SCALE * n       n: a variable of the enclosing function
 
-Change SCALE, and the graph of step 102g still multiplies by 2. Python gives access to both kinds of
-variables. A function's code lists the names that it uses (`co_names`), and its `__globals__` is a
-dict with the values. Its `__closure__` holds a cell for each variable of an enclosing function. A
-cell holds a single value, so it is watched without a key. The functions that a function names are
+Change SCALE, and the graph of step 102g still multiplies by 2. But Python tells of each function
+what it reads:
+
+    f.__code__.co_names               ("SCALE",): the names that its code uses
+    f.__globals__["SCALE"]            2.0: watched like an entry of any dict
+    f.__closure__[0].cell_contents    n: a cell for each variable of an enclosing function
+
+A cell holds a single value, so it is watched without a key. The functions that a function names are
 visited too.
 
 An argument that is neither a tensor nor a plain value, such as an object with options, was
@@ -469,6 +473,8 @@ if __name__ == "__main__":
 
     OFFSET = 1.0
     f, more = make(1)
+    print("names:", doubled.__code__.co_names)  # -> names: ('relu', 'SCALE')
+    print("cells:", [cell.cell_contents for cell in f.__closure__])  # -> cells: [0.0, 1]
     compiled, x = Compiled(f), ones(1)
     print(compiled(x).item())  # -> 3.0
     SCALE = 5.0

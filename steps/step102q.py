@@ -421,6 +421,7 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
 
+    # 1. The counter counts each call once, though the trace ran the function as well.
     class Counting(Module):
         def __init__(self):
             super().__init__()
@@ -437,6 +438,7 @@ if __name__ == "__main__":
     print("counted:", model.calls, compiled.log[0][:59])
     # -> counted: 3 runs in eager: the function changes a variable of the progr
 
+    # 2. The error is the program's own, with and without fullgraph.
     for options in ({}, {"fullgraph": True}):
         try:
             compile(lambda x: x @ ones(5, 5), **options)(ones(2, 3))
@@ -445,6 +447,7 @@ if __name__ == "__main__":
     # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
     # -> RuntimeError mat1 and mat2 shapes cannot be multiplied (
 
+    # 3. What calls a disabled function runs in eager.
     @disable()
     def loose(x):
         return x * 2

@@ -8,7 +8,8 @@ step 68c it fails in the demo.
 
 unfold makes a view by shape and strides. CuPy has as_strided too, but its view does not keep the
 owner of the memory alive, and the memory could be reused while the view is in use. A view made by
-view() does, and its shape and strides can be set.
+view() does, and its shape and strides can be set. (The two True at the end let CuPy work out anew
+whether it is contiguous.)
 
 The third is speed. An optimizer goes through its parameters in pieces of 32,768 elements, because
 these fit into the CPU's cache. On a GPU each piece costs a separate call, so one large piece is

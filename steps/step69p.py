@@ -3,7 +3,7 @@
 A coin with the probability p is a uniform number below p: u < p happens with the probability p,
 because u is spread evenly. That also holds at the ends: u is never 1, so p = 1 always gives 1; u <
 0 is never true, so p = 0 never does. (With <= instead of <, p = 0 would be a 1 now and then.)
-Dropout (step 72h) uses such coins.
+Dropout (step 72i) uses such coins.
 
 PyTorch has it twice, and the two look alike. The trap is which tensor gives the probabilities:
 

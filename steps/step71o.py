@@ -10,7 +10,7 @@ step 71c keep them in sets.
 
 Both containers store their members in `_modules`. But a module has three dictionaries (step 71g),
 and a list of parameters or of buffers is useful as well. So the attribute `_store` names the
-dictionary, and the methods use it. The demo makes a list of buffers in two lines; step 72j makes
+dictionary, and the methods use it. The demo makes a list of buffers in two lines; step 72k makes
 the lists of parameters.
 
 The trap: a key is a name. So a dot is refused, and so is a key that is an attribute of the module,

@@ -1,6 +1,6 @@
 """Step 71p: Training and evaluation mode
 
-Some layers do one thing in training and another when the network is used. Dropout (step 72h) drops
+Some layers do one thing in training and another when the network is used. Dropout (step 72i) drops
 numbers only in training; the Scale of the demo counts the rows that it is trained with. A switch in
 each layer is not enough: a network may have fifty such layers, anywhere in the tree. The demo
 begins with one that was forgotten.

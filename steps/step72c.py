@@ -1,4 +1,4 @@
-"""Step 72c: Linear: inputs of any dimension, and small batches
+"""Step 72c: Linear: inputs of any dimension
 
 A batch of sentences has three dimensions: [sentences, words, numbers]. The layer does the same to
 each row, whatever the other dimensions are. But Addmm of step 72b handles two dimensions only; any
@@ -9,16 +9,13 @@ all rows. The result is reshaped back, and in backward x and G are reshaped:
 
     [..., n]  ->  [rows, n]  ->  [rows, m]  ->  [..., m]
 
-The second change speeds up small batches, such as one image at a time. BLAS (the library that
-multiplies matrices) is faster with few columns than with few rows. Since X W^T = (W X^T)^T, the
-other order gives the same numbers. The demo measures both for eight rows; there the second takes
-half the time or less.
+A single row, [n], has no other dimensions: their product is 1, and it becomes [1, n].
 
-The trap: a transposed array is a view with other strides. Without ascontiguousarray all later
-operations would be slower. A measurement of the product alone does not show that.
+The trap: the number of rows is computed by math.prod, and not left to reshape as -1. With 0 rows
+and 0 inputs, -1 could be any number, and NumPy refuses to guess.
 
 Changed: Addmm.forward, Addmm.backward, linear.
-Try: measure the two orders for 8, 64, 512 and 4,096 rows of 1,000. Where do they meet?
+Try: write x.reshape(-1, x.shape[-1]) in forward. Which line of the demo fails?
 """
 
 import importlib
@@ -52,10 +49,7 @@ class Addmm(Function):
     def forward(ctx, x: Any, weight: Any, bias: Any = None) -> Any:
         ctx.save_for_backward(x, weight)
         rows = x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        if 2 * len(rows) < len(weight):  # BLAS likes few columns better than few rows
-            y = ctx.xp.ascontiguousarray(matmul_arrays(weight, rows.T).T)
-        else:
-            y = matmul_arrays(rows, weight.T)
+        y = matmul_arrays(rows, weight.T)
         if bias is not None:
             y += bias
         return y if x.ndim == 2 else y.reshape((*x.shape[:-1], len(weight)))
@@ -119,19 +113,12 @@ if __name__ == "__main__":
         pairs = zip(gradients(layer, x), gradients(composed, x), strict=True)
         return all((a - b).abs().max().item() < 1e-3 * b.abs().max().item() for a, b in pairs)
 
-    print(layer(stack).shape, layer(stack[0, 0]).shape, layer(randn(0, 100)).shape)
-    # -> tinytorch.Size([64, 8, 50]) tinytorch.Size([50]) tinytorch.Size([0, 50])
+    print(layer(stack).shape, layer(stack[0, 0]).shape, layer(randn(0, 2, 100)).shape)
+    # -> tinytorch.Size([64, 8, 50]) tinytorch.Size([50]) tinytorch.Size([0, 2, 50])
+    print(linear(randn(2, 3, 0), randn(4, 0)).tolist() == [[[0.0] * 4] * 3] * 2)  # -> True
     print("same gradients:", compare(stack), compare(stack[0, 0]), compare(stack[0]))
     # -> same gradients: True True True
     one, three = (
         min(timeit.repeat(lambda f=f: gradients(f, stack), number=20)) for f in (layer, composed)
     )
     print(f"one node takes {one / three:.2f} of the time of three")  # -> ...
-
-    # Eight rows, written either way.
-    few, wide = randn(8, 1000).array, randn(1000, 1000).array
-    row_by_row, turned = (
-        min(timeit.repeat(f, number=5)) for f in (lambda: few @ wide.T, lambda: (wide @ few.T).T)
-    )
-    print(f"(W X^T)^T takes {turned / row_by_row:.2f} of the time of X W^T")  # -> ...
-    print("contiguous:", layer(stack[0]).array.flags.c_contiguous)  # -> contiguous: True

@@ -1,22 +1,24 @@
-"""Step 72e: Linear: the graph that PyTorch shows
+"""Step 72e: Linear: checking operands
 
-Programs print the graph, and search it: for the node of a layer, or for the parameters behind it.
-In PyTorch a linear layer is a call of addmm(bias, x, weight.T), so the first of its next_functions
-belongs to the bias. Here it is the last, as in our forward. And our node is always named after its
-class, AddmmBackward0, where PyTorch has four names:
+Addmm checks nothing. NumPy broadcasts a bias with one element to fifty outputs, and backward
+returns fifty gradients: the demo shows a parameter of one element with a gradient of fifty. An
+input that is not a tensor fails somewhere inside. And error messages are about arrays that the
+caller has never seen.
 
-    rows of x            with a bias          without
-    [n, features]        AddmmBackward0       MmBackward0
-    more dimensions      ViewBackward0        UnsafeViewBackward0
+So `linear` checks its operands first:
 
-With more dimensions the last call is the reshape of the result, hence its name. Our node finds the
-shape of its result in ctx.outputs[0][0], and `ctx.edges` tells it whether there is a bias.
+    operands that are not tensors of one type     refused, by check_operands (step 62f)
+    a weight that is not a matrix, a 0-d input    matmul and + compute or refuse them
+    a bias of another shape                       expand_as, whose gradient is summed again
 
-The trap: only what is shown changes. Backward reads ctx.edges, whose order is that of forward's
-arguments. An override of next_functions must not be used for anything else.
+All other operands go to Addmm. For sizes that do not match, translate_error replaces NumPy's
+message by one that names the two matrices.
 
-New: Addmm.next_functions, Addmm.name.
-Try: take `name` away. Which lines of the demo change? And without next_functions?
+The trap: `product + bias` would also broadcast the product to a larger bias. expand_as broadcasts
+only the bias.
+
+Changed: linear. New: Addmm.translate_error.
+Try: give linear a bias [3, 50] and rows [3, 100]. Should that be allowed? What does PyTorch say?
 """
 
 import importlib
@@ -74,15 +76,6 @@ class Addmm(Function):
     def translate_error(cls, error: Exception, arrays: list) -> Exception:
         return MatMul.translate_error(error, [arrays[0], arrays[1].T])
 
-    @property
-    def next_functions(ctx) -> tuple:  # the bias comes first in PyTorch's addmm
-        x, weight, *bias = super().next_functions
-        return (*bias, x, weight)
-
-    def name(ctx) -> str:  # of the last of the calls that PyTorch makes
-        names = ("Mm", "UnsafeView") if len(ctx.edges) == 2 else ("Addmm", "View")
-        return names[len(ctx.outputs[0][0]) != 2] + "Backward0"
-
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias: [..., n] with a weight [m, n] gives [..., m].
@@ -128,17 +121,30 @@ if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
 
-    x, weight, bias = randn(64, 100), Parameter(randn(50, 100)), Parameter(randn(50))
-    cases = ((x, None), (x, bias.expand(50)), (randn(2, 3, 100), None), (randn(2, 3, 100), bias))
-    for input, b in cases:
-        node = linear(input, weight, b).grad_fn
-        print(node.name(), [n and n.name().split("::")[-1] for n, _ in node.next_functions])
-    # -> MmBackward0 [None, 'AccumulateGrad']
-    # -> AddmmBackward0 ['ExpandBackward0', None, 'AccumulateGrad']
-    # -> UnsafeViewBackward0 [None, 'AccumulateGrad']
-    # -> ViewBackward0 ['AccumulateGrad', None, 'AccumulateGrad']
+    x, weight = randn(64, 100), Parameter(randn(50, 100))
 
-    # The gradients go where they belong: bias [50], weight [50, 100].
-    linear(x, weight, bias).sum().backward()
-    print(bias.grad.tolist() == [64.0] * 50, weight.grad.shape)
-    # -> True tinytorch.Size([50, 100])
+    # The fast way with a bias that it does not fit.
+    one = Parameter(randn(1))
+    Addmm.apply(x, weight, one).sum().backward()
+    print("parameter", list(one.shape), "gradient", list(one.grad.shape))
+    # -> parameter [1] gradient [50]
+    one.grad = None
+    linear(x, weight, one).sum().backward()
+    print("now:", one.grad.tolist())  # -> now: [3200.0]
+
+    for wrong in (
+        lambda: linear(randn(64, 99), weight),
+        lambda: linear(x, weight, randn(3, 64, 50)),
+        lambda: linear(x.double(), weight),
+        lambda: linear([1.0], weight),
+    ):
+        try:
+            wrong()
+        except (RuntimeError, TypeError) as error:
+            print(f"{type(error).__name__}: {str(error).partition(', of')[0]}")
+    # -> RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x99 and 100x50)
+    # -> RuntimeError: expand([3, 64, 50], size=[64, 50]): the number of sizes provided (2) ...
+    # -> RuntimeError: expected m1 and m2 to have the same dtype, but got: double != float
+    # -> TypeError: linear(): argument 1 must be Tensor, not list
+    print(linear(x, weight[0]).shape, linear(x, weight, one.expand(50)).shape)
+    # -> tinytorch.Size([64]) tinytorch.Size([64, 50])

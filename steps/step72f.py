@@ -1,19 +1,22 @@
-"""Step 72f: Linear: options
+"""Step 72f: Linear: the graph that PyTorch shows
 
-Linear lacks three options. Before a normalisation the bias has no effect, because the mean is
-subtracted again, so such a layer should have no bias. A network in float64, or on a GPU, should be
-created there instead of being moved. And a print should show the sizes.
+Programs print the graph, and search it: for the node of a layer, or for the parameters behind it.
+In PyTorch a linear layer is a call of addmm(bias, x, weight.T), so the first of its next_functions
+belongs to the bias. Here it is the last, as in our forward. And our node is always named after its
+class, AddmmBackward0, where PyTorch has four names:
 
-    Linear(n, m, bias=False, device=..., dtype=...)
+    rows of x            with a bias          without
+    [n, features]        AddmmBackward0       MmBackward0
+    more dimensions      ViewBackward0        UnsafeViewBackward0
 
-register_parameter("bias", None) reserves the name (step 71f), so that forward can always pass
-self.bias. extra_repr (step 71k) returns the sizes.
+With more dimensions the last call is the reshape of the result, hence its name. Our node finds the
+shape of its result in ctx.outputs[0][0], and `ctx.edges` tells it whether there is a bias.
 
-The trap: dtype= makes the parameters, not the input. A layer in float64 refuses an input in
-float32. (Names and defaults are PyTorch's.)
+The trap: only what is shown changes. Backward reads ctx.edges, whose order is that of forward's
+arguments. An override of next_functions must not be used for anything else.
 
-Changed: Linear.__init__. New: Linear.extra_repr.
-Try: leave out register_parameter for bias=False. Where does the error come from?
+New: Addmm.next_functions, Addmm.name.
+Try: take `name` away. Which lines of the demo change? And without next_functions?
 """
 
 import importlib
@@ -102,14 +105,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(Module):
     """y = x W^T + b, with `weight` [out_features, in_features] and `bias` [out_features]."""
 
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
-    ):
+    def __init__(self, in_features: int, out_features: int):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
-        b = Parameter(empty(out_features, device=device, dtype=dtype)) if bias else None
-        self.register_parameter("bias", b)
+        self.weight = Parameter(empty(out_features, in_features))
+        self.bias = Parameter(empty(out_features))
         self.reset_parameters()
 
     @no_grad()
@@ -123,28 +123,22 @@ class Linear(Module):
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, bias={self.bias is not None}"
-
 
 if __name__ == "__main__":
-    from tinytorch.core.dtype import float64
-
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
 
-    layer = Linear(12, 4, bias=False, device="cpu", dtype=float64)
-    print(layer, layer.bias, layer.weight.dtype, len(list(layer.parameters())))
-    # -> Linear(in_features=12, out_features=4, bias=False) None tinytorch.float64 1
-    # A layer without inputs returns its bias, which starts at 0.
-    print(
-        layer(randn(5, 12, dtype=float64)).shape,
-        Linear(0, 3)(randn(2, 0)).tolist() == [[0.0] * 3] * 2,
-    )
-    # -> tinytorch.Size([5, 4]) True
-    try:
-        layer(randn(5, 12))
-    except RuntimeError as error:
-        print(error)
-    # -> expected m1 and m2 to have the same dtype, but got: float != double
+    x, weight, bias = randn(64, 100), Parameter(randn(50, 100)), Parameter(randn(50))
+    cases = ((x, None), (x, bias.expand(50)), (randn(2, 3, 100), None), (randn(2, 3, 100), bias))
+    for input, b in cases:
+        node = linear(input, weight, b).grad_fn
+        print(node.name(), [n and n.name().split("::")[-1] for n, _ in node.next_functions])
+    # -> MmBackward0 [None, 'AccumulateGrad']
+    # -> AddmmBackward0 ['ExpandBackward0', None, 'AccumulateGrad']
+    # -> UnsafeViewBackward0 [None, 'AccumulateGrad']
+    # -> ViewBackward0 ['AccumulateGrad', None, 'AccumulateGrad']
+
+    # The gradients go where they belong: bias [50], weight [50, 100].
+    linear(x, weight, bias).sum().backward()
+    print(bias.grad.tolist() == [64.0] * 50, weight.grad.shape)
+    # -> True tinytorch.Size([50, 100])

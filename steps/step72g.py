@@ -1,20 +1,19 @@
-"""Step 72g: Identity, Flatten, Unflatten
+"""Step 72g: Linear: options
 
-Some layers only change shapes, because a Sequential has no code between its layers. Images of shape
-[n, c, h, w] have to become rows before a Linear, and rows have to become images after one:
+Linear lacks three options. Before a layer that subtracts the mean of its inputs (step 86a) a bias
+has no effect, so it should be left out there. A network in float64, or on a GPU, should be created
+there instead of being moved. And a print should show the sizes.
 
-    Flatten()                  [n, c, h, w]  ->  [n, c * h * w]
-    Unflatten(1, (8, 8))       [n, 64]       ->  [n, 8, 8]
-    Identity()                 returns its input
+    Linear(n, m, bias=False, device=..., dtype=...)
 
-Identity replaces a layer that was removed, such as the last one of a pretrained network. For that
-reason its constructor accepts any arguments: only the name of the class has to change.
+register_parameter("bias", None) reserves the name (step 71f), so that forward can always pass
+self.bias. extra_repr (step 71k) returns the sizes.
 
-The trap: Flatten begins at dimension 1. Dimension 0 is the batch, whose items must stay separate.
-(Names and defaults are PyTorch's.)
+The trap: dtype= makes the parameters, not the input. A layer in float64 refuses an input in
+float32. (Names and defaults are PyTorch's.)
 
-New: Identity, Flatten, Unflatten.
-Try: flatten from dimension 0. Which line of the demo complains, and about what?
+Changed: Linear.__init__. New: Linear.extra_repr.
+Try: leave out register_parameter for bias=False. Where does the error come from?
 """
 
 import importlib
@@ -25,7 +24,6 @@ from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.ba
 from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor
-from tinytorch.nn.container import Sequential
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.creation import empty
@@ -130,62 +128,23 @@ class Linear(Module):
         return f"{sizes}, bias={self.bias is not None}"
 
 
-class Identity(Module):
-    """Gives back its input; takes any arguments, so that it can stand in for any layer."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__()
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input
-
-
-class Flatten(Module):
-    """Makes the dimensions from start_dim to end_dim one: [n, c, h, w] -> [n, c * h * w]."""
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1):
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
-
-class Unflatten(Module):
-    """Gives dimension `dim` several sizes: Unflatten(1, (8, 8)) makes [n, 64] [n, 8, 8]."""
-
-    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
-        super().__init__()
-        if not all(isinstance(n, int) for n in (dim, *tuple(unflattened_size))):
-            raise TypeError(f"dim and sizes must be ints, got {dim} and {unflattened_size}")
-        self.dim, self.unflattened_size = dim, unflattened_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
-
 if __name__ == "__main__":
+    from tinytorch.core.dtype import float64
+
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
 
-    net = Sequential(Flatten(), Linear(12, 4), Unflatten(1, (2, 2)))
-    print(net)
-    # -> Sequential(
-    # ->   (0): Flatten(start_dim=1, end_dim=-1)
-    # ->   (1): Linear(in_features=12, out_features=4, bias=True)
-    # ->   (2): Unflatten(dim=1, unflattened_size=(2, 2))
-    # -> )
-    print(net(randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 2, 2])
-    net[1] = Identity(12, 4, bias=False)
-    print(net[:2](randn(5, 3, 4)).shape)  # -> tinytorch.Size([5, 12])
+    layer = Linear(12, 4, bias=False, device="cpu", dtype=float64)
+    print(layer, layer.bias, layer.weight.dtype, len(list(layer.parameters())))
+    # -> Linear(in_features=12, out_features=4, bias=False) None tinytorch.float64 1
+    # A layer without inputs returns its bias, which starts at 0.
+    print(
+        layer(randn(5, 12, dtype=float64)).shape,
+        Linear(0, 3)(randn(2, 0)).tolist() == [[0.0] * 3] * 2,
+    )
+    # -> tinytorch.Size([5, 4]) True
     try:
-        Unflatten(1, (2.0, 2))
-    except TypeError as error:
+        layer(randn(5, 12))
+    except RuntimeError as error:
         print(error)
-    # -> dim and sizes must be ints, got 1 and (2.0, 2)
+    # -> expected m1 and m2 to have the same dtype, but got: float != double

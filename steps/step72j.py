@@ -1,115 +1,115 @@
-"""Step 72j: ParameterList and ParameterDict
+"""Step 72j: Dropout: p = 0, p = 1, and in place
 
-A module may own many parameters outside of layers: one matrix for each depth, or two thin matrices
-for each adapted layer. In a plain Python list they are hidden, as modules were (step 71a): the
-optimizer gets none of them, and the state does not contain them. The demo counts 0.
+What does step 72i do with p = 1? It divides by zero. With p = 1.5 it drops everything, the factor
+is negative, and there is no error. With p = 0 it draws a number for each element and drops none.
+The demo begins with the factor for 1.5 and 1.
 
-ModuleList refuses them, because a parameter is not a module. But a list works the same way for
-both; only the dictionary differs in which the members are stored:
+    p outside of [0, 1]     ValueError, when the layer is made and when it is called
+    p = 0                   the input itself
+    p = 1                   zeros, without scaling
 
-    ModuleList      _modules        names 0, 1, 2, ...   in the tree, with parts of their own
-    ParameterList   _parameters     names 0, 1, 2, ...   at the leaves
+inplace=True writes the result into the input's memory, which saves an array of that size.
 
-The containers of step 71o use the dictionary that `_store` names, and here it is "_parameters". The
-inherited methods (append, +=, slices, items, update) work at once.
+A new function, drop_units, draws the mask; the shape of the mask is an argument. A mask smaller
+than the input is broadcast: with shape [n, 1] it drops whole rows. Neighbouring pixels are nearly
+equal, so dropping single ones hides little; step 86o drops whole channels.
 
-A plain tensor becomes a Parameter when it is added, as in PyTorch. The trap: the Parameter is a new
-object. The tensor that you passed does not get the gradient; list[0] does.
+The trap of inplace: it may overwrite a value that an earlier node saved, and then backward raises
+an error (step 49b). After a linear layer it is safe, because Addmm does not save its output.
 
-New: ParameterList and ParameterDict. Moved: dropout, to tinytorch/nn/dropout.py.
-Try: remove `_store`. What does the list refuse?
+Changed: dropout, Dropout. New: check_probability, drop_units.
+Try: a mask of the shape (1, 3). Which numbers are dropped together?
 """
 
 import importlib
-from collections.abc import Iterable
-from typing import Any
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.container import DictContainer, ListContainer
-from tinytorch.nn.parameter import Parameter
+from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.arguments import checked
+from tinytorch.core.tensor import Tensor, tensor
+from tinytorch.nn.module import Module
+from tinytorch.ops.creation import ones
+from tinytorch.ops.random import manual_seed, rand
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class ParameterContainer:
-    """What a list and a dictionary of parameters share. Plain tensors become parameters."""
+def check_probability(p: float) -> float:
+    """p itself. Raises ValueError where it is not a probability."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    return p
 
-    _store = "_parameters"
 
-    def _register(self, store: str, name: str, value: Any) -> None:
-        plain = isinstance(value, Tensor) and not isinstance(value, Parameter)
-        super()._register(store, name, Parameter(value) if plain else value)
+def drop_units(input: Tensor, shape: tuple, p: float, training: bool, inplace: bool) -> Tensor:
+    """input times a mask of the given shape: 0 with probability p, and else 1 / (1 - p)."""
+    if check_probability(p) == 0 or not training:
+        return input
+    mask = (rand(shape, device=input.device) >= p).to(input.dtype)
+    mask = mask if p == 1 else mask.mul_(1 / (1 - p))
+    return input.mul_(mask) if inplace else input * mask
+
+
+@checked
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element is 0 with probability p. The others are multiplied by 1 / (1 - p), so that the
+    expected value stays the same, and nothing has to be done when the network is used."""
+    return drop_units(input, input.array.shape, p, training, inplace)
+
+
+class Dropout(Module):
+    """dropout, in training only: eval() switches it off."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        super().__init__()
+        self.p, self.inplace = check_probability(p), inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        return dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        lines = []
-        for name, param in self._parameters.items():
-            size = "x".join(map(str, param.shape))
-            lines.append(f"  ({name}): Parameter containing: [{param.dtype!r} of size {size}]")
-        return "\n".join(lines)
-
-
-class ParameterList(ParameterContainer, ListContainer):
-    """A list of parameters."""
-
-    def __init__(self, values: Iterable[Tensor] | None = None):
-        super().__init__()
-        self.extend(() if values is None else values)
-
-
-class ParameterDict(ParameterContainer, DictContainer):
-    """Parameters by name."""
-
-    def __init__(self, parameters: Any = None):
-        super().__init__()
-        self.update({} if parameters is None else parameters)
+        return f"p={self.p}, inplace={self.inplace}"
 
 
 if __name__ == "__main__":
-    from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-    from tinytorch.nn.module import Module
-    from tinytorch.ops.creation import ones
-    from tinytorch.ops.random import manual_seed, randn
-
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
 
-    class Stack(Module):
-        """x times each matrix in turn."""
+    def scaled(p):
+        return 1 / (1 - p)
 
-        def __init__(self, kind):
-            super().__init__()
-            self.matrices = kind([Parameter(randn(2, 2)) for _ in range(3)])
+    print("p = 1.5:", scaled(1.5))  # -> p = 1.5: -2.0
+    try:
+        scaled(1.0)
+    except ZeroDivisionError as error:
+        print("p = 1.0:", error)
+    # -> p = 1.0: float division by zero
+    for wrong in (1.5, -0.1):
+        try:
+            Dropout(wrong)
+        except ValueError as error:
+            print(error)
+    # -> dropout probability has to be between 0 and 1, but got 1.5
+    # -> dropout probability has to be between 0 and 1, but got -0.1
+    x = tensor([1.0, 2.0])
+    print(dropout(x, p=1.0), dropout(x, p=0.0) is x)  # -> tensor([0., 0.]) True
+    print(Dropout(0.25, inplace=True), Dropout(1.0)(x))
+    # -> Dropout(p=0.25, inplace=True) tensor([0., 0.])
 
-        def forward(self, x):
-            for matrix in self.matrices:
-                x = (x @ matrix).tanh()
-            return x
+    # In place, and where it is not allowed.
+    y = x * 1
+    print(dropout(y, inplace=True) is y, y.tolist())  # -> True [0.0, 0.0]
+    y = tensor([1.0, 2.0], requires_grad=True).exp()
+    try:
+        dropout(y, inplace=True).sum().backward()
+    except RuntimeError as error:
+        print(str(error)[:67])
+    # -> one of the variables needed for gradient computation has been modif
 
-    print(len(list(Stack(list).parameters())), "parameters in a plain list")
-    # -> 0 parameters in a plain list
-    net = Stack(ParameterList)
-    print([name for name, _ in net.named_parameters()])
-    # -> ['matrices.0', 'matrices.1', 'matrices.2']
-    net(randn(4, 2)).sum().backward()
-    print(all(p.grad is not None for p in net.parameters()), list(net.state_dict())[-1])
-    # -> True matrices.2
-
-    # A plain tensor becomes a parameter, and a list it is.
-    plain = ones(2, 3)
-    net.matrices.append(plain)
-    print(type(net.matrices[-1]).__name__, net.matrices[-1] is plain)  # -> Parameter False
-    print(net.matrices[2:])
-    # -> ParameterList(
-    # ->     (0): Parameter containing: [tinytorch.float32 of size 2x2]
-    # ->     (1): Parameter containing: [tinytorch.float32 of size 2x3]
-    # -> )
-
-    # Adapters by the name of the layer that they change.
-    adapters = ParameterDict({"query": ones(4, 1)})
-    adapters["value"] = ones(1, 4)
-    print(sorted(adapters.keys()), sum(p.numel() for p in adapters.parameters()))
-    # -> ['query', 'value'] 8
-    del adapters["query"]
-    print("query" in adapters, len(ParameterList()), len(ParameterDict()))  # -> False 0 0
+    # Whole rows.
+    print(drop_units(ones(4, 3), (4, 1), 0.5, training=True, inplace=False))
+    # -> tensor([[0., 0., 0.],
+    # ->         [2., 2., 2.],
+    # ->         [2., 2., 2.],
+    # ->         [2., 2., 2.]])

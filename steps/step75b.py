@@ -4,7 +4,7 @@ With a relu after each layer the rule of step 75a fails: relu sets about half of
 which halves the mean of the squares, and after 30 layers the signal is gone. Twice the variance
 compensates for that (He et al., 2015; PyTorch uses his first name, Kaiming):
 
-    v = gain^2 / fan_in        gain = sqrt(2) for relu, 5/3 for tanh, 1 for none
+    v = gain^2 / fan_in        gain = sqrt(2) for relu, 5/3 for tanh, 3/4 for selu, 1 for none
 
 calculate_gain returns these numbers; for leaky_relu with slope s it is sqrt(2 / (1 + s^2)).
 

@@ -1,6 +1,6 @@
 """Step 76p: Optimizer hooks, before and after a step
 
-A schedule has to detect whether a step was made (step 78d). A monitor needs the gradients before a
+A schedule has to detect whether a step was made (step 78e). A monitor needs the gradients before a
 step. Neither of them should change the optimizer or the loop. So an optimizer has hooks, as tensors
 (step 51e) and modules (step 71v) have: functions that it calls before and after a step.
 

@@ -1,10 +1,10 @@
 """Step 78a: Learning rate schedules: LambdaLR
 
-With a large learning rate, a training is fast but never arrives: near the minimum it jumps from
-side to side. With a small one it arrives, but takes forever. The noise of batches makes it worse:
-at a constant rate SGD stays in a cloud around the minimum, and the larger the rate, the larger the
+With a large learning rate, training is fast but never arrives: near the minimum it jumps from side
+to side. With a small one it arrives, but takes forever. The noise of batches makes it worse: at a
+constant rate SGD stays in a cloud around the minimum, and the larger the rate, the larger the
 cloud. In the demo, 200 noisy steps end 0.4 away from the minimum with a large rate, and 2 away with
-a small one. From large to small, they end 0.05 away.
+a small one. With a rate that falls from the large one to almost nothing they end 0.05 away.
 
 So the rate should be a function of the epoch. An optimizer reads group["lr"] in each step (step
 76b), so a scheduler only has to write there:
@@ -18,9 +18,9 @@ LRScheduler counts the epochs and writes the rates. A subclass writes get_lr: th
 groups in epoch `last_epoch`. The constructor makes the first step itself, so that the rate of epoch
 0 is set before the training begins.
 
-The trap: know your unit. Whether you call `step` after each batch or after each epoch is up to you,
-and nothing tells you if the function was meant for the other. (torch.optim.lr_scheduler has the
-same classes, and the same trap.)
+The trap is the unit. Whether you call `step` after each batch or after each epoch is up to you, and
+nothing tells you if the function was meant for the other. (torch.optim.lr_scheduler has the same
+classes, and the same trap.)
 
 New: LRScheduler, LambdaLR. Moved: lbfgs.py.
 Try: 0.5**epoch in the race. The rate is used up before x has arrived.

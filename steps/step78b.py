@@ -4,7 +4,7 @@ A LambdaLR computes each rate from the first one, and overwrites the present one
 on one optimizer only the second counts. And if the program halves a rate by hand in epoch 5, epoch
 6 ignores it.
 
-Most schedules are better told by the change from epoch to epoch:
+Most schedules are easier to describe by the change from epoch to epoch:
 
     StepLR          times gamma, every so many epochs        1   1   0.1   0.1   0.01
     MultiStepLR     times gamma, at each epoch of a list     1   0.1 0.1   0.1   0.01

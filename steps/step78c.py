@@ -1,4 +1,4 @@
-"""Step 78c: Schedules: the initial rate, and a function for each group
+"""Step 78c: Schedules: the initial rate of each group
 
 LambdaLR needs the first rate, and takes the one that it finds. If another schedule has already
 changed it, this is the wrong one: with the rate at 0.25, LambdaLR begins from 0.25. The optimizer
@@ -6,23 +6,21 @@ should know where its rates began.
 
 So the first scheduler of an optimizer writes the rate of each group beside it, as "initial_lr", and
 no later one writes over it: this is what setdefault does. As an option of the group it is saved
-with the optimizer, and can be read by any program.
+with the optimizer, and can be read by any program. `values_of` reads one option of all groups.
 
-A second wish: the groups may want different functions, such as a layer that rests for ten epochs.
-So lr_lambda may be a list, with one function for each group. A single one stands for all of them.
-
-The trap: a list of another length must not be cut by zip. It is refused at once, with both lengths.
+The trap: the option stays. If a program begins a second training with the same optimizer, and sets
+a new group["lr"] for it, a new LambdaLR still begins from the old initial_lr; set both.
 
 (PyTorch uses the same key.)
 
-Changed: LRScheduler.__init__, GrowthLR.get_lr, LambdaLR. New: values_of.
+Changed: LRScheduler.__init__, LRScheduler.set_rates, GrowthLR.get_lr. New: values_of.
 Try: write group["initial_lr"] = rate in place of setdefault. What does the second schedule begin
 from?
 """
 
 import importlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
@@ -125,19 +123,14 @@ class ExponentialLR(GrowthLR):
 
 
 class LambdaLR(LRScheduler):
-    """initial_lr * lr_lambda(epoch); one function, or a list with one for each group."""
+    """The first rate times lr_lambda(epoch)."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any):
-        count = len(optimizer.param_groups)
-        listed = isinstance(lr_lambda, (list, tuple))
-        self.lr_lambdas = list(lr_lambda) if listed else [lr_lambda] * count
-        if len(self.lr_lambdas) != count:
-            raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]):
+        self.lr_lambda = lr_lambda
         super().__init__(optimizer)
 
     def get_lr(self) -> list[Any]:
-        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
-        return [base * function(self.last_epoch) for base, function in pairs]
+        return [base * self.lr_lambda(self.last_epoch) for base in self.base_lrs]
 
 
 if __name__ == "__main__":
@@ -153,17 +146,8 @@ if __name__ == "__main__":
     second = LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))
     print(second.get_last_lr(), second.base_lrs)  # -> [1.0] [1.0]
 
-    # The first group rests for two epochs, while the second one begins to fall.
-    p, q = tensor([1.0], requires_grad=True), tensor([1.0], requires_grad=True)
-    optimizer = SGD([{"params": [p]}, {"params": [q], "lr": 8.0}], lr=1.0)
-    rests, falls = (lambda epoch: float(epoch >= 2)), (lambda epoch: 0.5**epoch)
-    scheduler = LambdaLR(optimizer, [rests, falls])
-    seen = []
-    for _ in range(4):
-        seen.append(scheduler.get_last_lr())
-        scheduler.step()
-    print(seen)  # -> [[0.0, 8.0], [0.0, 4.0], [1.0, 2.0], [1.0, 1.0]]
-    try:
-        LambdaLR(optimizer, [rests])
-    except ValueError as error:
-        print(error)  # -> Expected 2 lr_lambdas, but got 1
+    # A second training with the same optimizer, and a rate that is set by hand.
+    group["lr"] = 8.0
+    print(LambdaLR(optimizer, lambda epoch: 1.0).get_last_lr())  # -> [1.0]
+    group["lr"] = group["initial_lr"] = 8.0
+    print(LambdaLR(optimizer, lambda epoch: 1.0).get_last_lr())  # -> [8.0]

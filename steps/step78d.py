@@ -1,28 +1,24 @@
-"""Step 78d: Schedules: a warning about the order of the steps
+"""Step 78d: LambdaLR: a function for each group
 
-A scheduler sets the rate of epoch 0 when it is made. A loop that calls scheduler.step() before the
-first optimizer.step() moves on to the rate of epoch 1, and the first one is never used. PyTorch
-itself expected this order until version 1.1 (2019), and old programs are still copied. With a
-warm-up or a list of milestones, all epochs are off by one. No error, and a result that is a little
-worse.
+The groups of an optimizer may need different schedules: a layer that is trained already rests for
+ten epochs, while the new one behind it learns at the full rate. LambdaLR of step 78c applies one
+function to all groups. Two of them on one optimizer do not help, since the second writes over the
+rates of the first (step 78b).
 
-The scheduler cannot repair this, but it can notice it: at its second step (the constructor makes
-the first), it checks whether the optimizer has made a step yet. For this it registers a hook after
-the optimizer's step (step 76p), once for each optimizer, which notes that there was one.
+So lr_lambda may be a list, with one function for each group. A single one stands for all of them:
 
-The trap: this must be checked once, and not in each epoch. A training that begins with
-some epochs in which nothing is moved gets one warning, not a hundred. (`stacklevel=2` lets the
-warning name the line of the program that called step.)
+    LambdaLR(optimizer, [rests, falls])         group 0: rests(epoch)      group 1: falls(epoch)
 
-(The text and the name _opt_called are PyTorch's.)
+The trap: a list of another length. A plain zip would cut it, and a group would keep its rate
+without a word. So it is refused at once, with both lengths.
 
-Changed: LRScheduler.__init__, LRScheduler.step. New: EARLY, note_step.
-Try: call optimizer.step() once before the loop of the wrong order. The warning is gone, and the
-rates are as wrong as before.
+(PyTorch's LambdaLR takes a list too.)
+
+Changed: LambdaLR.
+Try: take the check of the lengths out. Which error does the demo print then?
 """
 
 import importlib
-import warnings
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -33,17 +29,6 @@ from tinytorch.optim.optimizer import Optimizer
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-EARLY = (
-    "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite "
-    "order: else the first value of the schedule is skipped."
-)
-
-
-def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-    """A hook: the optimizer has made a step."""
-    optimizer._opt_called = True
 
 
 def values_of(optimizer: Optimizer, name: str) -> list[Any]:
@@ -59,13 +44,10 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer):
-        self.optimizer, self.last_epoch, self._step_count = optimizer, -1, 0
+        self.optimizer, self.last_epoch = optimizer, -1
         for number, rate in enumerate(values_of(optimizer, "lr")):
             optimizer.param_groups[number].setdefault("initial_lr", rate)
         self.base_lrs = values_of(optimizer, "initial_lr")
-        if not hasattr(optimizer, "_opt_called"):
-            optimizer._opt_called = False
-            optimizer.register_step_post_hook(note_step)
         self.step()
 
     def get_lr(self) -> list[Any]:
@@ -77,9 +59,6 @@ class LRScheduler:
 
     def step(self) -> None:
         """Sets the rates of the next epoch."""
-        if self._step_count == 1 and not self.optimizer._opt_called:
-            warnings.warn(EARLY, UserWarning, stacklevel=2)
-        self._step_count += 1
         self.last_epoch += 1
         self.set_rates(self.get_lr())
 
@@ -163,31 +142,17 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
-    def loop(scheduler_first):
-        """The rates with which the optimizer made its steps, and the warnings."""
-        p = tensor([0.0], requires_grad=True)
-        optimizer, used = SGD([p], lr=1.0), []
-        p.grad = tensor([1.0])
-        scheduler = MultiStepLR(optimizer, [1, 2])
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for _ in range(3):
-                if scheduler_first:
-                    scheduler.step()
-                used.append(round(optimizer.param_groups[0]["lr"], 3))
-                optimizer.step()
-                if not scheduler_first:
-                    scheduler.step()
-        return used, [str(warning.message).split(". ")[0] for warning in caught]
-
-    print(loop(scheduler_first=False))  # -> ([1.0, 0.1, 0.01], [])
-    used, messages = loop(scheduler_first=True)
-    print(used, len(messages))  # -> [0.1, 0.01, 0.01] 1
-    print(messages[0])
-    # -> Detected call of `lr_scheduler.step()` before `optimizer.step()`
-
-    # One hook, however many schedulers there are.
-    optimizer = SGD([tensor([0.0], requires_grad=True)], lr=1.0)
-    StepLR(optimizer, 2)
-    ExponentialLR(optimizer, 0.5)
-    print(len(optimizer._hooks["after step"]), optimizer._opt_called)  # -> 1 False
+    # The first group rests for two epochs, while the second one begins to fall.
+    p, q = tensor([1.0], requires_grad=True), tensor([1.0], requires_grad=True)
+    optimizer = SGD([{"params": [p]}, {"params": [q], "lr": 8.0}], lr=1.0)
+    rests, falls = (lambda epoch: float(epoch >= 2)), (lambda epoch: 0.5**epoch)
+    scheduler = LambdaLR(optimizer, [rests, falls])
+    seen = []
+    for _ in range(4):
+        seen.append(scheduler.get_last_lr())
+        scheduler.step()
+    print(seen)  # -> [[0.0, 8.0], [0.0, 4.0], [1.0, 2.0], [1.0, 1.0]]
+    try:
+        LambdaLR(optimizer, [rests])
+    except ValueError as error:
+        print(error)  # -> Expected 2 lr_lambdas, but got 1

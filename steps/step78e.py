@@ -1,29 +1,27 @@
-"""Step 78e: Schedules: saving and resuming
+"""Step 78e: Schedules: a warning about the order of the steps
 
-A training that continues in another process needs the model's state_dict, the optimizer's, and the
-place in the schedule. Without it the count begins at 0 again: the rate, which the optimizer has
-saved as 0.01, goes on from there, and falls for a second time at the old milestones.
+A scheduler sets the rate of epoch 0 when it is made. A loop that calls scheduler.step() before the
+first optimizer.step() moves on to the rate of epoch 1, and the first one is never used. PyTorch
+itself expected this order until version 1.1 (2019), and old programs are still copied. With a
+warm-up or a list of milestones, all epochs are off by one. No error, and a result that is a little
+worse.
 
-All that a scheduler knows is in its attributes, so its state_dict is a copy of them, without the
-optimizer, which is saved by itself. The functions of a LambdaLR cannot be saved. But an object with
-__call__ may stand for a function; then its attributes are saved.
+The scheduler cannot repair this, but it can notice it: at its second step (the constructor makes
+the first), it checks whether the optimizer has made a step yet. For this it registers a hook after
+the optimizer's step (step 76p), once for each optimizer, which notes that there was one.
 
-Older programs resume in another way: they saved only the number of the epoch, and pass it, as
-last_epoch=4. The rate is in the optimizer then, and initial_lr must be there, too. Otherwise the
-scheduler raises a KeyError.
+The trap: this must be checked once, and not in each epoch. A training that begins with
+some epochs in which nothing is moved gets one warning, not a hundred. (`stacklevel=2` lets the
+warning name the line of the program that called step.)
 
-The trap: with last_epoch=4, the constructor makes the step to epoch 5. ExponentialLR would multiply
-the saved rate, which already belongs to epoch 5, once more. `_is_initial` says that this is the
-step of the constructor. (StepLR does not ask: it multiplies if a milestone is at 5. This is what
-PyTorch does, too, and one more reason to use state_dict.)
+(The text and the name _opt_called are PyTorch's.)
 
-Changed: LRScheduler, LambdaLR; last_epoch in all constructors. New: LRScheduler.state_dict,
-LRScheduler.load_state_dict, LRScheduler._initial_step.
-Try: leave load_state_dict out of the demo's second half.
+Changed: LRScheduler.__init__, LRScheduler.step. New: EARLY, note_step.
+Try: call optimizer.step() once before the loop of the wrong order. The warning is gone, and the
+rates are as wrong as before.
 """
 
 import importlib
-import types
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -58,29 +56,17 @@ class LRScheduler:
 
     A subclass writes `get_lr`: the rates of the groups in epoch `last_epoch`. It finds the first
     ones in `base_lrs`; each group keeps its own as "initial_lr".
-    Raises:
-        KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
     """
 
-    _is_initial = False
-
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        self.optimizer, self.last_epoch = optimizer, last_epoch
+    def __init__(self, optimizer: Optimizer):
+        self.optimizer, self.last_epoch, self._step_count = optimizer, -1, 0
         for number, rate in enumerate(values_of(optimizer, "lr")):
-            if last_epoch == -1:
-                optimizer.param_groups[number].setdefault("initial_lr", rate)
-            elif "initial_lr" not in optimizer.param_groups[number]:
-                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{number}]")
+            optimizer.param_groups[number].setdefault("initial_lr", rate)
         self.base_lrs = values_of(optimizer, "initial_lr")
         if not hasattr(optimizer, "_opt_called"):
             optimizer._opt_called = False
             optimizer.register_step_post_hook(note_step)
-        self._initial_step()
-
-    def _initial_step(self) -> None:
-        self._step_count, self._is_initial = 0, True
         self.step()
-        self._is_initial = False
 
     def get_lr(self) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
@@ -103,13 +89,6 @@ class LRScheduler:
             group["lr"] = rate
         self._last_lr = values_of(self.optimizer, "lr")
 
-    def state_dict(self) -> dict[str, Any]:
-        """All that the scheduler knows, except the optimizer."""
-        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.__dict__.update(state_dict)
-
 
 class GrowthLR(LRScheduler):
     """A schedule that multiplies the rates by a factor on the way from epoch - 1 to `epoch`.
@@ -129,11 +108,9 @@ class GrowthLR(LRScheduler):
 class StepLR(GrowthLR):
     """Times gamma, every step_size epochs."""
 
-    def __init__(
-        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
-    ):
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
         self.step_size, self.gamma = step_size, gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def growth(self, epoch: int) -> float:
         return self.gamma if epoch and epoch % self.step_size == 0 else 1.0
@@ -147,10 +124,9 @@ class MultiStepLR(GrowthLR):
         optimizer: Optimizer,
         milestones: Iterable[int],
         gamma: float = 0.1,
-        last_epoch: int = -1,
     ):
         self.milestones, self.gamma = Counter(milestones), gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def growth(self, epoch: int) -> float:
         return self.gamma ** self.milestones[epoch]
@@ -159,106 +135,59 @@ class MultiStepLR(GrowthLR):
 class ExponentialLR(GrowthLR):
     """Times gamma, every epoch."""
 
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, gamma: float):
         self.gamma = gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def growth(self, epoch: int) -> float:
-        return self.gamma if epoch and not self._is_initial else 1.0
+        return self.gamma if epoch else 1.0
 
 
 class LambdaLR(LRScheduler):
-    """initial_lr * lr_lambda(epoch); one function, or a list with one for each group.
+    """initial_lr * lr_lambda(epoch); one function, or a list with one for each group."""
 
-    Objects with `__call__` keep their state in the state_dict, functions are left out of it.
-    """
-
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any):
         count = len(optimizer.param_groups)
         listed = isinstance(lr_lambda, (list, tuple))
         self.lr_lambdas = list(lr_lambda) if listed else [lr_lambda] * count
         if len(self.lr_lambdas) != count:
             raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def get_lr(self) -> list[Any]:
         pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
         return [base * function(self.last_epoch) for base, function in pairs]
 
-    def state_dict(self) -> dict[str, Any]:
-        states = [
-            None if isinstance(each, types.FunctionType) else dict(each.__dict__)
-            for each in self.lr_lambdas
-        ]
-        return {**super().state_dict(), "lr_lambdas": states}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        functions = self.lr_lambdas
-        for function, state in zip(functions, state_dict["lr_lambdas"], strict=True):
-            if state is not None:
-                function.__dict__.update(state)
-        super().load_state_dict({**state_dict, "lr_lambdas": functions})
-
 
 if __name__ == "__main__":
-    import copy
-
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
-    def fresh(lr=1.0):
-        return SGD([tensor([1.0], requires_grad=True)], lr=lr)
+    def loop(scheduler_first):
+        """The rates with which the optimizer made its steps, and the warnings."""
+        p = tensor([0.0], requires_grad=True)
+        optimizer, used = SGD([p], lr=1.0), []
+        p.grad = tensor([1.0])
+        scheduler = MultiStepLR(optimizer, [1, 2])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                if scheduler_first:
+                    scheduler.step()
+                used.append(round(optimizer.param_groups[0]["lr"], 3))
+                optimizer.step()
+                if not scheduler_first:
+                    scheduler.step()
+        return used, [str(warning.message).split(". ")[0] for warning in caught]
 
-    def walk(optimizer, scheduler, epochs):
-        """The rates of the next epochs."""
-        seen = []
-        for _ in range(epochs):
-            seen.append(round(optimizer.param_groups[0]["lr"], 4))
-            optimizer.step()
-            scheduler.step()
-        return seen
+    print(loop(scheduler_first=False))  # -> ([1.0, 0.1, 0.01], [])
+    used, messages = loop(scheduler_first=True)
+    print(used, len(messages))  # -> [0.1, 0.01, 0.01] 1
+    print(messages[0])
+    # -> Detected call of `lr_scheduler.step()` before `optimizer.step()`
 
-    # Six epochs in one go, and three and three.
-    optimizer = fresh()
-    print(walk(optimizer, MultiStepLR(optimizer, [2, 4]), 6))
-    # -> [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]
-    optimizer = fresh()
-    scheduler = MultiStepLR(optimizer, [2, 4])
-    print(walk(optimizer, scheduler, 3))  # -> [1.0, 1.0, 0.1]
-    saved = copy.deepcopy((optimizer.state_dict(), scheduler.state_dict()))
-    print(saved[1]["last_epoch"], saved[1]["_last_lr"], "optimizer" in saved[1])
-    # -> 3 [0.1] False
-
-    optimizer = fresh()
-    scheduler = MultiStepLR(optimizer, [2, 4])
-    optimizer.load_state_dict(saved[0])
-    scheduler.load_state_dict(saved[1])
-    print(walk(optimizer, scheduler, 3))  # -> [0.1, 0.01, 0.01]
-
-    # Functions are not saved; the attributes of an object are.
-    class Halves:
-        def __init__(self, base):
-            self.base = base
-
-        def __call__(self, epoch):
-            return self.base**epoch
-
-    state = LambdaLR(fresh(), Halves(0.5)).state_dict()
-    print(state["lr_lambdas"], LambdaLR(fresh(), lambda epoch: 1.0).state_dict()["lr_lambdas"])
-    # -> [{'base': 0.5}] [None]
-    scheduler = LambdaLR(fresh(), Halves(0.1))
-    scheduler.load_state_dict(state)
-    scheduler.optimizer.step()
-    scheduler.step()
-    print(scheduler.get_last_lr())  # -> [0.5]
-
-    # By the number of the epoch: the rate is that of the group.
-    try:
-        ExponentialLR(fresh(), 0.5, last_epoch=4)
-    except KeyError as error:
-        print(error.args[0])  # -> param 'initial_lr' is not specified in param_groups[0]
-    optimizer = fresh(lr=0.25)
-    optimizer.param_groups[0]["initial_lr"] = 1.0
-    scheduler = ExponentialLR(optimizer, 0.5, last_epoch=1)
-    print(scheduler.last_epoch, scheduler.get_last_lr())  # -> 2 [0.25]
-    print(StepLR(optimizer, 2, gamma=0.5, last_epoch=1).get_last_lr())  # -> [0.125]
+    # One hook, however many schedulers there are.
+    optimizer = SGD([tensor([0.0], requires_grad=True)], lr=1.0)
+    StepLR(optimizer, 2)
+    ExponentialLR(optimizer, 0.5)
+    print(len(optimizer._hooks["after step"]), optimizer._opt_called)  # -> 1 False

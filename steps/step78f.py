@@ -1,24 +1,24 @@
-"""Step 78f: Schedules: rates that are tensors
+"""Step 78f: Schedules: saving and loading the state
 
-A rate may be a tensor (step 76m). Programs use this to have several optimizers with one rate, or to
-let other code read the present rate from a place that stays. A scheduler that writes group["lr"] =
-rate puts another tensor there, and the one that the program holds stays as it was.
+A training that continues in another process needs the model's state_dict, the optimizer's, and the
+place in the schedule. Without it the count begins at 0 again. The demo stops after three epochs, at
+the rate 0.1; resumed without the schedule, the rate falls to 0.01 one epoch too late, at milestone
+2 of the new count, and it will fall once more at 4.
 
-So where the rate is a tensor, the new number is written into it: fill_. Then a second thing goes
-wrong. base_lrs and _last_lr hold the tensor too, and what they should remember changes with it:
-initial_lr would always be the present rate. So values_of copies each tensor.
+All that a scheduler knows is in its attributes. So its state_dict is a copy of them, without the
+optimizer, which is saved by itself, and load_state_dict writes them back.
 
-Both are the two sides of one question: who owns the number? The group's tensor is the program's,
-and is written. What the scheduler remembers is the scheduler's, and is a copy.
+    optimizer.state_dict()      the rates, and initial_lr          both belong together
+    scheduler.state_dict()      the epoch, and what get_lr uses
 
-The trap: rate * growth makes a new tensor, so an expression is safe. It is only the plain
-assignment that shares.
+The functions of a LambdaLR cannot be saved. But an object with __call__ may stand for a function;
+then its attributes are saved, and None stands for a function.
 
-A first argument that is not an optimizer, such as the model, is refused by its type. It would give
-an AttributeError somewhere in the constructor.
+The trap: load_state_dict writes no rate into the optimizer. If only the scheduler is loaded, it
+goes on multiplying the rate of a fresh optimizer.
 
-Changed: values_of, LRScheduler.__init__, LRScheduler.set_rates.
-Try: remove `.clone()`.
+Changed: LambdaLR. New: LRScheduler.state_dict, LRScheduler.load_state_dict.
+Try: load the scheduler's state in the demo, and not the optimizer's.
 """
 
 import importlib
@@ -29,8 +29,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import fill_
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -50,9 +48,8 @@ def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
 
 
 def values_of(optimizer: Optimizer, name: str) -> list[Any]:
-    """This option of all groups. Of one that is a tensor a copy: it will be written."""
-    values = [group[name] for group in optimizer.param_groups]
-    return [value.clone() if isinstance(value, Tensor) else value for value in values]
+    """This option of all groups."""
+    return [group[name] for group in optimizer.param_groups]
 
 
 class LRScheduler:
@@ -60,32 +57,17 @@ class LRScheduler:
 
     A subclass writes `get_lr`: the rates of the groups in epoch `last_epoch`. It finds the first
     ones in `base_lrs`; each group keeps its own as "initial_lr".
-    Raises:
-        TypeError: for what is not an optimizer.
-        KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
     """
 
-    _is_initial = False
-
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-        self.optimizer, self.last_epoch = optimizer, last_epoch
+    def __init__(self, optimizer: Optimizer):
+        self.optimizer, self.last_epoch, self._step_count = optimizer, -1, 0
         for number, rate in enumerate(values_of(optimizer, "lr")):
-            if last_epoch == -1:
-                optimizer.param_groups[number].setdefault("initial_lr", rate)
-            elif "initial_lr" not in optimizer.param_groups[number]:
-                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{number}]")
+            optimizer.param_groups[number].setdefault("initial_lr", rate)
         self.base_lrs = values_of(optimizer, "initial_lr")
         if not hasattr(optimizer, "_opt_called"):
             optimizer._opt_called = False
             optimizer.register_step_post_hook(note_step)
-        self._initial_step()
-
-    def _initial_step(self) -> None:
-        self._step_count, self._is_initial = 0, True
         self.step()
-        self._is_initial = False
 
     def get_lr(self) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
@@ -103,12 +85,9 @@ class LRScheduler:
         self.set_rates(self.get_lr())
 
     def set_rates(self, rates: list[Any]) -> None:
-        """Writes the rates into the groups; into the tensor itself where a rate is one."""
+        """Writes the rates into the groups."""
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            if isinstance(group["lr"], Tensor):
-                fill_(group["lr"], float(rate))
-            else:
-                group["lr"] = rate
+            group["lr"] = rate
         self._last_lr = values_of(self.optimizer, "lr")
 
     def state_dict(self) -> dict[str, Any]:
@@ -137,11 +116,9 @@ class GrowthLR(LRScheduler):
 class StepLR(GrowthLR):
     """Times gamma, every step_size epochs."""
 
-    def __init__(
-        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
-    ):
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
         self.step_size, self.gamma = step_size, gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def growth(self, epoch: int) -> float:
         return self.gamma if epoch and epoch % self.step_size == 0 else 1.0
@@ -155,10 +132,9 @@ class MultiStepLR(GrowthLR):
         optimizer: Optimizer,
         milestones: Iterable[int],
         gamma: float = 0.1,
-        last_epoch: int = -1,
     ):
         self.milestones, self.gamma = Counter(milestones), gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def growth(self, epoch: int) -> float:
         return self.gamma ** self.milestones[epoch]
@@ -167,12 +143,12 @@ class MultiStepLR(GrowthLR):
 class ExponentialLR(GrowthLR):
     """Times gamma, every epoch."""
 
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, gamma: float):
         self.gamma = gamma
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def growth(self, epoch: int) -> float:
-        return self.gamma if epoch and not self._is_initial else 1.0
+        return self.gamma if epoch else 1.0
 
 
 class LambdaLR(LRScheduler):
@@ -181,13 +157,13 @@ class LambdaLR(LRScheduler):
     Objects with `__call__` keep their state in the state_dict, functions are left out of it.
     """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any):
         count = len(optimizer.param_groups)
         listed = isinstance(lr_lambda, (list, tuple))
         self.lr_lambdas = list(lr_lambda) if listed else [lr_lambda] * count
         if len(self.lr_lambdas) != count:
             raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
-        super().__init__(optimizer, last_epoch)
+        super().__init__(optimizer)
 
     def get_lr(self) -> list[Any]:
         pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
@@ -209,30 +185,59 @@ class LambdaLR(LRScheduler):
 
 
 if __name__ == "__main__":
+    import copy
+
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
-    rate = tensor(1.0)
-    one = SGD([tensor([1.0], requires_grad=True)], lr=rate)
-    two = SGD([tensor([1.0], requires_grad=True)], lr=rate)
-    scheduler = ExponentialLR(one, gamma=0.5)
-    for _ in range(2):
-        one.step()
-        scheduler.step()
-    print(rate.item(), two.param_groups[0]["lr"].item())  # -> 0.25 0.25
-    print(scheduler.base_lrs[0].item(), one.param_groups[0]["initial_lr"].item())  # -> 1.0 1.0
+    def fresh():
+        return SGD([tensor([1.0], requires_grad=True)], lr=1.0)
 
-    # What was remembered stays, and a rate that is a number is replaced, as before.
-    print(StepLR(SGD([tensor([1.0], requires_grad=True)], lr=0.5), 2).get_last_lr())  # -> [0.5]
-    last = scheduler.get_last_lr()
+    def walk(optimizer, scheduler, epochs):
+        """The rates of the next epochs."""
+        seen = []
+        for _ in range(epochs):
+            seen.append(round(optimizer.param_groups[0]["lr"], 4))
+            optimizer.step()
+            scheduler.step()
+        return seen
+
+    # Six epochs in one go, and three and three.
+    optimizer = fresh()
+    print(walk(optimizer, MultiStepLR(optimizer, [2, 4]), 6))
+    # -> [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]
+    optimizer = fresh()
+    scheduler = MultiStepLR(optimizer, [2, 4])
+    print(walk(optimizer, scheduler, 3))  # -> [1.0, 1.0, 0.1]
+    saved = copy.deepcopy((optimizer.state_dict(), scheduler.state_dict()))
+    print(saved[1]["last_epoch"], saved[1]["_last_lr"], "optimizer" in saved[1])
+    # -> 3 [0.1] False
+
+    # In another process: the count begins at 0 again, unless the schedule is loaded too.
+    optimizer = fresh()
+    scheduler = MultiStepLR(optimizer, [2, 4])
+    optimizer.load_state_dict(saved[0])
+    print(walk(optimizer, scheduler, 3))  # -> [0.1, 0.1, 0.01]
+
+    optimizer = fresh()
+    scheduler = MultiStepLR(optimizer, [2, 4])
+    optimizer.load_state_dict(saved[0])
+    scheduler.load_state_dict(saved[1])
+    print(walk(optimizer, scheduler, 3))  # -> [0.1, 0.01, 0.01]
+
+    # Functions are not saved; the attributes of an object are.
+    class Halves:
+        def __init__(self, base):
+            self.base = base
+
+        def __call__(self, epoch):
+            return self.base**epoch
+
+    state = LambdaLR(fresh(), Halves(0.5)).state_dict()
+    print(state["lr_lambdas"], LambdaLR(fresh(), lambda epoch: 1.0).state_dict()["lr_lambdas"])
+    # -> [{'base': 0.5}] [None]
+    scheduler = LambdaLR(fresh(), Halves(0.1))
+    scheduler.load_state_dict(state)
+    scheduler.optimizer.step()
     scheduler.step()
-    print(last[0].item(), rate.item())  # -> 0.25 0.125
-    whole = LambdaLR(two, lambda epoch: 1 / (1 + epoch))
-    two.step()
-    whole.step()
-    print(rate.item(), whole.base_lrs[0].item())  # -> 0.0625 0.125
-
-    try:
-        StepLR([rate], 2)
-    except TypeError as error:
-        print(error)  # -> list is not an Optimizer
+    print(scheduler.get_last_lr())  # -> [0.5]

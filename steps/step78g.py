@@ -1,25 +1,19 @@
-"""Step 78g: Schedules: get_last_lr instead of get_lr
+"""Step 78g: Schedules: resuming by the number of the epoch
 
-scheduler.get_lr() looks as if it returned the present rate. It does not: it computes what the next
-rate should be, and for a factor (step 78b) this depends on the present one. A program that calls it
-in an epoch in which the rate fell gets 0.1 times the present rate, which no step has used or will
-use:
+Older programs have saved the model, the optimizer and the number of the last epoch, but no state of
+the schedule (step 78f). A new scheduler counts from 0. So they pass that number: last_epoch=4.
 
-    lr is 0.1, set by step in epoch 2
-    scheduler.get_lr()   ->   0.01          0.1 * gamma, since epoch 2 is an epoch that multiplies
-    scheduler.get_last_lr()   ->   0.1      what was set
+The rate of epoch 5 is in the optimizer already, so the scheduler must not write a first one. And
+initial_lr must be there, too: it was saved with the group. Where it is missing, the scheduler
+raises a KeyError, as its first rates are unknown.
 
-get_last_lr is the right method. But older programs call get_lr, so it has to go on working. It
-gives a warning, unless step calls it: a flag is set while step is running.
+The trap: the constructor makes a step, from epoch 4 to epoch 5. ExponentialLR would multiply the
+saved rate, which already belongs to epoch 5, once more. `_is_initial` says that this is the step of
+the constructor. (StepLR does not ask: it multiplies if a milestone is at 5. This is what PyTorch
+does, too, and one more reason to use state_dict.)
 
-The trap: get_lr may raise an error, and a program may catch it and go on. The flag has to be off
-then, so `finally` clears it.
-
-Old programs also write subclasses of _LRScheduler, the former name of LRScheduler.
-
-Changed: LRScheduler.step, GrowthLR.get_lr, LambdaLR.get_lr. New: LRScheduler.warn_outside_step,
-_LRScheduler.
-Try: write the last line of step without try and finally, and see what the demo no longer prints.
+Changed: LRScheduler; last_epoch in all constructors. New: LRScheduler._initial_step.
+Try: take `and not self._is_initial` out of ExponentialLR.
 """
 
 import importlib
@@ -30,8 +24,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.creation import fill_
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -51,9 +43,8 @@ def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
 
 
 def values_of(optimizer: Optimizer, name: str) -> list[Any]:
-    """This option of all groups. Of one that is a tensor a copy: it will be written."""
-    values = [group[name] for group in optimizer.param_groups]
-    return [value.clone() if isinstance(value, Tensor) else value for value in values]
+    """This option of all groups."""
+    return [group[name] for group in optimizer.param_groups]
 
 
 class LRScheduler:
@@ -62,15 +53,12 @@ class LRScheduler:
     A subclass writes `get_lr`: the rates of the groups in epoch `last_epoch`. It finds the first
     ones in `base_lrs`; each group keeps its own as "initial_lr".
     Raises:
-        TypeError: for what is not an optimizer.
         KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
     """
 
-    _is_initial = _get_lr_called_within_step = False
+    _is_initial = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
         self.optimizer, self.last_epoch = optimizer, last_epoch
         for number, rate in enumerate(values_of(optimizer, "lr")):
             if last_epoch == -1:
@@ -101,25 +89,13 @@ class LRScheduler:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
         self.last_epoch += 1
-        self._get_lr_called_within_step = True
-        try:
-            self.set_rates(self.get_lr())
-        finally:
-            self._get_lr_called_within_step = False
+        self.set_rates(self.get_lr())
 
     def set_rates(self, rates: list[Any]) -> None:
-        """Writes the rates into the groups; into the tensor itself where a rate is one."""
+        """Writes the rates into the groups."""
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            if isinstance(group["lr"], Tensor):
-                fill_(group["lr"], float(rate))
-            else:
-                group["lr"] = rate
+            group["lr"] = rate
         self._last_lr = values_of(self.optimizer, "lr")
-
-    def warn_outside_step(self) -> None:
-        if not self._get_lr_called_within_step:
-            says = "To get the last learning rate computed by the scheduler, use `get_last_lr()`."
-            warnings.warn(says, UserWarning, stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the scheduler knows, except the optimizer."""
@@ -127,9 +103,6 @@ class LRScheduler:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.__dict__.update(state_dict)
-
-
-_LRScheduler = LRScheduler  # its name in older programs
 
 
 class GrowthLR(LRScheduler):
@@ -143,7 +116,6 @@ class GrowthLR(LRScheduler):
         raise NotImplementedError(f"{type(self).__name__} has no growth")
 
     def get_lr(self) -> list[Any]:
-        self.warn_outside_step()
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
 
@@ -204,7 +176,6 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        self.warn_outside_step()
         pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
         return [base * function(self.last_epoch) for base, function in pairs]
 
@@ -227,34 +198,31 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
-    optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    scheduler = StepLR(optimizer, 2)
+    def fresh(lr=1.0):
+        return SGD([tensor([1.0], requires_grad=True)], lr=lr)
+
+    # A schedule in one go: the rate of epoch 2 is 0.25.
+    optimizer = fresh()
+    scheduler = ExponentialLR(optimizer, 0.5)
     for _ in range(2):
         optimizer.step()
         scheduler.step()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        print(scheduler.get_last_lr(), [round(rate, 4) for rate in scheduler.get_lr()])
-        # -> [0.1] [0.01]
-    print(caught[0].message)
-    # -> To get the last learning rate computed by the scheduler, use `get_last_lr()`.
+    print(scheduler.last_epoch, scheduler.get_last_lr())  # -> 2 [0.25]
 
-    # An old subclass, and a function that fails once.
-    class Old(_LRScheduler):
-        def get_lr(self):
-            return [base / (1 + self.last_epoch) for base in self.base_lrs]
+    # Resumed after epoch 1, with the saved rate: the same, and then the next one.
+    optimizer = fresh(lr=0.25)
+    optimizer.param_groups[0]["initial_lr"] = 1.0
+    scheduler = ExponentialLR(optimizer, 0.5, last_epoch=1)
+    print(scheduler.last_epoch, scheduler.get_last_lr())  # -> 2 [0.25]
+    optimizer.step()
+    scheduler.step()
+    print(scheduler.get_last_lr(), scheduler.base_lrs)  # -> [0.125] [1.0]
+    print(LambdaLR(optimizer, lambda epoch: 0.1**epoch, last_epoch=0).get_last_lr())  # -> [0.1]
 
-    print(Old(SGD([tensor([1.0], requires_grad=True)], lr=3.0)).get_last_lr())  # -> [3.0]
-
-    def fails(epoch):
-        return 1 / (1 - epoch)
-
-    scheduler = LambdaLR(optimizer, fails)
+    # Without the initial rate, and what StepLR does.
     try:
-        scheduler.step()
-    except ZeroDivisionError:
-        scheduler.last_epoch = 2
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        scheduler.get_lr()
-    print(len(caught), "warning")  # -> 1 warning
+        ExponentialLR(fresh(), 0.5, last_epoch=4)
+    except KeyError as error:
+        print(error.args[0])  # -> param 'initial_lr' is not specified in param_groups[0]
+    print(StepLR(optimizer, 3, gamma=0.5, last_epoch=2).get_last_lr())  # -> [0.05]
+    print(MultiStepLR(optimizer, [3], gamma=0.5, last_epoch=3).get_last_lr())  # -> [0.05]

@@ -1,33 +1,27 @@
-"""Step 78h: Cosine annealing
+"""Step 78h: Schedules: rates that are tensors
 
-How should the rate get from large to small? With ExponentialLR the rate is halved again and again
-from the start, and most of the training runs at small rates. StepLR falls down a stair, and at each
-edge the loss jumps. In the demo all three go from 0.4 to 0.4 / 150 in 200 steps, and a cosine ends
-closest.
+A rate may be a tensor (step 76m). Programs use this to have several optimizers with one rate, or to
+let other code read the present rate from a place that stays. A scheduler that writes group["lr"] =
+rate puts another tensor there, and the one that the program holds stays as it was.
 
-Half a wave of the cosine has proved itself again and again: large for long, small for long, and no
-corner between.
+So where the rate is a tensor, the new number is written into it: fill_. Then a second thing goes
+wrong. base_lrs and _last_lr hold the tensor too, and what they should remember changes with it:
+initial_lr would always be the present rate. So values_of copies each tensor.
 
-    lr(e) = eta_min + (lr0 - eta_min) * (1 + cos(pi * e / T_max)) / 2
+In both cases the question is who owns the number. The tensor in the group belongs to the program,
+so it is written in place. What the scheduler remembers belongs to the scheduler, so it is a copy.
 
-    lr0      * *
-                   *              1 + cos goes from 2 to 0 while e goes from 0 to T_max
-                       *
-    eta_min              * *
+The trap: rate * growth makes a new tensor, so an expression is safe. It is only the plain
+assignment that shares.
 
-The trap: T_max is the number of epochs until the lowest point, in the unit in which you call step.
-After it the wave goes up again. So T_max should be the length of the training, or what is left of
-it.
+A first argument that is not an optimizer, such as the model, is refused by its type. Without the
+check it would be an AttributeError somewhere in the constructor.
 
-(The name comes from metallurgy: annealing is to let a metal cool slowly. PyTorch's class has the
-same arguments.)
-
-New: CosineAnnealingLR.
-Try: T_max=4 and 20 epochs in the demo's first line.
+Changed: values_of, LRScheduler.__init__, LRScheduler.set_rates.
+Try: remove `.clone()`.
 """
 
 import importlib
-import math
 import types
 import warnings
 from collections import Counter
@@ -71,7 +65,7 @@ class LRScheduler:
         KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
     """
 
-    _is_initial = _get_lr_called_within_step = False
+    _is_initial = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         if not isinstance(optimizer, Optimizer):
@@ -106,11 +100,7 @@ class LRScheduler:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
         self.last_epoch += 1
-        self._get_lr_called_within_step = True
-        try:
-            self.set_rates(self.get_lr())
-        finally:
-            self._get_lr_called_within_step = False
+        self.set_rates(self.get_lr())
 
     def set_rates(self, rates: list[Any]) -> None:
         """Writes the rates into the groups; into the tensor itself where a rate is one."""
@@ -121,20 +111,12 @@ class LRScheduler:
                 group["lr"] = rate
         self._last_lr = values_of(self.optimizer, "lr")
 
-    def warn_outside_step(self) -> None:
-        if not self._get_lr_called_within_step:
-            says = "To get the last learning rate computed by the scheduler, use `get_last_lr()`."
-            warnings.warn(says, UserWarning, stacklevel=3)
-
     def state_dict(self) -> dict[str, Any]:
         """All that the scheduler knows, except the optimizer."""
         return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.__dict__.update(state_dict)
-
-
-_LRScheduler = LRScheduler  # its name in older programs
 
 
 class GrowthLR(LRScheduler):
@@ -148,7 +130,6 @@ class GrowthLR(LRScheduler):
         raise NotImplementedError(f"{type(self).__name__} has no growth")
 
     def get_lr(self) -> list[Any]:
-        self.warn_outside_step()
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
 
@@ -209,7 +190,6 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        self.warn_outside_step()
         pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
         return [base * function(self.last_epoch) for base, function in pairs]
 
@@ -228,67 +208,31 @@ class LambdaLR(LRScheduler):
         super().load_state_dict({**state_dict, "lr_lambdas": functions})
 
 
-class CosineAnnealingLR(LRScheduler):
-    """eta_min + (lr - eta_min) * (1 + cos(pi * epoch / T_max)) / 2: slow, fast, slow.
-
-    Source: Loshchilov and Hutter, SGDR, 2017 (without the restarts).
-    """
-
-    def __init__(
-        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
-    ):
-        self.T_max, self.eta_min = T_max, eta_min
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[Any]:
-        self.warn_outside_step()
-        low, wave = self.eta_min, self.wave(self.last_epoch)
-        return [low + (base - low) * wave / 2 for base in self.base_lrs]
-
-    def wave(self, epoch: int) -> float:
-        return 1 + math.cos(math.pi * epoch / self.T_max)
-
-
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
     from tinytorch.optim.sgd import SGD
 
-    def rates(make, epochs):
-        """The rates that a scheduler gives, from 1.0 at the start."""
-        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-        scheduler, seen = make(optimizer), []
-        for _ in range(epochs):
-            seen.append(round(scheduler.get_last_lr()[0], 4))
-            optimizer.step()
-            scheduler.step()
-        return seen
+    rate = tensor(1.0)
+    one = SGD([tensor([1.0], requires_grad=True)], lr=rate)
+    two = SGD([tensor([1.0], requires_grad=True)], lr=rate)
+    scheduler = ExponentialLR(one, gamma=0.5)
+    for _ in range(2):
+        one.step()
+        scheduler.step()
+    print(rate.item(), two.param_groups[0]["lr"].item())  # -> 0.25 0.25
+    print(scheduler.base_lrs[0].item(), one.param_groups[0]["initial_lr"].item())  # -> 1.0 1.0
 
-    print(rates(lambda o: CosineAnnealingLR(o, T_max=4), 7))
-    # -> [1.0, 0.8536, 0.5, 0.1464, 0.0, 0.1464, 0.5]
-    print(rates(lambda o: CosineAnnealingLR(o, T_max=2, eta_min=0.1), 3))  # -> [1.0, 0.55, 0.1]
+    # What was remembered stays, and a rate that is a number is replaced, as before.
+    print(StepLR(SGD([tensor([1.0], requires_grad=True)], lr=0.5), 2).get_last_lr())  # -> [0.5]
+    last = scheduler.get_last_lr()
+    scheduler.step()
+    print(last[0].item(), rate.item())  # -> 0.25 0.125
+    whole = LambdaLR(two, lambda epoch: 1 / (1 + epoch))
+    two.step()
+    whole.step()
+    print(rate.item(), whole.base_lrs[0].item())  # -> 0.0625 0.125
 
-    # Three ways from 0.4 to almost nothing, in a valley with noise: steep across, flat along it.
-    def distance(make):
-        manual_seed(0)
-        x = (10 * randn(2, 1000)).requires_grad_()
-        optimizer = SGD([x], lr=0.4)
-        scheduler = make(optimizer)
-        slope = tensor([[2.0], [0.05]])
-        for _ in range(200):
-            x.grad = slope * x.detach() + 0.1 * randn(2, 1000)
-            optimizer.step()
-            scheduler.step()
-        return x.detach().square().mean().sqrt().item()
-
-    low = (1 / 150) ** (1 / 200)
-    ways = {
-        "exponential": lambda o: ExponentialLR(o, gamma=low),
-        "steps": lambda o: StepLR(o, 50, gamma=low**50),
-        "cosine": lambda o: CosineAnnealingLR(o, T_max=200, eta_min=0.4 / 150),
-    }
-    ends = {name: distance(make) for name, make in ways.items()}
-    for name, end in ends.items():
-        print(f"{name:12} {end:.2f}")  # -> ...
-    print("the cosine is closest:", min(ends, key=ends.get) == "cosine")
-    # -> the cosine is closest: True
+    try:
+        StepLR([rate], 2)
+    except TypeError as error:
+        print(error)  # -> list is not an Optimizer

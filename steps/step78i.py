@@ -1,28 +1,29 @@
-"""Step 78i: Cosine annealing from the present rate
+"""Step 78i: Schedules: get_last_lr instead of get_lr
 
-The cosine of step 78h computes each rate from the first one, as LambdaLR does. So it has LambdaLR's
-fault (step 78b): it writes over what others have set. Together with another schedule on the same
-optimizer, only one of them counts.
+scheduler.get_lr() looks as if it returned the present rate. It does not: it computes what the next
+rate should be, and for a factor (step 78b) this depends on the present one. A program that calls it
+in an epoch in which the rate fell gets 0.1 times the present rate, which no step has used or will
+use:
 
-Written as a change from epoch to epoch, it goes on from the present rate. The distance from the
-lowest rate is multiplied by the wave's growth:
+    lr is 0.1, set by step in epoch 2
+    scheduler.get_lr()   ->   0.01          0.1 * gamma, since epoch 2 is an epoch that multiplies
+    scheduler.get_last_lr()   ->   0.1      what was set
 
-    lr - eta_min  =  (lr of the last epoch - eta_min) * wave(e) / wave(e - 1)
+get_last_lr is the right method. But older programs call get_lr, so it has to go on working. It
+gives a warning, unless step calls it: a flag is set while step is running. (stacklevel=3 makes
+Python show the line that called get_lr, two calls further out.)
 
-The trap is the lowest point. There wave is 0, and from 0 no factor leads up again: 0 / 0 in the
-epoch after. At this point the present rate says nothing any more, and the first one is needed: the
-rise is what the wave rises in one epoch, for the first rate. From there factors work again.
+The trap: get_lr may raise an error, and a program may catch it and go on. The flag has to be off
+then, so `finally` clears it.
 
-When it is made it leaves the rates as they are, as every schedule of factors does in epoch 0.
+Old programs also write subclasses of _LRScheduler, the former name of LRScheduler.
 
-(PyTorch writes it in the same way, for the same reason.)
-
-Changed: CosineAnnealingLR.get_lr.
-Try: remove the branch for the lowest point. In which epoch does the demo stop?
+Changed: LRScheduler.step, GrowthLR.get_lr, LambdaLR.get_lr. New: LRScheduler.warn_outside_step,
+_LRScheduler.
+Try: write the last line of step without try and finally, and see what the demo no longer prints.
 """
 
 import importlib
-import math
 import types
 import warnings
 from collections import Counter
@@ -223,60 +224,38 @@ class LambdaLR(LRScheduler):
         super().load_state_dict({**state_dict, "lr_lambdas": functions})
 
 
-class CosineAnnealingLR(LRScheduler):
-    """eta_min + (lr - eta_min) * (1 + cos(pi * epoch / T_max)) / 2: slow, fast, slow.
-
-    Source: Loshchilov and Hutter, SGDR, 2017 (without the restarts).
-    """
-
-    def __init__(
-        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
-    ):
-        self.T_max, self.eta_min = T_max, eta_min
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[Any]:
-        self.warn_outside_step()
-        epoch, rates, low = self.last_epoch, values_of(self.optimizer, "lr"), self.eta_min
-        if self._is_initial:
-            return rates
-        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again, from the lowest point
-            rise = (1 - math.cos(math.pi / self.T_max)) / 2
-            pairs = zip(rates, self.base_lrs, strict=True)
-            return [rate + (base - low) * rise for rate, base in pairs]
-        growth = self.wave(epoch) / self.wave(epoch - 1)
-        return [growth * (rate - low) + low for rate in rates]
-
-    def wave(self, epoch: int) -> float:
-        return 1 + math.cos(math.pi * epoch / self.T_max)
-
-
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
-    def rates(make, epochs):
-        """The rates that a scheduler gives, from 1.0 at the start."""
-        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-        scheduler, seen = make(optimizer), []
-        for _ in range(epochs):
-            seen.append(round(scheduler.get_last_lr()[0], 4))
-            optimizer.step()
-            scheduler.step()
-        return seen
-
-    print(rates(lambda o: CosineAnnealingLR(o, T_max=4), 7))
-    # -> [1.0, 0.8536, 0.5, 0.1464, 0.0, 0.1464, 0.5]
-    print(rates(lambda o: CosineAnnealingLR(o, T_max=2, eta_min=0.1), 6))
-    # -> [1.0, 0.55, 0.1, 0.55, 1.0, 0.55]
-
-    # Two schedules on one optimizer: the wave, and half of it from epoch 2 on.
     optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    both = [CosineAnnealingLR(optimizer, T_max=4), MultiStepLR(optimizer, [2], gamma=0.5)]
-    seen = []
-    for _ in range(5):
-        seen.append(round(optimizer.param_groups[0]["lr"], 4))
+    scheduler = StepLR(optimizer, 2)
+    for _ in range(2):
         optimizer.step()
-        for scheduler in both:
-            scheduler.step()
-    print(seen)  # -> [1.0, 0.8536, 0.25, 0.0732, 0.0]
+        scheduler.step()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        print(scheduler.get_last_lr(), [round(rate, 4) for rate in scheduler.get_lr()])
+        # -> [0.1] [0.01]
+    print(caught[0].message)
+    # -> To get the last learning rate computed by the scheduler, use `get_last_lr()`.
+
+    # An old subclass, and a function that fails once.
+    class Old(_LRScheduler):
+        def get_lr(self):
+            return [base / (1 + self.last_epoch) for base in self.base_lrs]
+
+    print(Old(SGD([tensor([1.0], requires_grad=True)], lr=3.0)).get_last_lr())  # -> [3.0]
+
+    def fails(epoch):
+        return 1 / (1 - epoch)
+
+    scheduler = LambdaLR(optimizer, fails)
+    try:
+        scheduler.step()
+    except ZeroDivisionError:
+        scheduler.last_epoch = 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scheduler.get_lr()
+    print(len(caught), "warning")  # -> 1 warning

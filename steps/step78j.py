@@ -1,27 +1,29 @@
-"""Step 78j: Warm-up: LinearLR
+"""Step 78j: Cosine annealing
 
-The schedules so far only fall. But a large rate does the most harm in the first steps: the weights
-are random, Adam's v has seen one gradient, and the damage of ten steps may take hundreds to mend,
-or is never mended. Some large networks do not train at all without a warm-up: some steps in which
-the rate rises from almost nothing to its value.
+How should the rate get from large to small? With ExponentialLR the rate is halved again and again
+from the start, and most of the training runs at small rates. StepLR falls down a stair, and at each
+edge the loss jumps. In the demo all three go from 0.4 to 0.4 / 150 in 200 steps, and a cosine ends
+closest.
 
-    lr(e) = lr0 * (start + (end - start) * e / total)      for e up to total, then it stays
+Half a wave of the cosine works well in practice: the rate is large for long, then small for long,
+and there is no corner between.
 
-As a factor from epoch to epoch (step 78b), this is the quotient of two neighbours:
+    lr(e) = eta_min + (lr0 - eta_min) * (1 + cos(pi * e / T_max)) / 2
 
-    growth(e) = (total * start + e * rise) / (total * start + (e - 1) * rise)
-              = 1 + rise / (total * start + (e - 1) * rise)             with rise = end - start
+    lr0      * *
+                   *              1 + cos goes from 2 to 0 while e goes from 0 to T_max
+                       *
+    eta_min              * *
 
-It multiplies, so the demo uses it with a cosine on the same optimizer: the loss ends ten times
-lower.
+The trap: T_max is the number of epochs until the lowest point, in the unit in which you call step.
+After it the wave goes up again. So T_max should be the length of the training, or what is left of
+it.
 
-The trap: start_factor must not be 0, for no factor leads from 0 to anything else. It is refused.
-end_factor may be 0: then LinearLR falls, in a straight line.
+(The name comes from metallurgy: annealing is to let a metal cool slowly. PyTorch's class has the
+same arguments.)
 
-(PyTorch's default is a short one: from 1/3, in 5 epochs.)
-
-New: LinearLR.
-Try: lr=0.002 in `train`. Does the warm-up still help?
+New: CosineAnnealingLR.
+Try: T_max=4 and 20 epochs in the demo's first line.
 """
 
 import importlib
@@ -226,37 +228,6 @@ class LambdaLR(LRScheduler):
         super().load_state_dict({**state_dict, "lr_lambdas": functions})
 
 
-class LinearLR(GrowthLR):
-    """From start_factor times the rate to end_factor times, in equal steps: a warmup.
-
-    Raises:
-        ValueError: for a start_factor outside (0, 1], or an end_factor outside [0, 1].
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1.0 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ):
-        if not 0 < start_factor <= 1:
-            raise ValueError("Starting multiplicative factor expected to be between 0 and 1.")
-        if not 0 <= end_factor <= 1:
-            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
-        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
-        super().__init__(optimizer, last_epoch)
-
-    def growth(self, epoch: int) -> float:
-        if epoch == 0:
-            return self.start_factor
-        if self._is_initial or epoch > self.total_iters:
-            return 1.0
-        rise = self.end_factor - self.start_factor
-        return 1.0 + rise / (self.total_iters * self.start_factor + (epoch - 1) * rise)
-
-
 class CosineAnnealingLR(LRScheduler):
     """eta_min + (lr - eta_min) * (1 + cos(pi * epoch / T_max)) / 2: slow, fast, slow.
 
@@ -271,15 +242,8 @@ class CosineAnnealingLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         self.warn_outside_step()
-        epoch, rates, low = self.last_epoch, values_of(self.optimizer, "lr"), self.eta_min
-        if self._is_initial:
-            return rates
-        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again, from the lowest point
-            rise = (1 - math.cos(math.pi / self.T_max)) / 2
-            pairs = zip(rates, self.base_lrs, strict=True)
-            return [rate + (base - low) * rise for rate, base in pairs]
-        growth = self.wave(epoch) / self.wave(epoch - 1)
-        return [growth * (rate - low) + low for rate in rates]
+        low, wave = self.eta_min, self.wave(self.last_epoch)
+        return [low + (base - low) * wave / 2 for base in self.base_lrs]
 
     def wave(self, epoch: int) -> float:
         return 1 + math.cos(math.pi * epoch / self.T_max)
@@ -287,9 +251,7 @@ class CosineAnnealingLR(LRScheduler):
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import linspace
-    from tinytorch.ops.random import manual_seed, rand
-    from tinytorch.optim.adam import Adam
+    from tinytorch.ops.random import manual_seed, randn
     from tinytorch.optim.sgd import SGD
 
     def rates(make, epochs):
@@ -302,47 +264,31 @@ if __name__ == "__main__":
             scheduler.step()
         return seen
 
-    print(rates(lambda o: LinearLR(o, 0.25, total_iters=3), 5))  # -> [0.25, 0.5, 0.75, 1.0, 1.0]
-    print(rates(lambda o: LinearLR(o, 1.0, end_factor=0.0, total_iters=4), 6))
-    # -> [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
-    optimizer = SGD([tensor([1.0], requires_grad=True)])
-    for factors in ((0.0, 1.0), (0.5, 2.0)):
-        try:
-            LinearLR(optimizer, *factors)
-        except ValueError as error:
-            print(error)
-    # -> Starting multiplicative factor expected to be between 0 and 1.
-    # -> Ending multiplicative factor expected to be between 0 and 1.
+    print(rates(lambda o: CosineAnnealingLR(o, T_max=4), 7))
+    # -> [1.0, 0.8536, 0.5, 0.1464, 0.0, 0.1464, 0.5]
+    print(rates(lambda o: CosineAnnealingLR(o, T_max=2, eta_min=0.1), 3))  # -> [1.0, 0.55, 0.1]
 
-    # Adam with a large rate. In its first steps every weight moves by the whole rate, wherever its
-    # gradient points: the tanhs end up at -1 or 1, where the slope is zero, and stay there.
-    x = linspace(-3, 3, 100).reshape(-1, 1)
-    y = (x * 2).sin()
-
-    def train(make, seed):
-        manual_seed(seed)
-        shapes = [(1, 32), (1, 32), (32, 32), (1, 32), (32, 1)]
-        params = [(rand(*shape) * 2 - 1) / shape[0] ** 0.5 for shape in shapes]
-        params = [param.requires_grad_() for param in params]
-        w1, b1, w2, b2, w3 = params
-        optimizer = Adam(params, lr=0.2)
-        schedulers = make(optimizer)
-        for _ in range(300):
-            optimizer.zero_grad()
-            loss = (((x @ w1 + b1).tanh() @ w2 + b2).tanh() @ w3 - y).square().mean()
-            loss.backward()
+    # Three ways from 0.4 to almost nothing, in a valley with noise: steep across, flat along it.
+    def distance(make):
+        manual_seed(0)
+        x = (10 * randn(2, 1000)).requires_grad_()
+        optimizer = SGD([x], lr=0.4)
+        scheduler = make(optimizer)
+        slope = tensor([[2.0], [0.05]])
+        for _ in range(200):
+            x.grad = slope * x.detach() + 0.1 * randn(2, 1000)
             optimizer.step()
-            for scheduler in schedulers:
-                scheduler.step()
-        return loss.item()
+            scheduler.step()
+        return x.detach().square().mean().sqrt().item()
 
-    def falling(o):
-        return [CosineAnnealingLR(o, T_max=300)]
-
-    def warmed(o):
-        return [LinearLR(o, 0.01, total_iters=60), CosineAnnealingLR(o, T_max=300)]
-
-    cold, warm = ([train(make, seed) for seed in range(3)] for make in (falling, warmed))
-    print("at once:          ", " ".join(f"{loss:.5f}" for loss in cold))  # -> ...
-    print("warmed in 60 steps:", " ".join(f"{loss:.5f}" for loss in warm))  # -> ...
-    print("five times better:", 5 * max(warm) < min(cold))  # -> five times better: True
+    low = (1 / 150) ** (1 / 200)
+    ways = {
+        "exponential": lambda o: ExponentialLR(o, gamma=low),
+        "steps": lambda o: StepLR(o, 50, gamma=low**50),
+        "cosine": lambda o: CosineAnnealingLR(o, T_max=200, eta_min=0.4 / 150),
+    }
+    ends = {name: distance(make) for name, make in ways.items()}
+    for name, end in ends.items():
+        print(f"{name:12} {end:.2f}")  # -> ...
+    print("the cosine is closest:", min(ends, key=ends.get) == "cosine")
+    # -> the cosine is closest: True

@@ -1,37 +1,32 @@
-"""Step 78k: One schedule after the other: SequentialLR
+"""Step 78k: Cosine annealing from the present rate
 
-Warm-up and cosine on one optimizer multiply (step 78j). So the wave has been falling while the rate
-was rising: in the demo, the rate is at its highest with 0.61, and not with 1. What is meant is one
-after the other: five epochs of warm-up, and then a cosine from its beginning.
+The cosine of step 78j computes each rate from the first one, as LambdaLR does. So it has LambdaLR's
+fault (step 78b): it writes over what others have set. Together with another schedule on the same
+optimizer, only one of them counts.
 
-SequentialLR is a scheduler of schedulers. In each epoch, one of them makes a step:
+Written as a change from epoch to epoch, it goes on from the present rate. The distance from the
+lowest rate is multiplied by the wave's growth:
 
-    epochs      0 1 2 | 3 4 5 6        milestones=[3]
-    scheduler   warm  | cosine         bisect_right(milestones, epoch) is its number
+    lr - eta_min  =  (lr of the last epoch - eta_min) * wave(e) / wave(e - 1)
 
-The difficulty is the change. The second has to begin from its own first rate, not from where the
-first one stopped. So at a milestone it sets the rate of its epoch 0, whatever the rate was before
-(`restart`). For a schedule of factors this is the initial rate times growth(0); for a cosine, the
-initial rate.
+The trap is the lowest point. There wave is 0, and from 0 no factor leads up again: 0 / 0 in the
+epoch after. At this point the present rate says nothing any more, and the first one is needed: the
+rise is what the wave rises in one epoch, for the first rate. From there factors work again.
 
-The trap is at the start. Each scheduler made its first step when it was made, and changed the rate:
-the warm-up's 0.25 is what the cosine found. SequentialLR puts the initial rates back, takes the
-counts back (`_undo`), and lets the first one alone begin anew.
+When it is made it leaves the rates as they are, as every schedule of factors does in epoch 0.
 
-(In PyTorch the class has the same name and arguments.)
+(PyTorch writes it in the same way, for the same reason.)
 
-Changed: LRScheduler, GrowthLR, CosineAnnealingLR. New: SequentialLR, LRScheduler._undo,
-LRScheduler.restart, first_rates, LRScheduler._update.
-Try: call scheduler.step() in place of scheduler.restart().
+Changed: CosineAnnealingLR.get_lr.
+Try: remove the branch for the lowest point. In which epoch does the demo stop?
 """
 
-import bisect
 import importlib
 import math
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
@@ -93,9 +88,6 @@ class LRScheduler:
         self.step()
         self._is_initial = False
 
-    def _undo(self) -> None:
-        self.last_epoch -= 1
-
     def get_lr(self) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
@@ -109,20 +101,9 @@ class LRScheduler:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
         self.last_epoch += 1
-        self._update(self.get_lr)
-
-    def restart(self) -> None:
-        """Sets the rates of epoch 0, whatever they are now: SequentialLR begins a scheduler so."""
-        self.last_epoch = 0
-        self._update(self.first_rates)
-
-    def first_rates(self) -> list[Any]:
-        return self.get_lr()
-
-    def _update(self, rates: Callable[[], list[Any]]) -> None:
         self._get_lr_called_within_step = True
         try:
-            self.set_rates(rates())
+            self.set_rates(self.get_lr())
         finally:
             self._get_lr_called_within_step = False
 
@@ -165,9 +146,6 @@ class GrowthLR(LRScheduler):
         self.warn_outside_step()
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
-
-    def first_rates(self) -> list[Any]:
-        return [base * self.growth(0) for base in self.base_lrs]
 
 
 class StepLR(GrowthLR):
@@ -245,37 +223,6 @@ class LambdaLR(LRScheduler):
         super().load_state_dict({**state_dict, "lr_lambdas": functions})
 
 
-class LinearLR(GrowthLR):
-    """From start_factor times the rate to end_factor times, in equal steps: a warmup.
-
-    Raises:
-        ValueError: for a start_factor outside (0, 1], or an end_factor outside [0, 1].
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        start_factor: float = 1.0 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
-        last_epoch: int = -1,
-    ):
-        if not 0 < start_factor <= 1:
-            raise ValueError("Starting multiplicative factor expected to be between 0 and 1.")
-        if not 0 <= end_factor <= 1:
-            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
-        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
-        super().__init__(optimizer, last_epoch)
-
-    def growth(self, epoch: int) -> float:
-        if epoch == 0:
-            return self.start_factor
-        if self._is_initial or epoch > self.total_iters:
-            return 1.0
-        rise = self.end_factor - self.start_factor
-        return 1.0 + rise / (self.total_iters * self.start_factor + (epoch - 1) * rise)
-
-
 class CosineAnnealingLR(LRScheduler):
     """eta_min + (lr - eta_min) * (1 + cos(pi * epoch / T_max)) / 2: slow, fast, slow.
 
@@ -300,47 +247,12 @@ class CosineAnnealingLR(LRScheduler):
         growth = self.wave(epoch) / self.wave(epoch - 1)
         return [growth * (rate - low) + low for rate in rates]
 
-    def first_rates(self) -> list[Any]:
-        return self.base_lrs
-
     def wave(self, epoch: int) -> float:
         return 1 + math.cos(math.pi * epoch / self.T_max)
 
 
-class SequentialLR(LRScheduler):
-    """One scheduler after the other: schedulers[i] begins at epoch milestones[i - 1]."""
-
-    def __init__(
-        self, optimizer: Optimizer, schedulers: Sequence, milestones: Sequence, last_epoch: int = -1
-    ):
-        self.optimizer, self._schedulers = optimizer, schedulers
-        self._milestones, self.last_epoch = milestones, last_epoch + 1
-        self.set_rates(values_of(optimizer, "initial_lr"))
-        self._undo()  # each scheduler has made its first step, and changed the rate
-        first = schedulers[bisect.bisect_right(milestones, 0)]
-        first._initial_step()
-        self._last_lr = first.get_last_lr()
-
-    def _undo(self) -> None:
-        for scheduler in self._schedulers:
-            scheduler._undo()
-
-    def step(self) -> None:
-        self.last_epoch += 1
-        number = bisect.bisect_right(self._milestones, self.last_epoch)
-        scheduler = self._schedulers[number]
-        if number and self._milestones[number - 1] == self.last_epoch:
-            scheduler.restart()
-        else:
-            scheduler.step()
-        self._last_lr = scheduler.get_last_lr()
-
-
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import linspace
-    from tinytorch.ops.random import manual_seed, rand
-    from tinytorch.optim.adam import Adam
     from tinytorch.optim.sgd import SGD
 
     def rates(make, epochs):
@@ -353,54 +265,18 @@ if __name__ == "__main__":
             scheduler.step()
         return seen
 
-    # On one optimizer, both at once: the highest rate is not reached.
+    print(rates(lambda o: CosineAnnealingLR(o, T_max=4), 7))
+    # -> [1.0, 0.8536, 0.5, 0.1464, 0.0, 0.1464, 0.5]
+    print(rates(lambda o: CosineAnnealingLR(o, T_max=2, eta_min=0.1), 6))
+    # -> [1.0, 0.55, 0.1, 0.55, 1.0, 0.55]
+
+    # Two schedules on one optimizer: the wave, and half of it from epoch 2 on.
     optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    both = [LinearLR(optimizer, 0.25, total_iters=3), CosineAnnealingLR(optimizer, T_max=7)]
+    both = [CosineAnnealingLR(optimizer, T_max=4), MultiStepLR(optimizer, [2], gamma=0.5)]
     seen = []
-    for _ in range(8):
-        seen.append(round(optimizer.param_groups[0]["lr"], 2))
+    for _ in range(5):
+        seen.append(round(optimizer.param_groups[0]["lr"], 4))
         optimizer.step()
         for scheduler in both:
             scheduler.step()
-    print(seen)  # -> [0.25, 0.48, 0.61, 0.61, 0.39, 0.19, 0.05, 0.0]
-
-    # One after the other. The second one begins from 1.0, wherever the first one stopped.
-    def warmup(o, start=0.25, warm=3, rest=4):
-        parts = [LinearLR(o, start, total_iters=warm), CosineAnnealingLR(o, T_max=rest)]
-        return SequentialLR(o, parts, milestones=[warm])
-
-    print(rates(warmup, 8))  # -> [0.25, 0.5, 0.75, 1.0, 0.8536, 0.5, 0.1464, 0.0]
-    print(rates(lambda o: SequentialLR(o, [ExponentialLR(o, g) for g in (0.5, 0.1)], [2]), 5))
-    # -> [1.0, 0.5, 1.0, 0.1, 0.01]
-    print(rates(lambda o: SequentialLR(o, [StepLR(o, 1), LambdaLR(o, lambda e: 3.0 - e)], [2]), 5))
-    # -> [1.0, 0.1, 3.0, 2.0, 1.0]
-
-    # Adam with a large rate. In its first steps every weight moves by the whole rate, wherever its
-    # gradient points: the tanhs end up at -1 or 1, where the slope is zero, and stay there.
-    x = linspace(-3, 3, 100).reshape(-1, 1)
-    y = (x * 2).sin()
-
-    def train(make, seed):
-        manual_seed(seed)
-        shapes = [(1, 32), (1, 32), (32, 32), (1, 32), (32, 1)]
-        params = [(rand(*shape) * 2 - 1) / shape[0] ** 0.5 for shape in shapes]
-        params = [param.requires_grad_() for param in params]
-        w1, b1, w2, b2, w3 = params
-        optimizer = Adam(params, lr=0.2)
-        schedulers = make(optimizer)
-        for _ in range(300):
-            optimizer.zero_grad()
-            loss = (((x @ w1 + b1).tanh() @ w2 + b2).tanh() @ w3 - y).square().mean()
-            loss.backward()
-            optimizer.step()
-            for scheduler in schedulers:
-                scheduler.step()
-        return loss.item()
-
-    cold, warm = (
-        [train(lambda o, n=n: [warmup(o, 0.01, n, 300 - n)], seed) for seed in range(3)]
-        for n in (1, 60)
-    )
-    print("warm-up in one step: ", " ".join(f"{loss:.5f}" for loss in cold))  # -> ...
-    print("warm-up in 60 steps: ", " ".join(f"{loss:.5f}" for loss in warm))  # -> ...
-    print("ten times better:", 10 * max(warm) < min(cold))  # -> ten times better: True
+    print(seen)  # -> [1.0, 0.8536, 0.25, 0.0732, 0.0]

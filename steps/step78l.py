@@ -1,34 +1,35 @@
-"""Step 78l: SequentialLR: checks and state
+"""Step 78l: Warm-up: LinearLR
 
-SequentialLR (step 78k) fails late when it is put together wrongly. With one milestone too few, the
-last scheduler never runs; with one too many, an IndexError comes hours later, at that milestone. A
-scheduler of another optimizer turns the rates of a network that is not trained. All of this is
-known in the constructor, so the constructor raises the errors.
+The schedules so far only fall. But a large rate does the most harm in the first steps: the weights
+are random, Adam's v has seen one gradient, and the damage of ten steps may take hundreds to mend,
+or is never mended. Some large networks do not train at all without a warm-up: some steps in which
+the rate rises from almost nothing to its value.
 
-A scheduler whose step takes the loss (ReduceLROnPlateau, step 78p) cannot be one of the parts
-either: SequentialLR.step has no loss to pass on. Such a scheduler has `wants_metrics` set.
+    lr(e) = lr0 * (start + (end - start) * e / total)      for e up to total, then it stays
 
-Saving: its attributes (step 78e) contain the schedulers, each of which holds the optimizer. A
-state_dict must not have objects in it, so it contains the state_dicts of the parts. Loading gives
-each part its own, and keeps the list of the parts that are here.
+As a factor from epoch to epoch (step 78b), this is the quotient of two neighbours:
 
-The trap: super().load_state_dict would write the saved dicts over the list of schedulers. So the
-list is put in their place first.
+    growth(e) = (total * start + e * rise) / (total * start + (e - 1) * rise)
+              = 1 + rise / (total * start + (e - 1) * rise)             with rise = end - start
 
-(The messages are PyTorch's in substance.)
+It multiplies, so the demo uses it with a cosine on the same optimizer: the loss ends at least five
+times lower.
 
-Changed: SequentialLR.__init__, LRScheduler (wants_metrics). New: SequentialLR.state_dict,
-SequentialLR.load_state_dict.
-Try: leave `"_schedulers": self._schedulers` out of load_state_dict.
+The trap: start_factor must not be 0, for no factor leads from 0 to anything else. It is refused.
+end_factor may be 0: then LinearLR falls, in a straight line.
+
+(PyTorch's default is a short one: from 1/3, in 5 epochs.)
+
+New: LinearLR.
+Try: lr=0.002 in `train`. Does the warm-up still help?
 """
 
-import bisect
 import importlib
 import math
 import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
@@ -68,7 +69,7 @@ class LRScheduler:
         KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
     """
 
-    _is_initial = _get_lr_called_within_step = wants_metrics = False
+    _is_initial = _get_lr_called_within_step = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
         if not isinstance(optimizer, Optimizer):
@@ -90,9 +91,6 @@ class LRScheduler:
         self.step()
         self._is_initial = False
 
-    def _undo(self) -> None:
-        self.last_epoch -= 1
-
     def get_lr(self) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
@@ -106,20 +104,9 @@ class LRScheduler:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
         self.last_epoch += 1
-        self._update(self.get_lr)
-
-    def restart(self) -> None:
-        """Sets the rates of epoch 0, whatever they are now: SequentialLR begins a scheduler so."""
-        self.last_epoch = 0
-        self._update(self.first_rates)
-
-    def first_rates(self) -> list[Any]:
-        return self.get_lr()
-
-    def _update(self, rates: Callable[[], list[Any]]) -> None:
         self._get_lr_called_within_step = True
         try:
-            self.set_rates(rates())
+            self.set_rates(self.get_lr())
         finally:
             self._get_lr_called_within_step = False
 
@@ -162,9 +149,6 @@ class GrowthLR(LRScheduler):
         self.warn_outside_step()
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
-
-    def first_rates(self) -> list[Any]:
-        return [base * self.growth(0) for base in self.base_lrs]
 
 
 class StepLR(GrowthLR):
@@ -297,120 +281,68 @@ class CosineAnnealingLR(LRScheduler):
         growth = self.wave(epoch) / self.wave(epoch - 1)
         return [growth * (rate - low) + low for rate in rates]
 
-    def first_rates(self) -> list[Any]:
-        return self.base_lrs
-
     def wave(self, epoch: int) -> float:
         return 1 + math.cos(math.pi * epoch / self.T_max)
 
 
-class SequentialLR(LRScheduler):
-    """One scheduler after the other: schedulers[i] begins at epoch milestones[i - 1].
-
-    Raises:
-        TypeError: for what is not a scheduler.
-        ValueError: for a scheduler of another optimizer, for ReduceLROnPlateau, whose step wants
-            the loss, and unless there is one milestone less than schedulers.
-    """
-
-    def __init__(
-        self, optimizer: Optimizer, schedulers: Sequence, milestones: Sequence, last_epoch: int = -1
-    ):
-        for number, scheduler in enumerate(schedulers):
-            if not hasattr(scheduler, "optimizer"):
-                raise TypeError(f"SequentialLR at index {number} should have `optimizer`")
-            if scheduler.wants_metrics:
-                name = type(scheduler).__name__
-                raise ValueError(f"SequentialLR does not support {name}: {number}")
-            if scheduler.optimizer is not optimizer:
-                raise ValueError(f"SequentialLR expects schedulers of one optimizer: {number}")
-        if len(schedulers) < 1 or len(milestones) != len(schedulers) - 1:
-            counts = f"{len(schedulers)} schedulers and {len(milestones)} milestones"
-            raise ValueError(f"SequentialLR expects one milestone less than schedulers: {counts}")
-        self.optimizer, self._schedulers = optimizer, schedulers
-        self._milestones, self.last_epoch = milestones, last_epoch + 1
-        self.set_rates(values_of(optimizer, "initial_lr"))
-        self._undo()  # each scheduler has made its first step, and changed the rate
-        first = schedulers[bisect.bisect_right(milestones, 0)]
-        first._initial_step()
-        self._last_lr = first.get_last_lr()
-
-    def _undo(self) -> None:
-        for scheduler in self._schedulers:
-            scheduler._undo()
-
-    def step(self) -> None:
-        self.last_epoch += 1
-        number = bisect.bisect_right(self._milestones, self.last_epoch)
-        scheduler = self._schedulers[number]
-        if number and self._milestones[number - 1] == self.last_epoch:
-            scheduler.restart()
-        else:
-            scheduler.step()
-        self._last_lr = scheduler.get_last_lr()
-
-    def state_dict(self) -> dict[str, Any]:
-        inner = [scheduler.state_dict() for scheduler in self._schedulers]
-        return {**super().state_dict(), "_schedulers": inner}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
-            scheduler.load_state_dict(state)
-        super().load_state_dict({**state_dict, "_schedulers": self._schedulers})
-
-
 if __name__ == "__main__":
-    import copy
-
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed, rand
+    from tinytorch.optim.adam import Adam
     from tinytorch.optim.sgd import SGD
 
-    def fresh():
-        return SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-
-    def warmup(o):
-        parts = [LinearLR(o, 0.25, total_iters=3), CosineAnnealingLR(o, T_max=4)]
-        return SequentialLR(o, parts, milestones=[3])
-
-    def walk(optimizer, scheduler, epochs):
-        seen = []
+    def rates(make, epochs):
+        """The rates that a scheduler gives, from 1.0 at the start."""
+        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+        scheduler, seen = make(optimizer), []
         for _ in range(epochs):
-            seen.append(round(optimizer.param_groups[0]["lr"], 4))
+            seen.append(round(scheduler.get_last_lr()[0], 4))
             optimizer.step()
             scheduler.step()
         return seen
 
-    # Five epochs, and then three more in another process.
-    optimizer = fresh()
-    scheduler = warmup(optimizer)
-    print(walk(optimizer, scheduler, 5))  # -> [0.25, 0.5, 0.75, 1.0, 0.8536]
-    saved = copy.deepcopy((optimizer.state_dict(), scheduler.state_dict()))
-    print([inner["last_epoch"] for inner in saved[1]["_schedulers"]])  # -> [2, 2]
-    optimizer = fresh()
-    scheduler = warmup(optimizer)
-    optimizer.load_state_dict(saved[0])
-    scheduler.load_state_dict(saved[1])
-    print(walk(optimizer, scheduler, 3))  # -> [0.5, 0.1464, 0.0]
-
-    class WantsLoss(StepLR):
-        wants_metrics = True
-
-    o = fresh()
-    one, two = StepLR(o, 1), ExponentialLR(o, 0.5)
-    wrong = (
-        ([one, two], []),
-        ([], []),
-        ([one, 0.5], [1]),
-        ([one, StepLR(fresh(), 1)], [1]),
-        ([one, WantsLoss(o, 1)], [1]),
-    )
-    for parts, milestones in wrong:
+    print(rates(lambda o: LinearLR(o, 0.25, total_iters=3), 5))  # -> [0.25, 0.5, 0.75, 1.0, 1.0]
+    print(rates(lambda o: LinearLR(o, 1.0, end_factor=0.0, total_iters=4), 6))
+    # -> [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    optimizer = SGD([tensor([1.0], requires_grad=True)])
+    for factors in ((0.0, 1.0), (0.5, 2.0)):
         try:
-            SequentialLR(o, parts, milestones)
-        except (TypeError, ValueError) as error:
-            print(f"{type(error).__name__}: {str(error).removeprefix('SequentialLR ')}")
-    # -> ValueError: expects one milestone less than schedulers: 2 schedulers and 0 milestones
-    # -> ValueError: expects one milestone less than schedulers: 0 schedulers and 0 milestones
-    # -> TypeError: at index 1 should have `optimizer`
-    # -> ValueError: expects schedulers of one optimizer: 1
-    # -> ValueError: does not support WantsLoss: 1
+            LinearLR(optimizer, *factors)
+        except ValueError as error:
+            print(error)
+    # -> Starting multiplicative factor expected to be between 0 and 1.
+    # -> Ending multiplicative factor expected to be between 0 and 1.
+
+    # Adam with a large rate. In its first steps every weight moves by the whole rate, wherever its
+    # gradient points: the tanhs end up at -1 or 1, where the slope is zero, and stay there.
+    x = linspace(-3, 3, 100).reshape(-1, 1)
+    y = (x * 2).sin()
+
+    def train(make, seed):
+        manual_seed(seed)
+        shapes = [(1, 32), (1, 32), (32, 32), (1, 32), (32, 1)]
+        params = [(rand(*shape) * 2 - 1) / shape[0] ** 0.5 for shape in shapes]
+        params = [param.requires_grad_() for param in params]
+        w1, b1, w2, b2, w3 = params
+        optimizer = Adam(params, lr=0.2)
+        schedulers = make(optimizer)
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss = (((x @ w1 + b1).tanh() @ w2 + b2).tanh() @ w3 - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            for scheduler in schedulers:
+                scheduler.step()
+        return loss.item()
+
+    def falling(o):
+        return [CosineAnnealingLR(o, T_max=300)]
+
+    def warmed(o):
+        return [LinearLR(o, 0.01, total_iters=60), CosineAnnealingLR(o, T_max=300)]
+
+    cold, warm = ([train(make, seed) for seed in range(3)] for make in (falling, warmed))
+    print("at once:          ", " ".join(f"{loss:.5f}" for loss in cold))  # -> ...
+    print("warmed in 60 steps:", " ".join(f"{loss:.5f}" for loss in warm))  # -> ...
+    print("five times better:", 5 * max(warm) < min(cold))  # -> five times better: True

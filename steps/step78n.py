@@ -1,33 +1,33 @@
-"""Step 78n: OneCycleLR: momentum
+"""Step 78n: SequentialLR: checks
 
-On the top of the hill of step 78m, the steps are large, and momentum multiplies them: with 0.9, a
-step in the same direction is ten times as long (step 76j). A ball on a steep slope should roll
-less. So while the rate rises from its lowest to max_lr, momentum falls from 0.95 to 0.85, and then
-it rises again:
+SequentialLR (step 78m) fails late when it is put together wrongly. With one milestone too few, the
+last scheduler never runs; with one too many, an IndexError comes hours later, at that milestone. A
+scheduler of another optimizer changes the rates of a network that is not being trained. All of this
+is known in the constructor, so the constructor raises the errors.
 
-     rate       0.04  0.28  0.76  1     0.85  0.5   0.15  0
-     momentum   0.95  0.93  0.88  0.85  0.87  0.9   0.94  0.95
+A scheduler whose step takes the loss (ReduceLROnPlateau, step 78s) cannot be one of the parts
+either: SequentialLR.step has no loss to pass on. Such a scheduler has `wants_metrics` set.
 
-Each phase gets two more names, of the momentum where it begins and where it ends. The highest and
-the lowest one are options of the group too, as the rates are.
+The trap: the check of the optimizer must be `is`. Two optimizers of equal options are still two.
 
-SGD's option is called momentum. Adam has none: what momentum does there is beta1, the first of the
-two betas. So an optimizer that has betas gets a new tuple, whose first number is the momentum.
+(The messages are PyTorch's in substance.)
 
-The trap: an optimizer whose option momentum is not there at all, such as Adagrad, would get it as
-an option that nothing reads. It is refused. (SGD with momentum=0 has the option, and would suddenly
-have a momentum. PyTorch does the same; say cycle_momentum=False if you do not want it.)
-
-Changed: OneCycleLR.
-Try: cycle_momentum=False. What becomes of beta1?
+Changed: SequentialLR.__init__, LRScheduler (wants_metrics).
+Try: take the check of the milestones out. When does each of the first two mistakes show itself?
 """
 
+import bisect
 import importlib
 import math
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.optim.lr_scheduler.base import LRScheduler
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.creation import fill_
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -35,94 +35,341 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class OneCycleLR(LRScheduler):
-    """Up to max_lr during the first pct_start of all steps, then down to almost nothing; momentum
-    (or beta1) the other way round. Call `step` after each batch.
+EARLY = (
+    "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite "
+    "order: else the first value of the schedule is skipped."
+)
 
-    Source: Smith and Topin, Super-Convergence, 2019.
+
+def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+    """A hook: the optimizer has made a step."""
+    optimizer._opt_called = True
+
+
+def values_of(optimizer: Optimizer, name: str) -> list[Any]:
+    """This option of all groups. Of one that is a tensor a copy: it will be written."""
+    values = [group[name] for group in optimizer.param_groups]
+    return [value.clone() if isinstance(value, Tensor) else value for value in values]
+
+
+class LRScheduler:
+    """Base of the schedulers. Call `step` once an epoch (or a batch), after optimizer.step().
+
+    A subclass writes `get_lr`: the rates of the groups in epoch `last_epoch`. It finds the first
+    ones in `base_lrs`; each group keeps its own as "initial_lr".
     Raises:
-        ValueError: for an optimizer without momentum, and for a step after the last one.
+        TypeError: for what is not an optimizer.
+        KeyError: for a last_epoch other than -1, where a group has no initial_lr yet.
+    """
+
+    _is_initial = _get_lr_called_within_step = wants_metrics = False
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer, self.last_epoch = optimizer, last_epoch
+        for number, rate in enumerate(values_of(optimizer, "lr")):
+            if last_epoch == -1:
+                optimizer.param_groups[number].setdefault("initial_lr", rate)
+            elif "initial_lr" not in optimizer.param_groups[number]:
+                raise KeyError(f"param 'initial_lr' is not specified in param_groups[{number}]")
+        self.base_lrs = values_of(optimizer, "initial_lr")
+        if not hasattr(optimizer, "_opt_called"):
+            optimizer._opt_called = False
+            optimizer.register_step_post_hook(note_step)
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        self._step_count, self._is_initial = 0, True
+        self.step()
+        self._is_initial = False
+
+    def _undo(self) -> None:
+        self.last_epoch -= 1
+
+    def get_lr(self) -> list[Any]:
+        raise NotImplementedError(f"{type(self).__name__} has no get_lr")
+
+    def get_last_lr(self) -> list[Any]:
+        """The rates that were set last, one for each group."""
+        return self._last_lr
+
+    def step(self) -> None:
+        """Sets the rates of the next epoch."""
+        if self._step_count == 1 and not self.optimizer._opt_called:
+            warnings.warn(EARLY, UserWarning, stacklevel=2)
+        self._step_count += 1
+        self.last_epoch += 1
+        self._update(self.get_lr)
+
+    def restart(self) -> None:
+        """Sets the rates of epoch 0, whatever they are now: SequentialLR begins a scheduler so."""
+        self.last_epoch = 0
+        self._update(self.first_rates)
+
+    def first_rates(self) -> list[Any]:
+        return self.get_lr()
+
+    def _update(self, rates: Callable[[], list[Any]]) -> None:
+        self._get_lr_called_within_step = True
+        try:
+            self.set_rates(rates())
+        finally:
+            self._get_lr_called_within_step = False
+
+    def set_rates(self, rates: list[Any]) -> None:
+        """Writes the rates into the groups; into the tensor itself where a rate is one."""
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                fill_(group["lr"], float(rate))
+            else:
+                group["lr"] = rate
+        self._last_lr = values_of(self.optimizer, "lr")
+
+    def warn_outside_step(self) -> None:
+        if not self._get_lr_called_within_step:
+            says = "To get the last learning rate computed by the scheduler, use `get_last_lr()`."
+            warnings.warn(says, UserWarning, stacklevel=3)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the scheduler knows, except the optimizer."""
+        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.__dict__.update(state_dict)
+
+
+_LRScheduler = LRScheduler  # its name in older programs
+
+
+class GrowthLR(LRScheduler):
+    """A schedule that multiplies the rates by a factor on the way from epoch - 1 to `epoch`.
+
+    A subclass writes `growth`, the factor. The schedule goes on from the present rate, so several
+    may work on one optimizer: their factors multiply.
+    """
+
+    def growth(self, epoch: int) -> float:
+        raise NotImplementedError(f"{type(self).__name__} has no growth")
+
+    def get_lr(self) -> list[Any]:
+        self.warn_outside_step()
+        growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
+        return rates if growth == 1 else [rate * growth for rate in rates]
+
+    def first_rates(self) -> list[Any]:
+        return [base * self.growth(0) for base in self.base_lrs]
+
+
+class StepLR(GrowthLR):
+    """Times gamma, every step_size epochs."""
+
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ):
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def growth(self, epoch: int) -> float:
+        return self.gamma if epoch and epoch % self.step_size == 0 else 1.0
+
+
+class MultiStepLR(GrowthLR):
+    """Times gamma, at the epochs `milestones`."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        milestones: Iterable[int],
+        gamma: float = 0.1,
+        last_epoch: int = -1,
+    ):
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def growth(self, epoch: int) -> float:
+        return self.gamma ** self.milestones[epoch]
+
+
+class ExponentialLR(GrowthLR):
+    """Times gamma, every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def growth(self, epoch: int) -> float:
+        return self.gamma if epoch and not self._is_initial else 1.0
+
+
+class LambdaLR(LRScheduler):
+    """initial_lr * lr_lambda(epoch); one function, or a list with one for each group.
+
+    Objects with `__call__` keep their state in the state_dict, functions are left out of it.
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
+        count = len(optimizer.param_groups)
+        listed = isinstance(lr_lambda, (list, tuple))
+        self.lr_lambdas = list(lr_lambda) if listed else [lr_lambda] * count
+        if len(self.lr_lambdas) != count:
+            raise ValueError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        self.warn_outside_step()
+        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
+        return [base * function(self.last_epoch) for base, function in pairs]
+
+    def state_dict(self) -> dict[str, Any]:
+        states = [
+            None if isinstance(each, types.FunctionType) else dict(each.__dict__)
+            for each in self.lr_lambdas
+        ]
+        return {**super().state_dict(), "lr_lambdas": states}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        functions = self.lr_lambdas
+        for function, state in zip(functions, state_dict["lr_lambdas"], strict=True):
+            if state is not None:
+                function.__dict__.update(state)
+        super().load_state_dict({**state_dict, "lr_lambdas": functions})
+
+
+class LinearLR(GrowthLR):
+    """From start_factor times the rate to end_factor times, in equal steps: a warmup.
+
+    Raises:
+        ValueError: for a start_factor outside (0, 1], or an end_factor outside [0, 1].
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: float,
-        total_steps: int,
-        pct_start: float = 0.3,
-        cycle_momentum: bool = True,
-        base_momentum: float = 0.85,
-        max_momentum: float = 0.95,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
         last_epoch: int = -1,
     ):
-        self.total_steps = total_steps
-        rise, up, down = pct_start * total_steps - 1, "base_momentum", "max_momentum"
-        phases = [(rise, "initial_lr", "max_lr", down, up)]
-        names = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
-        phases.append((total_steps - 1, "max_lr", "min_lr", up, down))
-        self._schedule_phases = [dict(zip(names, phase, strict=True)) for phase in phases]
-        self.cycle_momentum, self.use_beta1 = cycle_momentum, "betas" in optimizer.defaults
-        if cycle_momentum and not self.use_beta1 and "momentum" not in optimizer.defaults:
-            raise ValueError("cycle_momentum needs an optimizer with momentum or beta1")
-        for group in optimizer.param_groups:
-            if last_epoch == -1:
-                first = max_lr / div_factor
-                group.update(initial_lr=first, max_lr=max_lr, min_lr=first / final_div_factor)
-                momenta = {up: base_momentum, down: max_momentum}
-                group.update(momenta if cycle_momentum else {})
+        if not 0 < start_factor <= 1:
+            raise ValueError("Starting multiplicative factor expected to be between 0 and 1.")
+        if not 0 <= end_factor <= 1:
+            raise ValueError("Ending multiplicative factor expected to be between 0 and 1.")
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def between(self, start: float, end: float, share: float) -> float:
-        return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+    def growth(self, epoch: int) -> float:
+        if epoch == 0:
+            return self.start_factor
+        if self._is_initial or epoch > self.total_iters:
+            return 1.0
+        rise = self.end_factor - self.start_factor
+        return 1.0 + rise / (self.total_iters * self.start_factor + (epoch - 1) * rise)
+
+
+class CosineAnnealingLR(LRScheduler):
+    """eta_min + (lr - eta_min) * (1 + cos(pi * epoch / T_max)) / 2: slow, fast, slow.
+
+    Source: Loshchilov and Hutter, SGDR, 2017 (without the restarts).
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
+    ):
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
         self.warn_outside_step()
-        step, begin, rates = self.last_epoch, 0.0, []
-        if step > self.total_steps:
-            raise ValueError(f"Tried to step {step} times. The total is {self.total_steps}")
-        for phase in self._schedule_phases:
-            if step <= phase["end_step"] or phase is self._schedule_phases[-1]:
-                break
-            begin = phase["end_step"]
-        share = (step - begin) / (phase["end_step"] - begin)
-        for group in self.optimizer.param_groups:
-            rates.append(self.between(group[phase["start_lr"]], group[phase["end_lr"]], share))
-            if self.cycle_momentum:
-                ends = group[phase["start_momentum"]], group[phase["end_momentum"]]
-                value = self.between(*ends, share)
-                betas = {"betas": (value, *group.get("betas", ())[1:])}
-                group.update(betas if self.use_beta1 else {"momentum": value})
-        return rates
+        epoch, rates, low = self.last_epoch, values_of(self.optimizer, "lr"), self.eta_min
+        if self._is_initial:
+            return rates
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again, from the lowest point
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            pairs = zip(rates, self.base_lrs, strict=True)
+            return [rate + (base - low) * rise for rate, base in pairs]
+        growth = self.wave(epoch) / self.wave(epoch - 1)
+        return [growth * (rate - low) + low for rate in rates]
+
+    def first_rates(self) -> list[Any]:
+        return self.base_lrs
+
+    def wave(self, epoch: int) -> float:
+        return 1 + math.cos(math.pi * epoch / self.T_max)
+
+
+class SequentialLR(LRScheduler):
+    """One scheduler after the other: schedulers[i] begins at epoch milestones[i - 1].
+
+    Raises:
+        TypeError: for what is not a scheduler.
+        ValueError: for a scheduler of another optimizer, for ReduceLROnPlateau, whose step wants
+            the loss, and unless there is one milestone less than schedulers.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence, milestones: Sequence, last_epoch: int = -1
+    ):
+        for number, scheduler in enumerate(schedulers):
+            if not hasattr(scheduler, "optimizer"):
+                raise TypeError(f"SequentialLR at index {number} should have `optimizer`")
+            if scheduler.wants_metrics:
+                name = type(scheduler).__name__
+                raise ValueError(f"SequentialLR does not support {name}: {number}")
+            if scheduler.optimizer is not optimizer:
+                raise ValueError(f"SequentialLR expects schedulers of one optimizer: {number}")
+        if len(schedulers) < 1 or len(milestones) != len(schedulers) - 1:
+            counts = f"{len(schedulers)} schedulers and {len(milestones)} milestones"
+            raise ValueError(f"SequentialLR expects one milestone less than schedulers: {counts}")
+        self.optimizer, self._schedulers = optimizer, schedulers
+        self._milestones, self.last_epoch = milestones, last_epoch + 1
+        self.set_rates(values_of(optimizer, "initial_lr"))
+        self._undo()  # each scheduler has made its first step, and changed the rate
+        first = schedulers[bisect.bisect_right(milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
+
+    def _undo(self) -> None:
+        for scheduler in self._schedulers:
+            scheduler._undo()
+
+    def step(self) -> None:
+        self.last_epoch += 1
+        number = bisect.bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[number]
+        if number and self._milestones[number - 1] == self.last_epoch:
+            scheduler.restart()
+        else:
+            scheduler.step()
+        self._last_lr = scheduler.get_last_lr()
 
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.optim.adam import Adam
-    from tinytorch.optim.rmsprop import Adagrad
     from tinytorch.optim.sgd import SGD
 
-    def show(optimizer, momentum_of, **options):
-        scheduler = OneCycleLR(optimizer, max_lr=1.0, total_steps=8, pct_start=0.5, **options)
-        group = optimizer.param_groups[0]
-        for _ in range(8):
-            print(f"{group['lr']:.2f}/{momentum_of(group):.2f}", end=" ")
-            optimizer.step()
-            scheduler.step()
-        print()
+    def fresh():
+        return SGD([tensor([1.0], requires_grad=True)], lr=1.0)
 
-    p = tensor([1.0], requires_grad=True)
-    show(Adam([p]), lambda group: group["betas"][0])
-    # -> 0.04/0.95 0.28/0.92 0.76/0.88 1.00/0.85 0.85/0.86 0.50/0.90 0.15/0.94 0.00/0.95
-    show(SGD([p], momentum=0.5), lambda group: group["momentum"], base_momentum=0.8)
-    # -> 0.04/0.95 0.28/0.91 0.76/0.84 1.00/0.80 0.85/0.82 0.50/0.88 0.15/0.93 0.00/0.95
-    show(SGD([p], momentum=0.5), lambda group: group["momentum"], cycle_momentum=False)
-    # -> 0.04/0.50 0.28/0.50 0.76/0.50 1.00/0.50 0.85/0.50 0.50/0.50 0.15/0.50 0.00/0.50
-    optimizer = Adam([p], betas=(0.9, 0.99))
-    OneCycleLR(optimizer, max_lr=1.0, total_steps=8)
-    print(optimizer.param_groups[0]["betas"])  # -> (0.95, 0.99)
-    try:
-        OneCycleLR(Adagrad([p]), max_lr=1.0, total_steps=8)
-    except ValueError as error:
-        print(error)  # -> cycle_momentum needs an optimizer with momentum or beta1
+    class WantsLoss(StepLR):
+        wants_metrics = True
+
+    o = fresh()
+    one, two = StepLR(o, 1), ExponentialLR(o, 0.5)
+    wrong = (
+        ([one, two], []),
+        ([], []),
+        ([one, 0.5], [1]),
+        ([one, StepLR(fresh(), 1)], [1]),
+        ([one, WantsLoss(o, 1)], [1]),
+    )
+    for parts, milestones in wrong:
+        try:
+            SequentialLR(o, parts, milestones)
+        except (TypeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error).removeprefix('SequentialLR ')}")
+    # -> ValueError: expects one milestone less than schedulers: 2 schedulers and 0 milestones
+    # -> ValueError: expects one milestone less than schedulers: 0 schedulers and 0 milestones
+    # -> TypeError: at index 1 should have `optimizer`
+    # -> ValueError: expects schedulers of one optimizer: 1
+    # -> ValueError: does not support WantsLoss: 1

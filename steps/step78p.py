@@ -1,27 +1,27 @@
-"""Step 78p: ReduceLROnPlateau: a rate that follows the loss
+"""Step 78p: OneCycleLR: one rise and one fall
 
-All schedules so far are fixed before the training begins. If the loss stands still after epoch
-20, MultiStepLR waits until epoch 50 nevertheless; if it is still falling fast there, it is slowed
-down.
+A warm-up avoids harm. OneCycleLR goes further: it makes one hill of the whole training, up to a
+rate far higher than the training could bear for long. In a large step, narrow valleys are jumped
+over; when the rate falls, the run settles in a wide one. In the demo a constant rate of 0.2 ends
+with nan, and the hill with this top ends lower than the best constant rate.
 
-ReduceLROnPlateau decides during the training. Once an epoch it gets the loss. If the loss has not
-been below the best one for more than `patience` epochs, the rate is multiplied by `factor`:
+    max_lr             * *
+                    *      *
+    max_lr / 25   *          *
+                               * *      a ten-thousandth of the beginning: almost nothing
 
-    loss    3  2  2.1  2.1  1.9  2  2  2       patience=2: two bad epochs are forgiven
-    bad     0  0  1    2    0    1  2  3  ->  the rate times 0.1, and bad is 0 again
+It knows where the end is, since it is told how many steps there will be. The way is a list of
+phases: where each ends, and between which two rates it leads, both as options of the group. Within
+a phase it follows half a cosine.
 
-patience is there because the loss is noisy. Without it, every second epoch would be a plateau.
+The trap: total_steps counts calls of step, and they belong after each batch. With the number of
+epochs there, the hill is over after some batches, and the next call is refused. So is one past the
+end.
 
-So its step takes a number, or a tensor, and it has no get_lr: it overrides step, and uses only
-the part of LRScheduler that writes the rates. It cannot be part of a SequentialLR (step 78k).
+(This is Smith and Topin's schedule. The names of the options in the group are PyTorch's.)
 
-The trap: which loss? The one of the training goes on falling while that of the validation set
-already rises, and hides what should be seen. Give it the validation loss.
-
-(PyTorch's class has the same name.)
-
-New: ReduceLROnPlateau.
-Try: patience=0 in the race. How small does the rate become?
+New: OneCycleLR. Moved: base.py and warmup.py.
+Try: call step once an epoch. How high is the rate in the end?
 """
 
 import importlib
@@ -29,7 +29,7 @@ import math
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.optim.lr_scheduler.base import LRScheduler, values_of
+from tinytorch.optim.lr_scheduler.base import LRScheduler
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -37,84 +37,38 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def one_each(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """The value for each group, or the values of a list.
-
-    Raises:
-        TypeError: for what is not an optimizer.
-        ValueError: for a list of another length.
-    """
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
-    count = len(optimizer.param_groups)
-    values = list(value) if isinstance(value, (list, tuple)) else [value] * count
-    if len(values) != count:
-        raise ValueError(f"{name} must have one value for each of {count} groups: {values}")
-    return values
-
-
 class OneCycleLR(LRScheduler):
-    """Up to max_lr during the first pct_start of all steps, then down to almost nothing; momentum
-    (or beta1) the other way round. Call `step` after each batch.
+    """Up to max_lr during the first pct_start of all steps, then down to almost nothing. Call
+    `step` after each batch.
 
     Source: Smith and Topin, Super-Convergence, 2019.
     Raises:
-        ValueError: for options that do not fit together.
+        ValueError: for a step after the last one.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: Any,
-        total_steps: int | None = None,
-        epochs: int | None = None,
-        steps_per_epoch: int | None = None,
+        max_lr: float,
+        total_steps: int,
         pct_start: float = 0.3,
-        anneal_strategy: str = "cos",
-        cycle_momentum: bool = True,
-        base_momentum: Any = 0.85,
-        max_momentum: Any = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
-        three_phase: bool = False,
         last_epoch: int = -1,
     ):
-        if total_steps is None and (epochs is None or steps_per_epoch is None):
-            raise ValueError("You must define either total_steps OR (epochs AND steps_per_epoch)")
-        total_steps = epochs * steps_per_epoch if total_steps is None else total_steps
-        if not isinstance(total_steps, int) or total_steps <= 0:
-            raise ValueError(f"Expected positive integer total_steps, but got {total_steps}")
-        if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
-            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
-        if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', got {anneal_strategy}")
-        self.total_steps, self._anneal_func_type = total_steps, anneal_strategy
-        rise, up, down = pct_start * total_steps - 1, "base_momentum", "max_momentum"
-        phases = [(rise, "initial_lr", "max_lr", down, up)]
-        if three_phase:
-            phases.append((2 * rise, "max_lr", "initial_lr", up, down))
-        last = (
-            ("initial_lr", "min_lr", down, down) if three_phase else ("max_lr", "min_lr", up, down)
-        )
-        names = ("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum")
-        phases.append((total_steps - 1, *last))
+        self.total_steps = total_steps
+        rise = pct_start * total_steps - 1
+        phases = [(rise, "initial_lr", "max_lr")]
+        names = ("end_step", "start_lr", "end_lr")
+        phases.append((total_steps - 1, "max_lr", "min_lr"))
         self._schedule_phases = [dict(zip(names, phase, strict=True)) for phase in phases]
-        tops = one_each("max_lr", optimizer, max_lr)
-        lows = one_each("base_momentum", optimizer, base_momentum)
-        highs = one_each("max_momentum", optimizer, max_momentum)
-        self.cycle_momentum, self.use_beta1 = cycle_momentum, "betas" in optimizer.defaults
-        if cycle_momentum and not self.use_beta1 and "momentum" not in optimizer.defaults:
-            raise ValueError("cycle_momentum needs an optimizer with momentum or beta1")
-        for group, top, low, high in zip(optimizer.param_groups, tops, lows, highs, strict=True):
+        for group in optimizer.param_groups:
             if last_epoch == -1:
-                first = top / div_factor
-                group.update(initial_lr=first, max_lr=top, min_lr=first / final_div_factor)
-                group.update({up: low, down: high} if cycle_momentum else {})
+                first = max_lr / div_factor
+                group.update(initial_lr=first, max_lr=max_lr, min_lr=first / final_div_factor)
         super().__init__(optimizer, last_epoch)
 
     def between(self, start: float, end: float, share: float) -> float:
-        if self._anneal_func_type == "linear":
-            return (end - start) * share + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
     def get_lr(self) -> list[Any]:
@@ -129,85 +83,64 @@ class OneCycleLR(LRScheduler):
         share = (step - begin) / (phase["end_step"] - begin)
         for group in self.optimizer.param_groups:
             rates.append(self.between(group[phase["start_lr"]], group[phase["end_lr"]], share))
-            if self.cycle_momentum:
-                ends = group[phase["start_momentum"]], group[phase["end_momentum"]]
-                value = self.between(*ends, share)
-                betas = {"betas": (value, *group.get("betas", ())[1:])}
-                group.update(betas if self.use_beta1 else {"momentum": value})
         return rates
-
-
-class ReduceLROnPlateau(LRScheduler):
-    """Times `factor` when step(metrics) has seen no better value for more than `patience` epochs.
-
-    Raises:
-        ValueError: for a factor that does not lower the rate.
-    """
-
-    wants_metrics = True
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        factor: float = 0.1,
-        patience: int = 10,
-    ):
-        if factor >= 1.0:
-            raise ValueError("Factor should be < 1.0.")
-        self.optimizer, self.factor, self.patience = optimizer, factor, patience
-        self.best, self.last_epoch, self.num_bad_epochs = math.inf, 0, 0
-        self._last_lr = values_of(optimizer, "lr")
-
-    def step(self, metrics: Any) -> None:
-        """Takes the loss, or another metric, of the epoch that is over."""
-        value = float(metrics)
-        self.last_epoch += 1
-        if value < self.best:
-            self.best, self.num_bad_epochs = value, 0
-        else:
-            self.num_bad_epochs += 1
-        rates = values_of(self.optimizer, "lr")
-        if self.num_bad_epochs > self.patience:
-            rates = [float(rate) * self.factor for rate in rates]
-            self.num_bad_epochs = 0
-        self.set_rates(rates)
 
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randn
-    from tinytorch.optim.lr_scheduler.warmup import SequentialLR
+    from tinytorch.nn.activation import Tanh
+    from tinytorch.nn.container import Sequential
+    from tinytorch.nn.linear import Linear
+    from tinytorch.nn.loss import mse_loss
+    from tinytorch.ops.creation import linspace
+    from tinytorch.ops.random import manual_seed
     from tinytorch.optim.sgd import SGD
 
-    optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    scheduler = ReduceLROnPlateau(optimizer, patience=2)
-    seen = []
-    for loss in (3.0, 2.0, 2.1, 2.1, 1.9, 2.0, 2.0, 2.0, 1.0):
-        scheduler.step(loss)
-        seen.append((scheduler.num_bad_epochs, round(optimizer.param_groups[0]["lr"], 4)))
-    print(seen[:5])  # -> [(0, 1.0), (0, 1.0), (1, 1.0), (2, 1.0), (0, 1.0)]
-    print(seen[5:])  # -> [(1, 1.0), (2, 1.0), (0, 0.1), (0, 0.1)]
-    try:
-        ReduceLROnPlateau(optimizer, factor=2.0)
-    except ValueError as error:
-        print(error)  # -> Factor should be < 1.0.
-    try:
-        SequentialLR(optimizer, [scheduler], [])
-    except ValueError as error:
-        print(error)  # -> SequentialLR does not support ReduceLROnPlateau: 0
-
-    # The noisy race of step 78a, with a watched loss: when it stands still, the rate falls.
-    def race(**options):
-        manual_seed(0)
-        x = (10 * randn(1000)).requires_grad_()
-        optimizer = SGD([x], lr=0.4)
-        scheduler = ReduceLROnPlateau(optimizer, factor=0.5, **options)
-        for _ in range(200):
-            x.grad = 2 * x.detach() + randn(1000)
+    def rates(make, epochs):
+        """The rates that a scheduler gives, from 1.0 at the start."""
+        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+        scheduler, seen = make(optimizer), []
+        for _ in range(epochs):
+            seen.append(round(scheduler.get_last_lr()[0], 4))
             optimizer.step()
-            scheduler.step(x.detach().square().mean().sqrt())
-        return optimizer.param_groups[0]["lr"], scheduler.best
+            scheduler.step()
+        return seen
 
-    rate, best = race(patience=5)
-    print(f"from 0.4 to {rate:.2g}, distance {best:.2f}")  # -> ...
-    print("closer than 0.1:", best < 0.1)  # -> closer than 0.1: True
+    print(rates(lambda o: OneCycleLR(o, max_lr=1.0, total_steps=8, pct_start=0.5), 8))
+    # -> [0.04, 0.28, 0.76, 1.0, 0.8536, 0.5, 0.1465, 0.0]
+
+    # Steps past the end, and each group has its own first rate, a 25th of the highest.
+    optimizer = SGD([tensor([1.0], requires_grad=True)], lr=7.0)
+    scheduler = OneCycleLR(optimizer, max_lr=1.0, total_steps=2)
+    print(optimizer.param_groups[0]["initial_lr"])  # -> 0.04
+    for _ in range(3):
+        optimizer.step()
+        try:
+            scheduler.step()
+        except ValueError as error:
+            print(error)  # -> Tried to step 3 times. The total is 2
+
+    # A network in 300 steps: with constant rates, and with the hill.
+    x = linspace(-3, 3, 100).reshape(-1, 1)
+    y = (x * 2).sin()
+
+    def train(lr, hill):
+        manual_seed(0)
+        net = Sequential(Linear(1, 32), Tanh(), Linear(32, 32), Tanh(), Linear(32, 1))
+        optimizer = SGD(net.parameters(), lr=lr, momentum=0.9)
+        scheduler = OneCycleLR(optimizer, max_lr=lr, total_steps=300) if hill else None
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss = mse_loss(net(x), y)
+            loss.backward()
+            optimizer.step()
+            if hill:
+                scheduler.step()
+        return loss.item()
+
+    constant = [train(lr, hill=False) for lr in (0.03, 0.1, 0.2)]
+    cycle = train(0.2, hill=True)
+    print(*(f"{loss:.4f}" for loss in constant), f"and with a hill {cycle:.4f}")  # -> ...
+    print("0.2 is too large:", not constant[2] < 1)  # -> 0.2 is too large: True
+    print("better than 0.1 all the time:", cycle < constant[1] < constant[0])
+    # -> better than 0.1 all the time: True

@@ -1,25 +1,18 @@
-"""Step 78r: ReduceLROnPlateau: cooldown and smallest rate
+"""Step 78r: Catalogue: the options of OneCycleLR
 
-ReduceLROnPlateau (step 78q) is too quick twice. Right after a change of the rate, the loss needs
-some epochs to answer; with patience=1, the rate falls again before the first cut could have any
-effect. And it never stops: after 20 plateaus the rate is 1e-20, and the training stands
-still.
+What PyTorch's OneCycleLR has besides. Skim it: each option is a line or two, and the rest are
+refusals of options that do not fit together.
 
-    cooldown   so many epochs after a change do not count as bad ones
-    min_lr     the rate does not go below this: one for all groups, or a list with one for each
-    eps        a change smaller than this is not made
+    epochs, steps_per_epoch    their product, in place of total_steps
+    anneal_strategy="linear"   straight lines in place of half cosines
+    three_phase=True           up, down to the first rate in as many steps, then to almost nothing
+    max_lr=[0.1, 0.01]         a list has one value for each group; so with the two momenta
 
-At the bottom max(rate * factor, min_lr) would "change" the rate to what it is, and begin a cooldown
-each time. eps prevents that.
+`one_each` makes a list of what may be one value or a list, and checks its length. ReduceLROnPlateau
+(step 78s) needs it, too.
 
-The trap: a group that is added later (step 76b) has no entry in min_lrs. So a single min_lr is kept
-as it was given, and spread over all groups that there are when it is needed. A list that does not
-fit is refused in the constructor.
-
-(In PyTorch, min_lr and eps have the same meaning and defaults.)
-
-Changed: ReduceLROnPlateau.__init__, ReduceLROnPlateau.step.
-Try: cooldown=0 in the first line of the demo.
+Changed: OneCycleLR. New: one_each.
+Try: pct_start=0.9 with three_phase=True. Which rate is the last one?
 """
 
 import importlib
@@ -27,7 +20,7 @@ import math
 from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.optim.lr_scheduler.base import LRScheduler, values_of
+from tinytorch.optim.lr_scheduler.base import LRScheduler
 from tinytorch.optim.optimizer import Optimizer
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -135,108 +128,50 @@ class OneCycleLR(LRScheduler):
         return rates
 
 
-class ReduceLROnPlateau(LRScheduler):
-    """Times `factor` when step(metrics) has seen no better value for more than `patience` epochs.
-
-    Better is lower, or higher with mode="max", by the share `threshold` of the best value, or by
-    that difference with threshold_mode="abs". After a change it waits `cooldown` epochs.
-    Raises:
-        ValueError: for an invalid option.
-    """
-
-    wants_metrics = True
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr: Any = 0,
-        eps: float = 1e-8,
-    ):
-        if factor >= 1.0:
-            raise ValueError("Factor should be < 1.0.")
-        if mode not in ("min", "max"):
-            raise ValueError(f"mode {mode} is unknown!")
-        if threshold_mode not in ("rel", "abs"):
-            raise ValueError(f"threshold mode {threshold_mode} is unknown!")
-        self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
-        self.min_lrs = one_each("min_lr", optimizer, min_lr)
-        self.optimizer, self.factor, self.patience, self.eps = optimizer, factor, patience, eps
-        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
-        self.cooldown, self.cooldown_counter, self.num_bad_epochs = cooldown, 0, 0
-        self.best, self.last_epoch = math.inf if mode == "min" else -math.inf, 0
-        self._last_lr = values_of(optimizer, "lr")
-
-    def is_better(self, value: float, best: float) -> bool:
-        sign = -1 if self.mode == "min" else 1
-        if self.threshold_mode == "rel":
-            limit = best * (1 + sign * self.threshold)
-        else:
-            limit = best + sign * self.threshold
-        return sign * value > sign * limit
-
-    def step(self, metrics: Any) -> None:
-        """Takes the loss, or another metric, of the epoch that is over."""
-        value = float(metrics)
-        self.last_epoch += 1
-        if self.is_better(value, self.best):
-            self.best, self.num_bad_epochs = value, 0
-        else:
-            self.num_bad_epochs += 1
-        if self.cooldown_counter > 0:
-            self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
-        rates = values_of(self.optimizer, "lr")
-        if self.num_bad_epochs > self.patience:
-            if self.default_min_lr is not None:  # also for groups that were added since
-                self.min_lrs = [self.default_min_lr] * len(rates)
-            lower = [
-                max(float(rate) * self.factor, low)
-                for rate, low in zip(rates, self.min_lrs, strict=True)
-            ]
-            pairs = zip(rates, lower, strict=True)
-            rates = [low if rate - low > self.eps else rate for rate, low in pairs]
-            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-        self.set_rates(rates)
-
-
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.optim.sgd import SGD
 
-    def rates(values, groups=1, **options):
-        """The rates after each value; with two groups, those of both."""
-        params = [{"params": [tensor([1.0], requires_grad=True)]} for _ in range(groups)]
-        optimizer = SGD(params, lr=1.0)
-        scheduler, seen = ReduceLROnPlateau(optimizer, patience=1, **options), []
-        for value in values:
-            scheduler.step(value)
-            lrs = [round(rate, 4) for rate in scheduler.get_last_lr()]
-            seen.append(lrs if groups > 1 else lrs[0])
+    def rates(make, epochs):
+        """The rates that a scheduler gives, from 1.0 at the start."""
+        optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+        scheduler, seen = make(optimizer), []
+        for _ in range(epochs):
+            seen.append(round(scheduler.get_last_lr()[0], 4))
+            optimizer.step()
+            scheduler.step()
         return seen
 
-    # Two epochs after the change do not count.
-    flat = [2.0, 2.1, 2.1, 2.1, 2.1, 2.1, 2.1]
-    print(rates(flat, cooldown=2))  # -> [1.0, 1.0, 0.1, 0.1, 0.1, 0.1, 0.01]
-    print(rates(flat))  # -> [1.0, 1.0, 0.1, 0.1, 0.01, 0.01, 0.001]
+    print(rates(lambda o: OneCycleLR(o, 1.0, epochs=2, steps_per_epoch=4, pct_start=0.5), 8))
+    # -> [0.04, 0.28, 0.76, 1.0, 0.8536, 0.5, 0.1465, 0.0]
+    print(rates(lambda o: OneCycleLR(o, 1.0, 8, pct_start=0.5, anneal_strategy="linear"), 8))
+    # -> [0.04, 0.36, 0.68, 1.0, 0.75, 0.5, 0.25, 0.0]
+    print(rates(lambda o: OneCycleLR(o, 1.0, 8, pct_start=0.375, three_phase=True), 8))
+    # -> [0.04, 0.52, 1.0, 0.52, 0.04, 0.03, 0.01, 0.0]
 
-    # The bottom, for all groups and for each. With eps=1, no change is large enough.
-    print(rates(flat, min_lr=0.05))  # -> [1.0, 1.0, 0.1, 0.1, 0.05, 0.05, 0.05]
-    print(rates(flat, groups=2, min_lr=[0.5, 0.0])[-1])  # -> [0.5, 0.001]
-    print(rates(flat, eps=1.0)[-1])  # -> 1.0
+    p, q = tensor([1.0], requires_grad=True), tensor([1.0], requires_grad=True)
+    two = SGD([{"params": [p]}, {"params": [q]}], momentum=0.9)
+    scheduler = OneCycleLR(two, max_lr=[1.0, 0.5], total_steps=8, base_momentum=[0.8, 0.9])
+    print([(group["initial_lr"], group["base_momentum"]) for group in two.param_groups])
+    # -> [(0.04, 0.8), (0.02, 0.9)]
+    wrong = (
+        {},
+        {"total_steps": 0},
+        {"total_steps": 8, "pct_start": 2.0},
+        {"total_steps": 8, "anneal_strategy": "stairs"},
+        {"total_steps": 8, "max_lr": [1.0]},
+    )
+    for options in wrong:
+        try:
+            OneCycleLR(two, **{"max_lr": 1.0, **options})
+        except ValueError as error:
+            print(error)
+    # -> You must define either total_steps OR (epochs AND steps_per_epoch)
+    # -> Expected positive integer total_steps, but got 0
+    # -> Expected float between 0 and 1 pct_start, but got 2.0
+    # -> anneal_strategy must be 'cos' or 'linear', got stairs
+    # -> max_lr must have one value for each of 2 groups: [1.0]
     try:
-        rates(flat, groups=2, min_lr=[0.5])
-    except ValueError as error:
-        print(error)  # -> min_lr must have one value for each of 2 groups: [0.5]
-
-    # A group that comes later has the same bottom.
-    optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
-    scheduler = ReduceLROnPlateau(optimizer, patience=0, min_lr=0.5)
-    optimizer.add_param_group({"params": [tensor([1.0], requires_grad=True)]})
-    for loss in (1.0, 1.0):
-        scheduler.step(loss)
-    print(scheduler.get_last_lr(), scheduler.min_lrs)  # -> [0.5, 0.5] [0.5, 0.5]
+        one_each("max_lr", [p], 1.0)
+    except TypeError as error:
+        print(error)  # -> list is not an Optimizer

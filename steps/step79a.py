@@ -17,7 +17,7 @@ it is loaded:
 
 (torch.get_num_threads and torch.set_num_threads are the same for PyTorch's own products.)
 
-New: get_num_threads, set_num_threads. Moved: what step 78r wrote, to cycle.py.
+New: get_num_threads, set_num_threads. Moved: what step 78u wrote, to cycle.py.
 Try: run the demo while another program keeps all cores busy.
 """
 

@@ -97,7 +97,7 @@ if __name__ == "__main__":
     except AssertionError as error:
         print(error)  # -> Size mismatch between tensors
 
-    # Python's loop over what has numbers ends with an IndexError. Stars has an item behind its end.
+    # Python's loop over what has numbers ends with an IndexError. Stars has items beyond its end.
     print("items of a loop:", sum(1 for _ in data))  # -> items of a loop: 10
     print("stars of item 1000003:", stars[1_000_003][1])  # -> stars of item 1000003: 3
 

@@ -11,7 +11,8 @@ So a dataset may have two more methods:
     __getbatch__(indices)    the batch itself: what default_collate would make of these items
 
 `items` and `collated` take the fastest one that the dataset has. A Subset has no items of its own,
-so it translates the numbers and asks its dataset.
+so it translates the numbers and asks its dataset. For a list of numbers, subset[[1, 2]], it asks
+with a list as well: a dataset of tensors can take one.
 
 The trap is inheritance. A subclass of TensorDataset whose __getitem__ rotates the image inherits
 __getbatch__, which knows nothing of the rotation. `collated` must not take it. So it walks through

@@ -152,7 +152,7 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed, rand
 
     # What step 79l does: the order of three rounds, and what is drawn between two numbers.
-    def rounds_of_79k(n, count):
+    def rounds_of_79l(n, count):
         for _ in range(count):
             yield from randperm(n).tolist()
 
@@ -164,7 +164,7 @@ if __name__ == "__main__":
             came.append(number)
         return came
 
-    for numbers in (lambda: rounds_of_79k(5, 3), lambda: RandomSampler(range(5), num_samples=15)):
+    for numbers in (lambda: rounds_of_79l(5, 3), lambda: RandomSampler(range(5), num_samples=15)):
         print("the same order:", order(numbers, between=0) == order(numbers, between=7))
     # -> the same order: False
     # -> the same order: True

@@ -2,7 +2,7 @@
 
 With a sampler and shuffle=True there are two orders. Step 79t's loader uses the sampler and ignores
 shuffle. A program that sorts its items by length, and asks for shuffling, gets no shuffling and no
-error: training works, only not so well. An option without an effect is worse than an error.
+error: training works, only not so well.
 
     sampler and shuffle                  two orders
     batch_sampler and any of four        the batches are there already

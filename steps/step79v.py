@@ -23,7 +23,8 @@ The trap is `for`: it cannot go on after an error. It ends, whatever the iterato
 (PyTorch's loader does the same.)
 
 Changed: DataLoader.__iter__. New: BatchIterator, fetcher, DataLoader.make_fetch.
-Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. The demo stops behind the hole.
+Try: let DataLoader.__iter__ say `yield from BatchIterator(self)`. What does the demo's second loop
+give after the error?
 """
 
 import importlib

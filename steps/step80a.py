@@ -2,7 +2,8 @@
 
 Other processes are to make the batches (step 80b). Two processes do not share memory, so a batch
 must travel. A pipe copies it through the kernel in small portions, and a full pipe makes the writer
-wait: the demo fills one, with 200 KB. If both sides write and neither reads, both wait forever.
+wait: the demo fills one with an array of 800 KB. If both sides write and neither reads, both wait
+forever.
 
 So pickle (protocol 5) splits a value into the memory of its arrays, which it does not copy, and a
 short rest. Both go into a file in /dev/shm, a folder that Linux keeps in memory. The message in

@@ -10,7 +10,7 @@ changes:
 
     net         the weights                                       step 71s
     optimizer   Adam's running means, and its count of steps      step 76n
-    scheduler   the place in the schedule                         step 78e
+    scheduler   the place in the schedule                         step 78f
     random      the state of the numbers that shuffle and crop    step 65f
 
 What does not change is not saved: the program makes it anew. The file is written by `save`, and

@@ -20,7 +20,7 @@ signals, pictures and volumes. It takes a batch: x is [N, C, *sizes], and n coun
 The trap: windows overlap. A write into one changes its neighbours.
 
 Gone: the loops. New: Geometry, convolve.
-Try: a kernel of 8 on the signal of 6. What does NumPy say? Step 84n gives a better message.
+Try: a kernel of 8 on the signal of 6. What does NumPy say? Step 84u gives a better message.
 """
 
 import math

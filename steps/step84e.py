@@ -7,8 +7,8 @@ added at all of its positions,
     y[n, o, p] = bias[o] + sum over c, k of w[o, c, k] x[n, c, p + k]
 
 so its gradient is the sum of the gradients of all positions: `sum_channels`. The derivatives by x
-and w stay what they are, since a constant is added. But bilinear is only what stands behind the
-bias.
+and w stay what they are, since a constant is added. What is added to the bias is bilinear,
+as before.
 
 conv_input takes a bias too. As a gradient it needs none, but step 84i makes a layer of it, which
 does. It adds its parts to gx, so it begins with the bias there, not with 0.

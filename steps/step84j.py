@@ -14,7 +14,7 @@ block of rows is a slice of the input. The gradient of w is the sum over the blo
 gradient of x each block adds its part to a slice; neighbouring blocks overlap there.
 
 Steps 84j to 84m compute what step 84i computes, only faster. To understand a convolution the forms
-of steps 84b to 84i are enough, and you may go on with step 84n.
+of steps 84b to 84i are enough, and you may go on with step 84u.
 
 The trap: blocks that are too small. A product with few columns is slow in itself, and each block
 costs some microseconds of Python. Hence COLUMNS.

@@ -346,7 +346,7 @@ if __name__ == "__main__":
     print(convolve_input(np.ones((1, 1, 3)), np.array([[[1.0, 2.0, 4.0]]]), None, line)[0, 0])
     # -> [1. 2. 5. 2. 5. 2. 4.]
 
-    # <g, conv(x, w)> = <conv_input(g, w), x> (step 84c), in many geometries.
+    # <g, conv(x, w)> = <conv_input(g, w), x> (step 84d), in many geometries.
     rng = np.random.default_rng(0)
     worst = 0
     usual = BLOCK

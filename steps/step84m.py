@@ -16,8 +16,8 @@ than twice the work. Again nothing changes but the time.
 The trap: this is worth it up to 8 x 8 or so. Larger pictures have enough columns of their own, and
 the transposed copies would cost more than they save.
 
-Changed: Geometry, columns, outputs; convolve, convolve_weight, convolve_input. Module finished:
-tinytorch/ops/convolution.py.
+Changed: Geometry, columns, outputs; convolve, convolve_weight, convolve_input. Step 84t resumes
+them, after a form with fewer multiplications.
 Try: x of [8, 64, 34, 34], and joined.joined = True with joined.split = False. Which form is faster?
 """
 

@@ -1,209 +1,109 @@
-"""Step 84o: Catalogue: the functions of convolution
+"""Step 84o: Winograd's convolution in two dimensions
 
-The functions under PyTorch's names. Skim them: conv1d, conv2d and conv3d differ in the number of
-dimensions, so that one function makes them, each with its name and its text. The transposed
-convolution is ConvolutionInput of step 84i behind the checks of step 84n, and "same" computes a
-padding.
+A picture has two dimensions, so the saving counts twice. Take a tile d of 6 x 6 elements and a
+kernel w of 3 x 3. Apply the matrices of step 84n to the columns and to the rows:
 
-    conv_transpose2d(input [N, C, H, W], weight [C, O / groups, kh, kw])  -> [N, O, H', W']
-    H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1 + output_padding
+    y = A' [(B d B') * (G w G')] A         4 x 4 outputs from 36 products, instead of 144
 
-The weight is that of the convolution whose gradient this is: its outputs are the inputs here.
-Several sizes have the same number of windows (step 84i), and output_padding chooses one of them.
+The next tile begins 4 elements further: neighbours share two rows or columns. To apply a matrix
+along one dimension of an array, see the array as [before, length, after] with that dimension in the
+middle. A view of overlapping windows, [before, count, 6, after], is then multiplied without a copy
+by one call of matmul, and the 6 results become a first dimension. The second dimension comes next.
 
-"same": dilation (kernel - 1) zeros keep the size; if their number is odd, one more comes after the
-picture than before it.
+The points decide how much is rounded. 0, 1, -1, 2, -2 are what papers show, with 4 and 8 in A and
+5 in B. Points nearer to each other and to 1 round less: 0, 5/8, -5/8, 3/2, -3/2 lose half as much.
+(All of them are exact in binary, and so are A and B.)
 
-Changed: convolution. New: pads_for, named, conv_function, transposed_function; conv1d to conv3d and
-conv_transpose1d to conv_transpose3d.
-Try: find the output_padding with which conv_transpose2d undoes the sizes of conv2d(stride=3).
+The trap: B d B' has 36 numbers for 16 outputs. For one channel these additions cost more than is
+saved. It pays where many channels share them: step 84p.
+
+New: POINTS, windows, transform, transform_back.
+Try: the points 0, 1, -1, 1/2, -2.
 """
 
-import importlib
-from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
-from tinytorch.ops.matmul import check_operands
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.core.device import device_of
+from tinytorch.ops.storage import strided
+
+POINTS = (0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)  # these round less than 0, 1, -1, 2, -2
 
 
-def as_many(value: Any, n: int) -> tuple:
-    """`value` for each of `n` dimensions: a number, or a sequence of numbers."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return values * n if len(values) == 1 else values
+def matrices(points: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A [n, n - 2], B [n, n] and G [n, 3], for n - 1 points: A' ((B d) * (G w)) are the n - 2
+    outputs of a kernel w of 3 elements on d, which has n."""
+    p = np.array(points, np.float64)
+    others = [np.delete(p, i) for i in range(len(p))]
+    scale = np.array([np.prod(at - rest) for at, rest in zip(p, others, strict=True)])[:, None]
+    a = np.vstack([p[:, None] ** np.arange(len(p) - 1), np.eye(len(p) - 1)[-1]])
+    g = np.vstack([p[:, None] ** np.arange(3) / scale, np.eye(3)[-1]])
+    # Row i: the coefficients of the polynomial that is zero at all other points.
+    b = [np.append(np.poly(rest)[::-1], 0) for rest in others]
+    return a, np.vstack([*b, np.poly(p)[::-1]]), g
 
 
-def per_dimension(name: str, value: Any, n: int, least: int = 0) -> tuple[int, ...]:
-    """`as_many`, checked.
-
-    Raises:
-        RuntimeError: not `n` numbers, or one that is less than `least`.
-    """
-    values = as_many(value, n)
-    if len(values) != n or min(values) < least:
-        raise RuntimeError(f"{name} should be {n} numbers of at least {least}, but got {value}")
-    return values
+def windows(x: Any, size: int) -> Any:
+    """A view of x [before, length, after]: its windows [before, count, size, after], at a distance
+    of 4. Windows of 6 share elements."""
+    (before, length, after), (s0, s1, s2) = x.shape, x.strides
+    return strided(x, (before, (length + 4 - size) // 4, size, after), (s0, 4 * s1, s1, s2))
 
 
-def pads_for(padding: Any, kernel: tuple, stride: tuple, dilation: tuple) -> tuple:
-    """(before, after) of each dimension, for numbers, "valid" (none) or "same" (the output is as
-    large as the input).
-
-    Raises:
-        RuntimeError: another word, or "same" with a stride.
-    """
-    if not isinstance(padding, str):
-        return tuple((p, p) for p in per_dimension("padding", padding, len(kernel)))
-    if padding not in ("same", "valid") or (padding == "same" and max(stride) > 1):
-        raise RuntimeError(f"padding={padding!r} is not supported with stride {stride}")
-    reaches = [(k - 1) * d * (padding == "same") for k, d in zip(kernel, dilation, strict=True)]
-    return tuple((reach // 2, reach - reach // 2) for reach in reaches)
+def transform(x: Any, matrix: Any) -> Any:
+    """matrix @ each window of x [before, length, after]: [6, before, count, after]."""
+    parts = windows(x, matrix.shape[1])
+    before, count, _, after = parts.shape
+    xp = device_of(x).xp
+    out = xp.empty((len(matrix), before, count, after), x.dtype)
+    xp.matmul(matrix, parts, out=out.transpose(1, 2, 0, 3))
+    return out
 
 
-def convolution(
-    n: int, transposed: bool, input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
-) -> Tensor:
-    """The convolution over the last `n` dimensions, or the transposed convolution.
-
-    options: stride, padding, dilation, groups; of a transposed convolution also output_padding.
-
-    Raises:
-        RuntimeError: shapes, types or numbers do not fit.
-    """
-    stride, padding, dilation, groups, *extra = options
-    check_operands("convolution", input, weight, *([] if bias is None else [bias]))
-    shape, w_shape, kernel = input.array.shape, weight.array.shape, weight.array.shape[2:]
-    if len(shape) not in (n + 1, n + 2) or len(w_shape) != n + 2:
-        raise RuntimeError(
-            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input and a {n + 2}D weight, but "
-            f"got input of size {list(shape)} and weight of size {list(w_shape)}"
-        )
-    batch = input if len(shape) == n + 2 else input.unsqueeze(0)
-    shape, sizes = batch.array.shape, batch.array.shape[2:]
-    stride = per_dimension("stride", stride, n, 1)
-    dilation = per_dimension("dilation", dilation, n, 1)
-    pads = pads_for(padding, kernel, stride, dilation)
-    # The weight is [O, C / groups, *kernel]. A transposed convolution goes from O to C channels.
-    inner = w_shape[1] * per_dimension("groups", groups, 1, 1)[0]
-    wanted, made = (w_shape[0], inner) if transposed else (inner, w_shape[0])
-    if shape[1] != wanted or w_shape[0] % groups:
-        raise RuntimeError(
-            f"Given groups={groups}, weight of size {list(w_shape)}, expected input{list(shape)} "
-            f"to have {wanted} channels, but got {shape[1]} channels instead"
-        )
-    if bias is not None and bias.array.shape != (made,):
-        raise RuntimeError(f"Expected bias of size [{made}], but got {list(bias.array.shape)}")
-    if transposed:  # its output has the size of the input of a convolution from there to `sizes`
-        extra = per_dimension("output_padding", extra[0], n)
-        if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-            raise RuntimeError(f"output padding {extra} must be smaller than stride or dilation")
-        each = zip(sizes, stride, pads, dilation, kernel, extra, strict=True)
-        out = ((a - 1) * s - sum(p) + d * (k - 1) + 1 + e for a, s, p, d, k, e in each)
-        shape = (shape[0], made, *out)
-    geo = geometry(shape, w_shape, stride, pads, dilation, groups, sizes if transposed else None)
-    if min(shape[2:] + geo.out) < 1:
-        raise RuntimeError(f"Kernel size {kernel} can't be greater than input size {sizes}")
-    y = (ConvolutionInput if transposed else Convolution).apply(batch, weight, bias, geo)
-    return y if batch is input else y.squeeze(0)
-
-
-def named(function: Callable, name: str, doc: str) -> Callable:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
-
-
-def conv_function(n: int) -> Callable:
-    """The function conv1d, conv2d or conv3d."""
-
-    def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Tensor:
-        return convolution(n, False, input, weight, bias, stride, padding, dilation, groups)
-
-    doc = f"""y[i, o, p] = bias[o] + sum over c, k of w[o, c, k] x[i, c, p * stride + k * dilation].
-
-    Args:
-        input: [N, C, *size] with {n} sizes, or [C, *size].
-        weight: [O, C / groups, *kernel]. The output channels of one of the `groups` see the input
-            channels of this group only.
-        bias: [O].
-        stride, padding, dilation: a number, or one for each dimension; padding also "valid" (none)
-            or "same" (the output is as large as the input).
-
-    Raises:
-        RuntimeError: shapes, types or numbers do not fit.
-    """
-    return named(conv, f"conv{n}d", doc)
-
-
-def transposed_function(n: int) -> Callable:
-    """The function conv_transpose1d, conv_transpose2d or conv_transpose3d."""
-
-    def conv(
-        input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-    ) -> Tensor:
-        options = stride, padding, dilation, groups, output_padding
-        return convolution(n, True, input, weight, bias, *options)
-
-    doc = f"""The gradient of conv{n}d with respect to its input, as an operation.
-
-    Args:
-        input: [N, C, *size] with {n} sizes, or [C, *size].
-        weight: [C, O / groups, *kernel].
-        bias: [O].
-        output_padding: so much larger is the output, at the end. With a stride, convolutions of
-            inputs of several sizes have outputs of one size.
-
-    Raises:
-        RuntimeError: shapes, types or numbers do not fit.
-    """
-    return named(conv, f"conv_transpose{n}d", doc)
-
-
-conv1d = conv_function(1)
-conv2d = conv_function(2)
-conv3d = conv_function(3)
-conv_transpose1d = transposed_function(1)
-conv_transpose2d = transposed_function(2)
-conv_transpose3d = transposed_function(3)
+def transform_back(values: Any, matrix: Any) -> Any:
+    """The way back, from [6, before, count, after]: matrix' @ each six, [before, length, after]."""
+    xp = device_of(values).xp
+    _, before, count, after = values.shape
+    out = xp.empty((before, count, 4, after), values.dtype)
+    xp.matmul(matrix.T, values.transpose(1, 2, 0, 3), out=out)
+    return out.reshape(before, -1, after)
 
 
 if __name__ == "__main__":
-    from tinytorch.ops.random import manual_seed, randn
+    a, b, g = matrices(POINTS)
+    rng = np.random.default_rng(0)
+    d, w = rng.standard_normal((6, 6)), rng.standard_normal((3, 3))
+    windows_of_3 = np.lib.stride_tricks.sliding_window_view(d, (3, 3))
+    direct = np.einsum("ijkl,kl->ij", windows_of_3, w)
+    u, v = g @ w @ g.T, b @ d @ b.T
+    print("products:", direct.size * w.size, "and", u.size)  # -> products: 144 and 36
+    print("the same:", np.allclose(a.T @ (u * v) @ a, direct))  # -> the same: True
 
-    manual_seed(0)
-    x, w = randn(1, 2, 9, 9), randn(4, 2, 4, 4)
-    print(conv2d.__name__, conv1d(x[0, 0], randn(3, 9, 2)).shape)
-    # -> conv2d tinytorch.Size([3, 8])
-    print(conv2d.__doc__.splitlines()[0])
-    # -> y[i, o, p] = bias[o] + sum over c, k of w[o, c, k] x[i, c, p * stride + k * dilation].
-    print(conv2d(x, w, padding="same").shape, conv2d(x, w, padding="valid").shape)
-    # -> tinytorch.Size([1, 4, 9, 9]) tinytorch.Size([1, 4, 6, 6])
-    y = conv2d(x, w, stride=2, padding=1)
-    print(y.shape, conv_transpose2d(y, w, stride=2, padding=1).shape)
-    # -> tinytorch.Size([1, 4, 4, 4]) tinytorch.Size([1, 2, 8, 8])
-    print(conv_transpose2d(y, w, stride=2, padding=1, output_padding=1).shape)
-    # -> tinytorch.Size([1, 2, 9, 9])
-    print(conv_transpose1d(randn(4, 5), randn(4, 1, 3), randn(2), groups=2).shape)
-    # -> tinytorch.Size([2, 7])
+    # Tiles of a picture of 6 x 14: the windows begin 4 elements apart.
+    x = rng.standard_normal((6, 14))
+    print(windows(x.reshape(6, 14, 1), 6).shape)  # -> (6, 3, 6, 1)
+    rows = transform(x.reshape(6, 14, 1), b)  # along a row: [6, 6 rows, 3 tiles, 1]
+    tiles = transform(rows.reshape(6, 6, 3), b)  # and along a column
+    print(rows.shape, tiles.shape)  # -> (6, 6, 3, 1) (6, 6, 1, 3)
+    print(np.allclose(tiles[:, :, 0, 1], b @ x[:, 4:10] @ b.T))  # -> True
+    values = tiles * (g @ w @ g.T)[:, :, None, None]
+    y = transform_back(transform_back(values, a).reshape(6, 4, 3, 1), a)
+    windows_of_3 = np.lib.stride_tricks.sliding_window_view(x, (3, 3))
+    print(y.shape, np.allclose(y[..., 0], np.einsum("ijkl,kl->ij", windows_of_3, w)))
+    # -> (4, 12, 1) True
 
-    # The transposed convolution is the gradient: <y, conv(x)> = <conv_transpose(y), x>.
-    back = conv_transpose2d(y, w, stride=2, padding=1, output_padding=1)
-    print(abs((y * y).sum().item() / (back * x).sum().item() - 1) < 1e-5)  # -> True
+    def error(points):
+        """Of float32, over 64 channels and 300 tiles."""
+        rng = np.random.default_rng(1)
+        d, w = rng.standard_normal((300, 64, 6, 6)), rng.standard_normal((64, 3, 3)) / 24
+        d, w = d.astype(np.float32), w.astype(np.float32)
+        windows_of_3 = np.lib.stride_tricks.sliding_window_view(d.astype(float), (3, 3), (2, 3))
+        exact = np.einsum("ncijkl,ckl->nij", windows_of_3, w)
+        a, b, g = (m.astype(np.float32) for m in matrices(points))
+        y = a.T @ ((b @ d @ b.T) * (g @ w @ g.T)).sum(1) @ a
+        return np.sqrt(np.mean((y - exact) ** 2))
 
-    def refused(function, *args, **options):
-        try:
-            function(*args, **options)
-        except RuntimeError as reason:
-            print(reason)
-
-    refused(conv2d, x, w, padding="some")  # -> padding='some' is not supported with stride (1, 1)
-    refused(conv2d, x, w, padding="same", stride=2)
-    # -> padding='same' is not supported with stride (2, 2)
-    refused(conv_transpose2d, y, w, stride=2, output_padding=2)
-    # -> output padding (2, 2) must be smaller than stride or dilation
+    usual, chosen = error((0, 1, -1, 2, -2)), error(POINTS)
+    print(f"errors: {usual:.1e} and {chosen:.1e}")  # -> errors: ...
+    print("half as much or less:", chosen < 0.6 * usual)  # -> half as much or less: True

@@ -1,296 +1,172 @@
-"""Step 84p: The layer Conv2d
+"""Step 84p: The tiles of all images as 36 matrix products
 
-A layer holds the weights and remembers how they are used: Conv2d(1, 16, 3) makes a weight of [16,
-1, 3, 3] and a bias of [16].
+In a layer, the sum over the input channels stands inside the brackets of step 84o:
 
-How large should the numbers be at the start? An output is a sum of n = C * kh * kw products. As in
-Linear (step 72a), each weight is drawn from [-b, b) with b = 1 / sqrt(n). With groups, n counts the
-C / groups channels that one output sees. The weights are drawn before the bias, so that the same
-seed gives PyTorch's numbers where the generators agree.
+    y = A' [sum over channels of (B d B') * (G w G')] A
 
-Now a network that knows which pixels are neighbours can read the digits. A number after the first
-layer depends on 3 x 3 pixels, after the second on 5 x 5, after the third on 7 x 7: its receptive
-field. At the end the largest number of each channel is taken over all places: whether something
-was found, wherever it is. Moved by one pixel, the linear classifier of step 84a fell from 89 % to
-29 %; this network falls from 95 % to 92 %.
+So B d B' is computed once for each input channel and serves all output channels, and A' [...] A
+once for each output channel. Between them, each of the 36 places is a sum over channels, for each
+tile and each output: a matrix product [tiles, C] @ [C, O]. All 36 are one call of matmul. With 32
+to 64 channels this is a quarter of the multiplications of step 84b, in products of good size.
 
-The trap: Conv2d(8, 8, 3) on pictures that were read as [N, H, W]. PyTorch takes that for one
-picture with N channels. Batches of grey pictures need a dimension of size 1: unsqueeze(1).
+How the numbers lie in memory decides whether the rest is cheap. With channels last, [height, width,
+N, C], the numbers of one place lie side by side: each matrix meets long rows. One transposed copy
+at the beginning and one at the end is all the copying that there is. Padding is free: the copy goes
+into an array of zeros. Sizes that are not multiples of 4 get zeros too, and what they give is cut
+off.
 
-`layer` makes the class for a number of dimensions; step 84q makes the others with it.
+The trap: the order of (tile, image). A row of the product is a tile of an image; the images must be
+inside, beside the channels, or the two transforms would see short rows.
 
-New: ConvLayer, layer; Conv2d.
-Try: Flatten and a Linear layer of all places at the end, in place of amax. How much is lost then?
+New: constants, Tiles, to_tiles, from_tiles, convolve_tiles.
+Try: 8 channels in and out. Which form is faster then?
 """
 
-import importlib
-import math
-from collections.abc import Callable
+import functools
 from typing import Any
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
-from tinytorch.ops.creation import empty
-from tinytorch.ops.matmul import check_operands
+import numpy as np
 
-# Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
-    importlib.import_module(f"tinytorch.ops.{name}")
+from tinytorch.core.device import Device, device_of
+from tinytorch.ops.storage import strided
+
+POINTS = (0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)  # these round less than 0, 1, -1, 2, -2
 
 
-def as_many(value: Any, n: int) -> tuple:
-    """`value` for each of `n` dimensions: a number, or a sequence of numbers."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return values * n if len(values) == 1 else values
+def matrices(points: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A [n, n - 2], B [n, n] and G [n, 3], for n - 1 points: A' ((B d) * (G w)) are the n - 2
+    outputs of a kernel w of 3 elements on d, which has n."""
+    p = np.array(points, np.float64)
+    others = [np.delete(p, i) for i in range(len(p))]
+    scale = np.array([np.prod(at - rest) for at, rest in zip(p, others, strict=True)])[:, None]
+    a = np.vstack([p[:, None] ** np.arange(len(p) - 1), np.eye(len(p) - 1)[-1]])
+    g = np.vstack([p[:, None] ** np.arange(3) / scale, np.eye(3)[-1]])
+    # Row i: the coefficients of the polynomial that is zero at all other points.
+    b = [np.append(np.poly(rest)[::-1], 0) for rest in others]
+    return a, np.vstack([*b, np.poly(p)[::-1]]), g
 
 
-def per_dimension(name: str, value: Any, n: int, least: int = 0) -> tuple[int, ...]:
-    """`as_many`, checked.
+@functools.lru_cache
+def constants(device: Device, dtype: np.dtype) -> tuple:
+    """On a device: A, B, and G for both dimensions of a kernel, [36, 9]."""
+    a, b, g = matrices(POINTS)
+    send = device.backend.from_numpy
+    return tuple(send(m.astype(dtype), device.index) for m in (a, b, np.kron(g, g)))
 
-    Raises:
-        RuntimeError: not `n` numbers, or one that is less than `least`.
+
+class Tiles:
+    """How many tiles the pictures of a convolution have.
+
+    counts: the tiles of a picture, down and across. start: where the pictures begin in them.
     """
-    values = as_many(value, n)
-    if len(values) != n or min(values) < least:
-        raise RuntimeError(f"{name} should be {n} numbers of at least {least}, but got {value}")
-    return values
+
+    def __init__(self, x_shape: tuple, w_shape: tuple, pads: tuple, out: tuple):
+        self.w_shape, self.y_shape = w_shape, (x_shape[0], w_shape[0], *out)
+        self.counts = tuple(-(-size // 4) for size in out)
+        self.start = tuple(before for before, _ in pads)
 
 
-def pads_for(padding: Any, kernel: tuple, stride: tuple, dilation: tuple) -> tuple:
-    """(before, after) of each dimension, for numbers, "valid" (none) or "same" (the output is as
-    large as the input).
-
-    Raises:
-        RuntimeError: another word, or "same" with a stride.
-    """
-    if not isinstance(padding, str):
-        return tuple((p, p) for p in per_dimension("padding", padding, len(kernel)))
-    if padding not in ("same", "valid") or (padding == "same" and max(stride) > 1):
-        raise RuntimeError(f"padding={padding!r} is not supported with stride {stride}")
-    reaches = [(k - 1) * d * (padding == "same") for k, d in zip(kernel, dilation, strict=True)]
-    return tuple((reach // 2, reach - reach // 2) for reach in reaches)
+def windows(x: Any, size: int) -> Any:
+    """A view of x [before, length, after]: its windows [before, count, size, after], at a distance
+    of 4. Windows of 6 share elements."""
+    (before, length, after), (s0, s1, s2) = x.shape, x.strides
+    return strided(x, (before, (length + 4 - size) // 4, size, after), (s0, 4 * s1, s1, s2))
 
 
-def convolution(
-    n: int, transposed: bool, input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any
-) -> Tensor:
-    """The convolution over the last `n` dimensions, or the transposed convolution.
-
-    options: stride, padding, dilation, groups; of a transposed convolution also output_padding.
-
-    Raises:
-        RuntimeError: shapes, types or numbers do not fit.
-    """
-    stride, padding, dilation, groups, *extra = options
-    check_operands("convolution", input, weight, *([] if bias is None else [bias]))
-    shape, w_shape, kernel = input.array.shape, weight.array.shape, weight.array.shape[2:]
-    if len(shape) not in (n + 1, n + 2) or len(w_shape) != n + 2:
-        raise RuntimeError(
-            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input and a {n + 2}D weight, but "
-            f"got input of size {list(shape)} and weight of size {list(w_shape)}"
-        )
-    batch = input if len(shape) == n + 2 else input.unsqueeze(0)
-    shape, sizes = batch.array.shape, batch.array.shape[2:]
-    stride = per_dimension("stride", stride, n, 1)
-    dilation = per_dimension("dilation", dilation, n, 1)
-    pads = pads_for(padding, kernel, stride, dilation)
-    # The weight is [O, C / groups, *kernel]. A transposed convolution goes from O to C channels.
-    inner = w_shape[1] * per_dimension("groups", groups, 1, 1)[0]
-    wanted, made = (w_shape[0], inner) if transposed else (inner, w_shape[0])
-    if shape[1] != wanted or w_shape[0] % groups:
-        raise RuntimeError(
-            f"Given groups={groups}, weight of size {list(w_shape)}, expected input{list(shape)} "
-            f"to have {wanted} channels, but got {shape[1]} channels instead"
-        )
-    if bias is not None and bias.array.shape != (made,):
-        raise RuntimeError(f"Expected bias of size [{made}], but got {list(bias.array.shape)}")
-    if transposed:  # its output has the size of the input of a convolution from there to `sizes`
-        extra = per_dimension("output_padding", extra[0], n)
-        if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-            raise RuntimeError(f"output padding {extra} must be smaller than stride or dilation")
-        each = zip(sizes, stride, pads, dilation, kernel, extra, strict=True)
-        out = ((a - 1) * s - sum(p) + d * (k - 1) + 1 + e for a, s, p, d, k, e in each)
-        shape = (shape[0], made, *out)
-    geo = geometry(shape, w_shape, stride, pads, dilation, groups, sizes if transposed else None)
-    if min(shape[2:] + geo.out) < 1:
-        raise RuntimeError(f"Kernel size {kernel} can't be greater than input size {sizes}")
-    y = (ConvolutionInput if transposed else Convolution).apply(batch, weight, bias, geo)
-    return y if batch is input else y.squeeze(0)
+def transform(x: Any, matrix: Any) -> Any:
+    """matrix @ each window of x [before, length, after]: [6, before, count, after]."""
+    parts = windows(x, matrix.shape[1])
+    before, count, _, after = parts.shape
+    xp = device_of(x).xp
+    out = xp.empty((len(matrix), before, count, after), x.dtype)
+    xp.matmul(matrix, parts, out=out.transpose(1, 2, 0, 3))
+    return out
 
 
-def named(function: Callable, name: str, doc: str) -> Callable:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
+def transform_back(values: Any, matrix: Any) -> Any:
+    """The way back, from [6, before, count, after]: matrix' @ each six, [before, length, after]."""
+    xp = device_of(values).xp
+    _, before, count, after = values.shape
+    out = xp.empty((before, count, 4, after), values.dtype)
+    xp.matmul(matrix.T, values.transpose(1, 2, 0, 3), out=out)
+    return out.reshape(before, -1, after)
 
 
-def conv_function(n: int) -> Callable:
-    """The function conv1d, conv2d or conv3d."""
-
-    def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1) -> Tensor:
-        return convolution(n, False, input, weight, bias, stride, padding, dilation, groups)
-
-    doc = f"""y[i, o, p] = bias[o] + sum over c, k of w[o, c, k] x[i, c, p * stride + k * dilation].
-
-    Args:
-        input: [N, C, *size] with {n} sizes, or [C, *size].
-        weight: [O, C / groups, *kernel]. The output channels of one of the `groups` see the input
-            channels of this group only.
-        bias: [O].
-        stride, padding, dilation: a number, or one for each dimension; padding also "valid" (none)
-            or "same" (the output is as large as the input).
-
-    Raises:
-        RuntimeError: shapes, types or numbers do not fit.
-    """
-    return named(conv, f"conv{n}d", doc)
+def to_tiles(x: Any, matrix: Any, start: tuple, counts: tuple) -> Any:
+    """The tiles of x [N, C, height, width] as M d M': [36, tiles * N, C]. Channels come last, so
+    that the numbers of one place lie side by side."""
+    (n, c, height, width), (top, left), (down, across) = x.shape, start, counts
+    more = matrix.shape[1] - 4
+    size = 4 * down + more, 4 * across + more
+    xp = device_of(x).xp
+    inner = (xp.empty if (height, width) == size else xp.zeros)((*size, n, c), x.dtype)
+    inner[top : top + height, left : left + width] = x.transpose(2, 3, 0, 1)
+    values = transform(inner.reshape(*size, n * c), matrix)
+    values = transform(values.reshape(6, size[0], across * n * c), matrix)
+    return values.reshape(36, down * across * n, c)
 
 
-def transposed_function(n: int) -> Callable:
-    """The function conv_transpose1d, conv_transpose2d or conv_transpose3d."""
-
-    def conv(
-        input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-    ) -> Tensor:
-        options = stride, padding, dilation, groups, output_padding
-        return convolution(n, True, input, weight, bias, *options)
-
-    doc = f"""The gradient of conv{n}d with respect to its input, as an operation.
-
-    Args:
-        input: [N, C, *size] with {n} sizes, or [C, *size].
-        weight: [C, O / groups, *kernel].
-        bias: [O].
-        output_padding: so much larger is the output, at the end. With a stride, convolutions of
-            inputs of several sizes have outputs of one size.
-
-    Raises:
-        RuntimeError: shapes, types or numbers do not fit.
-    """
-    return named(conv, f"conv_transpose{n}d", doc)
+def from_tiles(values: Any, matrix: Any, start: tuple, counts: tuple, out: Any, bias: Any) -> None:
+    """The way back: writes M' v M of the tiles, plus bias, to `out` [N, C, height, width]."""
+    (n, c, height, width), (top, left), (down, across) = out.shape, start, counts
+    values = transform_back(values.reshape(6, 6, down, across * n * c), matrix)
+    values = transform_back(values.reshape(6, -1, across, n * c), matrix)
+    values = values.reshape(*values.shape[:2], n, c)
+    values = values[top : top + height, left : left + width]
+    if bias is not None:
+        values += bias
+    out[...] = values.transpose(2, 3, 0, 1)
 
 
-conv1d = conv_function(1)
-conv2d = conv_function(2)
-conv3d = conv_function(3)
-conv_transpose1d = transposed_function(1)
-conv_transpose2d = transposed_function(2)
-conv_transpose3d = transposed_function(3)
-
-
-class ConvLayer(Module):
-    """A layer with the weights of a convolution over `n` dimensions, and a bias."""
-
-    n: int
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-    ):
-        super().__init__()
-        if groups <= 0 or in_channels % groups or out_channels % groups:
-            raise ValueError(f"in_channels and out_channels must be divisible by groups={groups}")
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride = as_many(kernel_size, self.n), as_many(stride, self.n)
-        self.padding = as_many(padding, self.n)
-        self.dilation, self.groups = as_many(dilation, self.n), groups
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape))
-        b = Parameter(empty(out_channels)) if bias else None
-        self.register_parameter("bias", b)
-        self.reset_parameters()
-
-    @no_grad()
-    def reset_parameters(self) -> None:
-        """Draws weight and bias from [-b, b), b = 1 / sqrt(weights of an output), as PyTorch."""
-        inputs = math.prod(self.weight.shape[1:])
-        bound = 1 / math.sqrt(inputs) if inputs else 0.0
-        for param in (self.weight, self.bias):  # not what a subclass adds
-            if param is not None:
-                param.uniform_(-bound, bound)
-
-    def forward(self, input: Tensor) -> Tensor:
-        options = self.stride, self.padding, self.dilation, self.groups
-        return convolution(self.n, False, input, self.weight, self.bias, *options)
-
-    def extra_repr(self) -> str:
-        sizes = f"kernel_size={self.kernel_size}, stride={self.stride}"
-        return f"{self.in_channels}, {self.out_channels}, {sizes}"
-
-
-def layer(name: str, base: type, n: int) -> type:
-    """A class of layers over `n` dimensions, with a name of its own."""
-    doc = f"{base.__doc__.splitlines()[0]} Input and output: [N, channels, *sizes], {n} sizes."
-    return type(name, (base,), {"n": n, "__doc__": doc, "__module__": __name__})
-
-
-Conv2d = layer("Conv2d", ConvLayer, 2)
+def convolve_tiles(x: Any, w: Any, bias: Any, tiles: Tiles) -> Any:
+    """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p + k], with padding."""
+    (a, b, evaluate), (o, c, *_) = constants(device_of(x), x.dtype), tiles.w_shape
+    u = (evaluate @ w.transpose(2, 3, 1, 0).reshape(9, -1)).reshape(36, c, o)
+    y = device_of(x).xp.empty(tiles.y_shape, x.dtype)
+    values = to_tiles(x, b, tiles.start, tiles.counts)
+    from_tiles(values @ u, a, (0, 0), tiles.counts, y, bias)
+    return y
 
 
 if __name__ == "__main__":
-    import numpy as np
+    import time
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.datasets.digits import load_digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Linear
-    from tinytorch.ops.random import manual_seed, randn
-    from tinytorch.optim.adam import Adam
+    def direct(x, w, bias=0):
+        """One product for each image, of the whole kernel, without padding (step 84b)."""
+        (n, c, height, width), o = x.shape, len(w)
+        seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+        columns = seen.transpose(0, 1, 4, 5, 2, 3).reshape(n, c * 9, -1)
+        return (w.reshape(o, -1) @ columns).reshape(n, o, height - 2, width - 2) + bias
 
-    manual_seed(0)
-    conv = Conv2d(6, 4, (3, 5), stride=2, groups=2)
-    print(conv)  # -> Conv2d(6, 4, kernel_size=(3, 5), stride=(2, 2))
-    print(conv.weight.shape, conv.bias.shape, conv(randn(1, 6, 9, 9)).shape)
-    # -> tinytorch.Size([4, 3, 3, 5]) tinytorch.Size([4]) tinytorch.Size([1, 4, 4, 3])
-    n = 3 * 3 * 5
-    print("largest:", conv.weight.abs().max().item() < n**-0.5, f"bound {n**-0.5:.3f}")
-    # -> largest: True bound 0.149
-    print(Conv2d(0, 2, 3).bias.abs().max().item(), Conv2d(1, 2, 3, bias=False).bias)  # -> 0.0 None
-    try:
-        Conv2d(3, 4, 3, groups=2)
-    except ValueError as reason:
-        print(reason)  # -> in_channels and out_channels must be divisible by groups=2
+    def milliseconds(function):
+        times = []
+        for _ in range(5):
+            start = time.process_time()
+            function()
+            times.append(time.process_time() - start)
+        return min(times) * 1e3
 
-    images, labels = load_digits()
-    images = images.unsqueeze(1)
-    features = Sequential(
-        Conv2d(1, 16, 3, padding=1),
-        ReLU(),
-        Conv2d(16, 32, 3, padding=1),
-        ReLU(),
-        Conv2d(32, 64, 3),
-        ReLU(),
-    )
-    last = Linear(64, 10)
+    rng = np.random.default_rng(0)
+    x, w, bias = (rng.standard_normal(shape) for shape in ((2, 3, 9, 14), (4, 3, 3, 3), 4))
+    tiles = Tiles(x.shape, w.shape, ((0, 0), (0, 0)), (7, 12))
+    print("tiles:", tiles.counts)  # -> tiles: (2, 3)
+    print(to_tiles(x, matrices(POINTS)[1], (0, 0), tiles.counts).shape)  # -> (36, 12, 3)
+    y = convolve_tiles(x, w, bias, tiles)
+    print(np.allclose(y, direct(x, w, bias[:, None, None])))  # -> True
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 2), (2, 1)))
+    tiles = Tiles(x.shape, w.shape, ((1, 2), (2, 1)), (10, 15))
+    print(np.allclose(convolve_tiles(x, w, None, tiles), direct(padded, w)))  # -> True
 
-    def network(x):
-        return last(features(x).amax((2, 3)))
-
-    optimizer = Adam([*features.parameters(), *last.parameters()], lr=0.003)
-    for first in [*range(0, 900, 50)] * 6:
-        batch, targets = images[first : first + 50], labels[first : first + 50]
-        optimizer.zero_grad()
-        cross_entropy(network(batch), targets).backward()
-        optimizer.step()
-
-    def accuracy(moved_by):
-        moved = tensor(np.roll(images[900:].numpy(), moved_by, axis=3))
-        return (network(moved).argmax(1) == labels[900:]).float().mean().item()
-
-    print("weights:", sum(p.numel() for p in optimizer.param_groups[0]["params"]))
-    # -> weights: 23946
-    print(f"read: {accuracy(0):.0%}, moved by 1: {accuracy(1):.0%}, by 2: {accuracy(2):.0%}")
-    # -> read: 95%, moved by 1: 92%, by 2: 80%
+    x = rng.standard_normal((16, 64, 26, 26)).astype(np.float32)
+    w = rng.standard_normal((64, 64, 3, 3)).astype(np.float32) / 24
+    tiles = Tiles(x.shape, w.shape, ((0, 0), (0, 0)), (24, 24))
+    exact = direct(x.astype(float), w.astype(float))
+    for name, form in (
+        ("direct", direct),
+        ("tiles", lambda x, w: convolve_tiles(x, w, None, tiles)),
+    ):
+        error = np.sqrt(np.mean((form(x, w) - exact) ** 2))
+        took = milliseconds(lambda form=form: form(x, w))
+        print(f"{name}: {took:.1f} ms, error {error:.1e}")
+    # -> direct: ... ms, error ...e-07
+    # -> tiles: ... ms, error ...e-07

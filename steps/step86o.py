@@ -1,6 +1,6 @@
 """Step 86o: Dropout of whole channels
 
-Dropout (step 72h) makes single numbers fall silent, so that no unit relies on one other. In a
+Dropout (step 72i) makes single numbers fall silent, so that no unit relies on one other. In a
 feature map it fails: neighbours show nearly the same, and what is missing at one place is read off
 the next one. The demo drops half of a smooth picture, and restores it from the neighbours: most of
 it comes back.

@@ -12,7 +12,7 @@ So the cells learn what PyTorch's know:
     device, dtype                     as in all layers
 
 The weights are registered in one place, add_weights, under names with a pattern: "{}" for a cell,
-"{}_l0" for the layers that follow in step 91n.
+"{}_l0" for the layers that follow in step 91o.
 
 The trap is a state [1, hidden] for a batch: the sum of the two products broadcasts it, and nothing
 fails. So its shape is compared with that of the input.

@@ -1,23 +1,21 @@
-"""Step 91j: The loop of the LSTM
+"""Step 91j: Loops without biases, and gradients that are not needed
 
-The same with four gates and a second state; it computes what unroll(lstm_step, ...) computes, only
-faster. Backward needs the gates of each step, the state c after it and tanh(c), so these are kept:
-six numbers for each unit and step. Then
+A layer may have no biases (bias=False), and the loops of step 91i fail with them: None + None is a
+TypeError. They also compute all gradients of each call. The input of the first layer is data, and
+needs none; in a network that is only tuned, weights are frozen. Each of these gradients is a
+product as large as a product of the forward pass, and it is thrown away.
 
-    dh += output's gradient      do = dh tanh(c) o (1 - o)         dc += dh o (1 - tanh(c)^2)
-    di = dc g i (1 - i)          df = dc c_(t-1) f (1 - f)         dg = dc i (1 - g^2)
-    dc *= f  (to step t - 1)     dh = [di df dg do] W_hh
+ctx.needs_input_grad (step 46a) says which inputs need a gradient. What is not needed is not
+computed, and backward returns None for it.
 
-o (1 - tanh(c)^2) is o - h tanh(c), and h = o tanh(c) is there already.
+    input      dx W_ih             W_ih   dx^T input          b_ih, b_hh   sums of dx
+    first h    run_back has it     W_hh   dy^T before
 
-The gates need no memory of their own: they take the place of x, the product from which they are
-computed, and parts_of gives views of the four. Likewise the four gradients are views of the rows
-of d.
+The trap: the loop backwards cannot be left out with them. dx and dy are needed for each of the
+others.
 
-The trap is the order of writing: dc must not be multiplied by f before di, df and dg have used it.
-
-New: parts_of, sigmoid_in_place, LstmLoop.
-Try: move `dc *= f` in front of the line of di, and look at the comparison.
+Changed: Loop.forward, Loop.backward.
+Try: leave out `if need[2] else None`. Which lines of the demo change?
 """
 
 import importlib
@@ -31,7 +29,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import lstm_step, relu_step, tanh_step
+from tinytorch.nn.rnn_cells import relu_step, tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -73,20 +71,6 @@ def states_before(values: Any, first: Any, rows: Sequence[slice], xp: Any) -> An
         before[part] = now
         now[...] = values[part]
     return before
-
-
-def parts_of(array: Any, n: int) -> list:
-    """Views of the n equal parts of the last dimension."""
-    size = array.shape[-1] // n
-    return [array[..., k * size : (k + 1) * size] for k in range(n)]
-
-
-def sigmoid_in_place(x: Any, xp: Any) -> None:
-    """x = 1 / (1 + exp(-x))."""
-    xp.negative(x, out=x)
-    xp.exp(x, out=x)
-    x += 1
-    xp.reciprocal(x, out=x)
 
 
 class Loop(Function):
@@ -197,101 +181,49 @@ class ReluLoop(TanhLoop):
         return (y > 0).astype(y.dtype)
 
 
-class LstmLoop(Loop):
-    """c' = f c + i g, h' = o tanh(c')."""
-
-    step = staticmethod(lstm_step)
-
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any, c: Any) -> tuple:
-        xp, cells, bent = ctx.xp, ctx.xp.empty_like(out), ctx.xp.empty_like(out)
-        for part in ctx.rows:
-            z = x[part]
-            z += h @ w_hh.T
-            i, f, g, o = parts_of(z, 4)
-            for gate in (i, f, o):
-                sigmoid_in_place(gate, xp)
-            xp.tanh(g, out=g)
-            c *= f
-            c += i * g
-            cells[part] = c
-            xp.multiply(o, xp.tanh(c, out=bent[part]), out=out[part])
-            h[...] = out[part]
-        return x, cells, bent  # x holds the gates now
-
-    def run_back(
-        ctx, grad: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any, dc: Any
-    ) -> tuple:
-        xp, (out, gates, cells, bent) = ctx.xp, kept
-        c_before, d = states_before(cells, states[1], ctx.rows, xp), xp.empty_like(gates)
-        for part in reversed(ctx.rows):
-            (i, f, g, o), (di, df, dg, do) = parts_of(gates[part], 4), parts_of(d[part], 4)
-            k = bent[part]
-            dh += grad[part]
-            xp.multiply(dh * k, o - o * o, out=do)
-            dc += (o - out[part] * k) * dh
-            xp.multiply(dc * g, i - i * i, out=di)
-            xp.multiply(dc * c_before[part], f - f * f, out=df)
-            xp.multiply(dc * i, 1 - g * g, out=dg)
-            dc *= f
-            dh[...] = d[part] @ w_hh
-        return d, d
-
-
 if __name__ == "__main__":
-    import math
-    import timeit
-
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
-    from tinytorch.nn.rnn_cells import LSTMCell
-    from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    time, batch, size = 64, 32, 128
-    cell, x, start = LSTMCell(size, size), randn(time * batch, size), zeros(batch, size)
-    rows = [slice(batch * t, batch * (t + 1)) for t in range(time)]
+    rows = [slice(2 * t, 2 * t + 2) for t in range(5)]
+    x = randn(10, 3, dtype=float64, requires_grad=True)
+    h = randn(2, 4, dtype=float64, requires_grad=True)
+    shapes = ((4, 3), (4, 4), (4,), (4,))
+    weights = [randn(*shape, dtype=float64, requires_grad=True) for shape in shapes]
 
-    def unrolled():
-        return unroll(lstm_step, x, *cell.parameters(), rows, start, start)
+    def difference(loop, weights, inputs):
+        """The largest difference between the gradients of the loop and of `unroll`."""
+        found = []
+        for run in (loop.apply, lambda *args: unroll(loop.step, *args)):
+            out, last = run(x, *weights, rows, h)
+            found.append(grad((out.square().sum() + last.sum()), inputs))
+        return max((a - b).abs().max().item() for a, b in zip(*found, strict=True))
 
-    def fused():
-        return LstmLoop.apply(x, *cell.parameters(), rows, start, start)
-
-    def gradients(program):
-        out, h, c = program()
-        return grad(out.square().sum() + (h * c).sum(), list(cell.parameters()))
-
-    close = [
-        bool(((a - b).abs() < 1e-4 * (1 + a.abs())).all())
-        for a, b in zip(gradients(unrolled), gradients(fused), strict=True)
-    ]
-    print("the same gradients:", close)  # -> the same gradients: [True, True, True, True]
-    best = [math.inf] * 2
-    for _ in range(3):
-        for i, program in enumerate((unrolled, fused)):
-            best[i] = min(best[i], timeit.timeit(lambda p=program: gradients(p), number=1))
-    print(f"one node takes {best[1] / best[0]:.2f} of the time")  # -> ...
-
-    # The other loops are as they were.
-    small = [slice(2 * t, 2 * t + 2) for t in range(3)]
-    x3, h3 = randn(6, 3, dtype=float64), randn(2, 3, dtype=float64)
-    weights = [randn(*s, dtype=float64) for s in ((3, 3), (3, 3), (3,), (3,))]
+    # No biases.
+    bare = [*weights[:2], None, None]
     for loop in (TanhLoop, ReluLoop):
-        fast = loop.apply(x3, *weights, small, h3)[0]
-        print((fast - unroll(loop.step, x3, *weights, small, h3)[0]).abs().max().item() < 1e-12)
-    # -> True
-    # -> True
-    inputs = [
-        randn(*s, dtype=float64) for s in ((6, 3), (8, 3), (8, 2), (8,), (8,), (2, 2), (2, 2))
-    ]
+        print(loop.__name__, difference(loop, bare, [x, *weights[:2], h]) < 1e-12)
+    # -> TanhLoop True
+    # -> ReluLoop True
 
-    def all_of_it(*inputs):
-        return LstmLoop.apply(*inputs[:5], small, *inputs[5:])
+    class Shown(TanhLoop):
+        """Prints which gradients backward has computed."""
 
-    for value in inputs:
-        value.requires_grad_()
-    print(gradcheck(all_of_it, inputs), gradgradcheck(all_of_it, inputs))  # -> True True
+        def backward(ctx, *grads):
+            results = super().backward(*grads)
+            names = "input w_ih w_hh b_ih b_hh rows h".split()
+            print(*(n for n, g in zip(names, results, strict=True) if g is not None))
+            return results
+
+    def shown(x, w_ih, w_hh, b_ih, b_hh, h):
+        Shown.apply(x, w_ih, w_hh, b_ih, b_hh, rows, h)[0].sum().backward()
+
+    shown(x, *weights, h)  # -> input w_ih w_hh b_ih b_hh h
+    shown(x.detach(), *weights, h.detach())  # -> w_ih w_hh b_ih b_hh h
+    shown(x, *(w.detach() for w in weights), h.detach())  # -> input h
+    frozen = weights[1].detach()
+    shown(x.detach(), weights[0], frozen, None, None, h.detach())  # -> w_ih h

@@ -1,26 +1,23 @@
-"""Step 91k: The LSTM gate by gate: rows of memory in order
+"""Step 91k: The loop of the LSTM
 
-In step 91j the four gates of a time step stand side by side, [batch, 4 * hidden], as PyTorch's
-weights give them. This step computes the same with another order in memory. Two things about it
-are slow, and the demo measures both:
+The same with four gates and a second state; it computes what unroll(lstm_step, ...) computes, only
+faster. Backward needs the gates of each step, the state c after it and tanh(c), so these are kept:
+six numbers for each unit and step. Then
 
-- h @ W_hh^T: the transposed view has its rows in steps, not one number after the other. OpenBLAS
-  takes twice as long for products with few rows. So the matrix is copied once, before the loop.
-- A gate is a piece of 128 numbers in each row of 512. An operation on such pieces takes about
-  twice as long as on one piece of memory.
+    dh += output's gradient      do = dh tanh(c) o (1 - o)         dc += dh o (1 - tanh(c)^2)
+    di = dc g i (1 - i)          df = dc c_(t-1) f (1 - f)         dg = dc i (1 - g^2)
+    dc *= f  (to step t - 1)     dh = [di df dg do] W_hh
 
-So `gates` keeps the numbers of a time step gate by gate, [4, batch, hidden]. by_gate is the view
-that leads from one order to the other: of the weights, which become four matrices, of the rows of
-x, and of the rows of d, where the gradients have to be side by side again for the last products.
+o (1 - tanh(c)^2) is o - h tanh(c), and h = o tanh(c) is there already.
 
-Then i, f and g are one array z[:3], and what is done to each of them is one operation: dz begins as
-the four slopes, and is multiplied by what arrives.
+The gates need no memory of their own: they take the place of x, the product from which they are
+computed, and parts_of gives views of the four. Likewise the four gradients are views of the rows
+of d.
 
-The trap: matmul(h, w) with w of [4, hidden, hidden] makes four products of h. It fills z in the new
-order, and a reshape of the old one would mix the gates.
+The trap is the order of writing: dc must not be multiplied by f before di, df and dg have used it.
 
-Changed: LstmLoop. New: by_gate.
-Try: copy = by_gate(w, 4) in the demo, which copies nothing. Is the product still faster?
+New: parts_of, sigmoid_in_place, LstmLoop.
+Try: move `dc *= f` in front of the line of di, and look at the comparison.
 """
 
 import importlib
@@ -82,12 +79,6 @@ def parts_of(array: Any, n: int) -> list:
     """Views of the n equal parts of the last dimension."""
     size = array.shape[-1] // n
     return [array[..., k * size : (k + 1) * size] for k in range(n)]
-
-
-def by_gate(array: Any, n: int) -> Any:
-    """A view of [rows, n * hidden] as [n, rows, hidden]."""
-    rows, width = array.shape
-    return array.reshape(rows, n, width // n).swapaxes(0, 1)
 
 
 def sigmoid_in_place(x: Any, xp: Any) -> None:
@@ -213,22 +204,19 @@ class LstmLoop(Loop):
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any, c: Any) -> tuple:
         xp, cells, bent = ctx.xp, ctx.xp.empty_like(out), ctx.xp.empty_like(out)
-        gates = xp.empty(x.shape, x.dtype)  # of each time step, one gate after the other
-        w = xp.ascontiguousarray(by_gate(w_hh.T, 4))  # small products take half the time so
         for part in ctx.rows:
-            z = gates[part].reshape(4, *h.shape)
-            xp.matmul(h, w, out=z)
-            z += by_gate(x[part], 4)
-            i, f, g, o = z
-            sigmoid_in_place(z[:2], xp)
-            sigmoid_in_place(o, xp)
+            z = x[part]
+            z += h @ w_hh.T
+            i, f, g, o = parts_of(z, 4)
+            for gate in (i, f, o):
+                sigmoid_in_place(gate, xp)
             xp.tanh(g, out=g)
             c *= f
             c += i * g
             cells[part] = c
             xp.multiply(o, xp.tanh(c, out=bent[part]), out=out[part])
             h[...] = out[part]
-        return gates, cells, bent
+        return x, cells, bent  # x holds the gates now
 
     def run_back(
         ctx, grad: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any, dc: Any
@@ -236,21 +224,15 @@ class LstmLoop(Loop):
         xp, (out, gates, cells, bent) = ctx.xp, kept
         c_before, d = states_before(cells, states[1], ctx.rows, xp), xp.empty_like(gates)
         for part in reversed(ctx.rows):
-            z, k = gates[part].reshape(4, *dh.shape), bent[part]
-            dz = xp.empty_like(z)
-            (i, f, g, o), (di, df, dg, do) = z, dz
-            xp.subtract(z, xp.multiply(z, z, out=dz), out=dz)  # the slope of a sigmoid
-            xp.subtract(1, xp.multiply(g, g, out=dg), out=dg)  # and of tanh
+            (i, f, g, o), (di, df, dg, do) = parts_of(gates[part], 4), parts_of(d[part], 4)
+            k = bent[part]
             dh += grad[part]
-            do *= k
-            do *= dh
+            xp.multiply(dh * k, o - o * o, out=do)
             dc += (o - out[part] * k) * dh
-            di *= g
-            df *= c_before[part]
-            dg *= i
-            dz[:3] *= dc  # i, f and g act on c; o is done
+            xp.multiply(dc * g, i - i * i, out=di)
+            xp.multiply(dc * c_before[part], f - f * f, out=df)
+            xp.multiply(dc * i, 1 - g * g, out=dg)
             dc *= f
-            by_gate(d[part], 4)[...] = dz
             dh[...] = d[part] @ w_hh
         return d, d
 
@@ -259,8 +241,8 @@ if __name__ == "__main__":
     import math
     import timeit
 
-    import numpy as np
-
+    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
+    from tinytorch.core.dtype import float64
     from tinytorch.nn.rnn_cells import LSTMCell
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
@@ -294,17 +276,22 @@ if __name__ == "__main__":
             best[i] = min(best[i], timeit.timeit(lambda p=program: gradients(p), number=1))
     print(f"one node takes {best[1] / best[0]:.2f} of the time")  # -> ...
 
-    # A product with the view and with the copy; a function of pieces of rows and of whole rows.
-    h, w = start.array, cell.weight_hh.array.T
-    copy, side_by_side = np.ascontiguousarray(by_gate(w, 4)), np.zeros((batch, 4 * size), h.dtype)
-    one_gate, in_order = by_gate(side_by_side, 4)[1], np.zeros((batch, size), h.dtype)
+    # The other loops are as they were.
+    small = [slice(2 * t, 2 * t + 2) for t in range(3)]
+    x3, h3 = randn(6, 3, dtype=float64), randn(2, 3, dtype=float64)
+    weights = [randn(*s, dtype=float64) for s in ((3, 3), (3, 3), (3,), (3,))]
+    for loop in (TanhLoop, ReluLoop):
+        fast = loop.apply(x3, *weights, small, h3)[0]
+        print((fast - unroll(loop.step, x3, *weights, small, h3)[0]).abs().max().item() < 1e-12)
+    # -> True
+    # -> True
+    inputs = [
+        randn(*s, dtype=float64) for s in ((6, 3), (8, 3), (8, 2), (8,), (8,), (2, 2), (2, 2))
+    ]
 
-    def share(fast, slow):
-        """The time of the first, as a share of that of the second: the best of nine, in turn."""
-        rounds = [[timeit.timeit(f, number=20) for f in (fast, slow)] for _ in range(9)]
-        return min(a for a, _ in rounds) / min(b for _, b in rounds)
+    def all_of_it(*inputs):
+        return LstmLoop.apply(*inputs[:5], small, *inputs[5:])
 
-    ratio = share(lambda: np.matmul(h, copy), lambda: h @ w)
-    print(f"the product with the copy takes {ratio:.2f} of the time")  # -> ...
-    ratio = share(lambda: in_order * in_order, lambda: one_gate * one_gate)
-    print(f"a square in order takes {ratio:.2f} of the time")  # -> ...
+    for value in inputs:
+        value.requires_grad_()
+    print(gradcheck(all_of_it, inputs), gradgradcheck(all_of_it, inputs))  # -> True True

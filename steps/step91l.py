@@ -1,24 +1,26 @@
-"""Step 91l: The loop of the GRU
+"""Step 91l: The LSTM gate by gate: rows of memory in order
 
-In a GRU the two products do not simply add up: n = tanh(x_n + r y_n). So y_n has to be kept, its
-bias b_hh belongs to it alone and cannot be added to all x at once, and the gradients of x and y
-differ in one place:
+In step 91k the four gates of a time step stand side by side, [batch, 4 * hidden], as PyTorch's
+weights give them. This step computes the same with another order in memory. Two things about it
+are slow, and the demo measures both:
 
-    dn  = dh (1 - z) (1 - n^2)                 gradient of x_n
-          dn r                                 gradient of y_n
-    dr  = dn y_n r (1 - r)                     of both x_r and y_r
-    dz  = dh (h_(t-1) - n) z (1 - z)           of both x_z and y_z
-    dh  = dh z + [dr dz dn*r] W_hh             what was kept, and the way through the gates
+- h @ W_hh^T: the transposed view has its rows in steps, not one number after the other. OpenBLAS
+  takes twice as long for products with few rows. So the matrix is copied once, before the loop.
+- A gate is a piece of 128 numbers in each row of 512. An operation on such pieces takes about
+  twice as long as on one piece of memory.
 
-This is the exception for which step 91i left room: run_back returns two arrays.
+So `gates` keeps the numbers of a time step gate by gate, [4, batch, hidden]. by_gate is the view
+that leads from one order to the other: of the weights, which become four matrices, of the rows of
+x, and of the rows of d, where the gradients have to be side by side again for the last products.
 
-The trap is h_(t-1), which dz needs: in forward the state is overwritten in place, and what is left
-of it are the outputs. states_before finds it there, and dz uses the same rows as dL/dW_hh.
+Then i, f and g are one array z[:3], and what is done to each of them is one operation: dz begins as
+the four slopes, and is multiplied by what arrives.
 
-W_hh^T is copied once, as in step 91k. So it is in TanhLoop from now on.
+The trap: matmul(h, w) with w of [4, hidden, hidden] makes four products of h. It fills z in the new
+order, and a reshape of the old one would mix the gates.
 
-Changed: Loop, with bias_inside; TanhLoop.run. New: GruLoop.
-Try: return dx for both in run_back, and see which of the gradients is wrong.
+Changed: LstmLoop. New: by_gate.
+Try: copy = by_gate(w, 4) in the demo, which copies nothing. Is the product still faster?
 """
 
 import importlib
@@ -32,7 +34,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.linear import linear
-from tinytorch.nn.rnn_cells import gru_step, lstm_step, relu_step, tanh_step
+from tinytorch.nn.rnn_cells import lstm_step, relu_step, tanh_step
 from tinytorch.ops.joining import cat
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -114,7 +116,6 @@ class Loop(Function):
     """
 
     step: Callable  # the formula on Tensors, of which the subclass is the fast form
-    bias_inside = False  # b_hh belongs to y alone; else it is added to all x at once
 
     def forward(
         ctx, input: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, rows, *states
@@ -122,7 +123,7 @@ class Loop(Function):
         ctx.rows = rows
         x = input @ w_ih.T
         if b_ih is not None:
-            x += b_ih if ctx.bias_inside else b_ih + b_hh
+            x += b_ih + b_hh
         out = ctx.xp.empty((len(input), w_hh.shape[1]), input.dtype)
         last = [s.copy() for s in states]
         kept = ctx.run(x, w_hh, b_hh, out, *last)
@@ -138,8 +139,6 @@ class Loop(Function):
         g_states = [s.copy() for s in g_states]
         dx, dy = ctx.run_back(g, w_hh, before, kept, states, *g_states)
         db_ih = db_hh = dx.sum(axis=0) if need[3] or need[4] else None
-        if dx is not dy and need[4]:
-            db_hh = dy.sum(axis=0)
         return (
             dx @ w_ih if need[0] else None,
             dx.T @ input if need[1] else None,
@@ -173,10 +172,9 @@ class TanhLoop(Loop):
     step = staticmethod(tanh_step)
 
     def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        w = ctx.xp.ascontiguousarray(w_hh.T)  # a third faster in small products
         for part in ctx.rows:
             xt = x[part]
-            xt += h @ w
+            xt += h @ w_hh.T
             h[...] = ctx.bend(xt, out[part])
         return ()
 
@@ -257,90 +255,56 @@ class LstmLoop(Loop):
         return d, d
 
 
-class GruLoop(Loop):
-    """h' = (1 - z) n + z h."""
-
-    step, bias_inside = staticmethod(gru_step), True
-
-    def run(ctx, x: Any, w_hh: Any, b_hh: Any, out: Any, h: Any) -> tuple:
-        xp, y_new = ctx.xp, ctx.xp.empty_like(out)
-        w = xp.ascontiguousarray(w_hh.T)  # a third faster in small products
-        for part in ctx.rows:
-            xt = x[part]
-            yt = h @ w
-            if b_hh is not None:
-                yt += b_hh
-            y_new[part] = parts_of(yt, 3)[2]
-            r, z, new = parts_of(xt, 3)
-            x_new = new.copy()
-            xt += yt
-            sigmoid_in_place(xt, xp)  # of the third part too, which is overwritten next
-            xp.multiply(r, y_new[part], out=new)
-            new += x_new
-            xp.tanh(new, out=new)
-            h -= new
-            h *= z
-            h += new
-            out[part] = h
-        return x, y_new
-
-    def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
-        xp, (_, gates, y_new) = ctx.xp, kept
-        dx, dy = xp.empty_like(gates), xp.empty_like(gates)
-        for part in reversed(ctx.rows):
-            (r, z, new), (dr, dz, dn) = parts_of(gates[part], 3), parts_of(dx[part], 3)
-            dh += g[part]
-            rest = 1 - z
-            xp.multiply(dh * rest, 1 - new * new, out=dn)
-            xp.multiply(dh * (before[part] - new), z * rest, out=dz)
-            xp.multiply(dn * y_new[part], r - r * r, out=dr)
-            dy[part] = dx[part]
-            parts_of(dy[part], 3)[2][...] *= r
-            dh *= z
-            dh += dy[part] @ w_hh
-        return dx, dy
-
-
 if __name__ == "__main__":
-    from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
-    from tinytorch.core.dtype import float64
+    import math
+    import timeit
+
+    import numpy as np
+
+    from tinytorch.nn.rnn_cells import LSTMCell
+    from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    rows = [slice(2 * t, 2 * t + 2) for t in range(4)]
-    sizes = {TanhLoop: 3, ReluLoop: 3, LstmLoop: 12, GruLoop: 9}
-    names = "input w_ih w_hh b_ih b_hh h c".split()
+    time, batch, size = 64, 32, 128
+    cell, x, start = LSTMCell(size, size), randn(time * batch, size), zeros(batch, size)
+    rows = [slice(batch * t, batch * (t + 1)) for t in range(time)]
 
-    def draw(gates, states):
-        shapes = [(8, 2), (gates, 2), (gates, 3), (gates,), (gates,), *[(2, 3)] * states]
-        return [randn(*shape, dtype=float64, requires_grad=True) for shape in shapes]
+    def unrolled():
+        return unroll(lstm_step, x, *cell.parameters(), rows, start, start)
 
-    # Each gradient of each loop, against that of `unroll`.
-    for loop, gates in sizes.items():
-        inputs = draw(gates, 1 + (loop is LstmLoop))
-        found = []
-        for run in (loop.apply, lambda *args, loop=loop: unroll(loop.step, *args)):
-            outputs = run(*inputs[:5], rows, *inputs[5:])
-            found.append(grad(sum(out.square().sum() for out in outputs), inputs))
-        pairs = zip(names, *found, strict=False)
-        wrong = [name for name, a, b in pairs if (a - b).abs().max().item() > 1e-12]
-        print(loop.__name__, "wrong:", wrong)
-    # -> TanhLoop wrong: []
-    # -> ReluLoop wrong: []
-    # -> LstmLoop wrong: []
-    # -> GruLoop wrong: []
+    def fused():
+        return LstmLoop.apply(x, *cell.parameters(), rows, start, start)
 
-    inputs = draw(9, 1)
-    without = GruLoop.apply(*inputs[:3], None, None, rows, inputs[5])[0]
-    print("without biases:", without.shape)  # -> without biases: tinytorch.Size([8, 3])
-    frozen = [*inputs[:4], inputs[4].detach()]
-    (g,) = grad(GruLoop.apply(*frozen, rows, inputs[5])[0].sum(), inputs[3])
-    print("one of them frozen:", g.shape)  # -> one of them frozen: tinytorch.Size([9])
+    def gradients(program):
+        out, h, c = program()
+        return grad(out.square().sum() + (h * c).sum(), list(cell.parameters()))
 
-    def all_of_it(*inputs):
-        return GruLoop.apply(*inputs[:5], rows, *inputs[5:])
+    close = [
+        bool(((a - b).abs() < 1e-4 * (1 + a.abs())).all())
+        for a, b in zip(gradients(unrolled), gradients(fused), strict=True)
+    ]
+    print("the same gradients:", close)  # -> the same gradients: [True, True, True, True]
+    best = [math.inf] * 2
+    for _ in range(3):
+        for i, program in enumerate((unrolled, fused)):
+            best[i] = min(best[i], timeit.timeit(lambda p=program: gradients(p), number=1))
+    print(f"one node takes {best[1] / best[0]:.2f} of the time")  # -> ...
 
-    print(gradcheck(all_of_it, inputs), gradgradcheck(all_of_it, inputs))  # -> True True
+    # A product with the view and with the copy; a function of pieces of rows and of whole rows.
+    h, w = start.array, cell.weight_hh.array.T
+    copy, side_by_side = np.ascontiguousarray(by_gate(w, 4)), np.zeros((batch, 4 * size), h.dtype)
+    one_gate, in_order = by_gate(side_by_side, 4)[1], np.zeros((batch, size), h.dtype)
+
+    def share(fast, slow):
+        """The time of the first, as a share of that of the second: the best of nine, in turn."""
+        rounds = [[timeit.timeit(f, number=20) for f in (fast, slow)] for _ in range(9)]
+        return min(a for a, _ in rounds) / min(b for _, b in rounds)
+
+    ratio = share(lambda: np.matmul(h, copy), lambda: h @ w)
+    print(f"the product with the copy takes {ratio:.2f} of the time")  # -> ...
+    ratio = share(lambda: in_order * in_order, lambda: one_gate * one_gate)
+    print(f"a square in order takes {ratio:.2f} of the time")  # -> ...

@@ -1,26 +1,24 @@
-"""Step 91m: Sequences of different length in one loop
+"""Step 91m: The loop of the GRU
 
-So far all texts of a batch had the same length. Real ones do not, and a loop that goes on after the
-end of a text changes its state by words that are not there. (Step 91r shows what that does to a
-layer.) But not every text has to take part in every step. Put the longest first. Then those that
-still have a word at step t are the first n of the batch, and
+In a GRU the two products do not simply add up: n = tanh(x_n + r y_n). So y_n has to be kept, its
+bias b_hh belongs to it alone and cannot be added to all x at once, and the gradients of x and y
+differ in one place:
 
-    h[:n] = step(x[rows of t], h[:n])           rows of t: n rows, fewer from step to step
+    dn  = dh (1 - z) (1 - n^2)                 gradient of x_n
+          dn r                                 gradient of y_n
+    dr  = dn y_n r (1 - r)                     of both x_r and y_r
+    dz  = dh (h_(t-1) - n) z (1 - z)           of both x_z and y_z
+    dh  = dh z + [dr dz dn*r] W_hh             what was kept, and the way through the gates
 
-           t = 0    1    2    3                 a text that has ended is not touched any more:
-    long     a -- b -- c -- d                   its row of h keeps the state after its last word
-    middle   e -- f
-    short    g
+This is the exception for which step 91i left room: run_back returns two arrays.
 
-A layer that reads backwards has the same steps in the other order: n grows, and a text joins at its
-last word, with h_0 in its row. The gradients go through the same slices.
+The trap is h_(t-1), which dz needs: in forward the state is overwritten in place, and what is left
+of it are the outputs. states_before finds it there, and dz uses the same rows as dL/dW_hh.
 
-So all that changes is [:n], for each state, in each loop. Read it in `unroll` and TanhLoop; the
-other two have the same change. The trap is `dh`, which is sliced as well: the gradient of a last
-state waits in its row until the loop, on its way back, arrives at that text's last word.
+W_hh^T is copied once, as in step 91l. So it is in TanhLoop from now on.
 
-Changed: unroll, states_before, and all loops.
-Try: let run_back of TanhLoop use dh instead of dh[: len(dt)], and read the error.
+Changed: Loop, with bias_inside; TanhLoop.run. New: GruLoop.
+Try: return dx for both in run_back, and see which of the gradients is wrong.
 """
 
 import importlib
@@ -57,19 +55,15 @@ def unroll(
     Args:
         step: the formula of a time step, as in rnn_cells.
         input: [all, size], the rows of all time steps.
-        rows: for each time step, in the order of the loop, which rows are its own. They may become
-            fewer, or more: the first sequences of the batch are those that take part.
+        rows: for each time step, in the order of the loop, which rows are its own.
         states: [batch, hidden] each.
     """
     order = sorted(rows, key=attrgetter("start"))  # as they stand in `input`
     x = linear(input, w_ih, b_ih).split([part.stop - part.start for part in order])
     pieces = {part.start: piece for part, piece in zip(order, x, strict=True)}
     for part in rows:
-        n = part.stop - part.start
-        now = [s[:n] for s in states]
-        new = step(pieces[part.start], linear(now[0], w_hh, b_hh), *now)
-        states = [cat([a, s[n:]]) if n < len(s) else a for a, s in zip(new, states, strict=True)]
-        pieces[part.start] = new[0]  # the output takes the place of the input
+        states = step(pieces[part.start], linear(states[0], w_hh, b_hh), *states)
+        pieces[part.start] = states[0]  # the output takes the place of the input
     return (cat([pieces[part.start] for part in order]), *states)
 
 
@@ -77,9 +71,8 @@ def states_before(values: Any, first: Any, rows: Sequence[slice], xp: Any) -> An
     """The state before each time step, from those after it: row for row, [all, hidden]."""
     before, now = xp.empty_like(values), first.copy()
     for part in rows:
-        n = part.stop - part.start
-        before[part] = now[:n]
-        now[:n] = values[part]
+        before[part] = now
+        now[...] = values[part]
     return before
 
 
@@ -183,17 +176,17 @@ class TanhLoop(Loop):
         w = ctx.xp.ascontiguousarray(w_hh.T)  # a third faster in small products
         for part in ctx.rows:
             xt = x[part]
-            xt += h[: len(xt)] @ w
-            h[: len(xt)] = ctx.bend(xt, out[part])
+            xt += h @ w
+            h[...] = ctx.bend(xt, out[part])
         return ()
 
     def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
         d = ctx.slope(kept[0])
         for part in reversed(ctx.rows):
             dt = d[part]
-            dh[: len(dt)] += g[part]
-            dt *= dh[: len(dt)]
-            dh[: len(dt)] = dt @ w_hh
+            dh += g[part]
+            dt *= dh
+            dh[...] = dt @ w_hh
         return d, d
 
     def bend(ctx, x: Any, out: Any) -> Any:
@@ -225,20 +218,18 @@ class LstmLoop(Loop):
         gates = xp.empty(x.shape, x.dtype)  # of each time step, one gate after the other
         w = xp.ascontiguousarray(by_gate(w_hh.T, 4))  # small products take half the time so
         for part in ctx.rows:
-            n = part.stop - part.start
-            z = gates[part].reshape(4, n, out.shape[1])
-            xp.matmul(h[:n], w, out=z)
+            z = gates[part].reshape(4, *h.shape)
+            xp.matmul(h, w, out=z)
             z += by_gate(x[part], 4)
             i, f, g, o = z
             sigmoid_in_place(z[:2], xp)
             sigmoid_in_place(o, xp)
             xp.tanh(g, out=g)
-            ct = c[:n]
-            ct *= f
-            ct += i * g
-            cells[part] = ct
-            xp.multiply(o, xp.tanh(ct, out=bent[part]), out=out[part])
-            h[:n] = out[part]
+            c *= f
+            c += i * g
+            cells[part] = c
+            xp.multiply(o, xp.tanh(c, out=bent[part]), out=out[part])
+            h[...] = out[part]
         return gates, cells, bent
 
     def run_back(
@@ -247,24 +238,22 @@ class LstmLoop(Loop):
         xp, (out, gates, cells, bent) = ctx.xp, kept
         c_before, d = states_before(cells, states[1], ctx.rows, xp), xp.empty_like(gates)
         for part in reversed(ctx.rows):
-            n = part.stop - part.start
-            z, k = gates[part].reshape(4, n, out.shape[1]), bent[part]
+            z, k = gates[part].reshape(4, *dh.shape), bent[part]
             dz = xp.empty_like(z)
             (i, f, g, o), (di, df, dg, do) = z, dz
-            dht, dct = dh[:n], dc[:n]
             xp.subtract(z, xp.multiply(z, z, out=dz), out=dz)  # the slope of a sigmoid
             xp.subtract(1, xp.multiply(g, g, out=dg), out=dg)  # and of tanh
-            dht += grad[part]
+            dh += grad[part]
             do *= k
-            do *= dht
-            dct += (o - out[part] * k) * dht
+            do *= dh
+            dc += (o - out[part] * k) * dh
             di *= g
             df *= c_before[part]
             dg *= i
-            dz[:3] *= dct  # i, f and g act on c; o is done
-            dct *= f
+            dz[:3] *= dc  # i, f and g act on c; o is done
+            dc *= f
             by_gate(d[part], 4)[...] = dz
-            dht[...] = d[part] @ w_hh
+            dh[...] = d[part] @ w_hh
         return d, d
 
 
@@ -278,8 +267,7 @@ class GruLoop(Loop):
         w = xp.ascontiguousarray(w_hh.T)  # a third faster in small products
         for part in ctx.rows:
             xt = x[part]
-            n = len(xt)
-            yt, ht = h[:n] @ w, h[:n]
+            yt = h @ w
             if b_hh is not None:
                 yt += b_hh
             y_new[part] = parts_of(yt, 3)[2]
@@ -290,10 +278,10 @@ class GruLoop(Loop):
             xp.multiply(r, y_new[part], out=new)
             new += x_new
             xp.tanh(new, out=new)
-            ht -= new
-            ht *= z
-            ht += new
-            out[part] = ht
+            h -= new
+            h *= z
+            h += new
+            out[part] = h
         return x, y_new
 
     def run_back(ctx, g: Any, w_hh: Any, before: Any, kept: Any, states: Any, dh: Any) -> tuple:
@@ -301,22 +289,19 @@ class GruLoop(Loop):
         dx, dy = xp.empty_like(gates), xp.empty_like(gates)
         for part in reversed(ctx.rows):
             (r, z, new), (dr, dz, dn) = parts_of(gates[part], 3), parts_of(dx[part], 3)
-            dht = dh[: len(r)]
-            dht += g[part]
+            dh += g[part]
             rest = 1 - z
-            xp.multiply(dht * rest, 1 - new * new, out=dn)
-            xp.multiply(dht * (before[part] - new), z * rest, out=dz)
+            xp.multiply(dh * rest, 1 - new * new, out=dn)
+            xp.multiply(dh * (before[part] - new), z * rest, out=dz)
             xp.multiply(dn * y_new[part], r - r * r, out=dr)
             dy[part] = dx[part]
             parts_of(dy[part], 3)[2][...] *= r
-            dht *= z
-            dht += dy[part] @ w_hh
+            dh *= z
+            dh += dy[part] @ w_hh
         return dx, dy
 
 
 if __name__ == "__main__":
-    import functools
-
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
     from tinytorch.core.dtype import float64
     from tinytorch.ops.random import manual_seed, randn
@@ -325,58 +310,37 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.{module}")
 
     manual_seed(0)
-    sizes = {TanhLoop: 2, ReluLoop: 2, LstmLoop: 8, GruLoop: 6}
-    # Texts of 3 words and of 1: the rows of each step, and of each text.
-    rows = [slice(0, 2), slice(2, 3), slice(3, 4)]
-    texts = [[0, 2, 3], [1]]
+    rows = [slice(2 * t, 2 * t + 2) for t in range(4)]
+    sizes = {TanhLoop: 3, ReluLoop: 3, LstmLoop: 12, GruLoop: 9}
+    names = "input w_ih w_hh b_ih b_hh h c".split()
 
-    def draw(loop):
-        states = [(2, 2)] * (1 + (loop is LstmLoop))
-        shapes = [
-            (4, 2),
-            (sizes[loop], 2),
-            (sizes[loop], 2),
-            (sizes[loop],),
-            (sizes[loop],),
-            *states,
-        ]
+    def draw(gates, states):
+        shapes = [(8, 2), (gates, 2), (gates, 3), (gates,), (gates,), *[(2, 3)] * states]
         return [randn(*shape, dtype=float64, requires_grad=True) for shape in shapes]
 
-    def one_text(run, inputs, places, text, order):
-        """Its outputs and its last states, when it is alone."""
-        single = [slice(i, i + 1) for i in range(len(places))][::order]
-        states = [s[text : text + 1] for s in inputs[5:]]
-        return run(inputs[0][places], *inputs[1:5], single, *states)
+    # Each gradient of each loop, against that of `unroll`.
+    for loop, gates in sizes.items():
+        inputs = draw(gates, 1 + (loop is LstmLoop))
+        found = []
+        for run in (loop.apply, lambda *args, loop=loop: unroll(loop.step, *args)):
+            outputs = run(*inputs[:5], rows, *inputs[5:])
+            found.append(grad(sum(out.square().sum() for out in outputs), inputs))
+        pairs = zip(names, *found, strict=False)
+        wrong = [name for name, a, b in pairs if (a - b).abs().max().item() > 1e-12]
+        print(loop.__name__, "wrong:", wrong)
+    # -> TanhLoop wrong: []
+    # -> ReluLoop wrong: []
+    # -> LstmLoop wrong: []
+    # -> GruLoop wrong: []
 
-    for loop in sizes:
-        inputs, worst = draw(loop), 0.0
-        slow = functools.partial(unroll, loop.step)
-        for run in (loop.apply, slow):
-            for order in (1, -1):
-                out, *last = run(*inputs[:5], rows[::order], *inputs[5:])
-                for text, places in enumerate(texts):
-                    alone, *own = one_text(loop.apply, inputs, places, text, order)
-                    pairs = [(out[places], alone)]
-                    pairs += [(a[text], b[0]) for a, b in zip(last, own, strict=True)]
-                    worst = max([worst, *((a - b).abs().max().item() for a, b in pairs)])
-        print(loop.__name__, worst < 1e-12)
-    # -> TanhLoop True
-    # -> ReluLoop True
-    # -> LstmLoop True
-    # -> GruLoop True
+    inputs = draw(9, 1)
+    without = GruLoop.apply(*inputs[:3], None, None, rows, inputs[5])[0]
+    print("without biases:", without.shape)  # -> without biases: tinytorch.Size([8, 3])
+    frozen = [*inputs[:4], inputs[4].detach()]
+    (g,) = grad(GruLoop.apply(*frozen, rows, inputs[5])[0].sum(), inputs[3])
+    print("one of them frozen:", g.shape)  # -> one of them frozen: tinytorch.Size([9])
 
-    # Both derivatives, the second with the loop backwards in time.
-    for loop in sizes:
-        inputs = draw(loop)
+    def all_of_it(*inputs):
+        return GruLoop.apply(*inputs[:5], rows, *inputs[5:])
 
-        def run(*inputs, loop=loop, order=rows):
-            return loop.apply(*inputs[:5], order, *inputs[5:])
-
-        def backwards(*inputs, run=run, order=rows[::-1]):
-            return run(*inputs, order=order)
-
-        print(loop.__name__, gradcheck(run, inputs), gradgradcheck(backwards, inputs))
-    # -> TanhLoop True True
-    # -> ReluLoop True True
-    # -> LstmLoop True True
-    # -> GruLoop True True
+    print(gradcheck(all_of_it, inputs), gradgradcheck(all_of_it, inputs))  # -> True True

@@ -1,30 +1,23 @@
-"""Step 91r: Sequences of different length, padded
+"""Step 91r: Catalogue: what RNN, LSTM and GRU take
 
-Texts have different lengths, and a batch is a rectangle. pad_sequence fills the short ones up,
-with zeros behind the end, to [time, batch, ...].
+The rest that a PyTorch program may expect of these layers; no new idea, skim it.
 
-Then the layer reads the zeros as well. That has three consequences, and each is seen in the demo:
+    batch_first          [batch, time, size], as people like to write it. Only input and output
+                         turn; the states do not.
+    [time, size]         a single text without a batch
+    float16, bfloat16    computed as float32 and rounded once, at the end (step 41e)
+    flatten_parameters   does nothing; in PyTorch it puts the weights in a row for cuDNN
+    refusals             wrong types of arguments, sizes, shapes, states, with PyTorch's types of
+                         errors; proj_size (an LSTM whose h is made smaller by a matrix) is refused
+    a warning            dropout with one layer does nothing
 
-    last              is the state after the padding: for a short text it is wrong
-    output[length-1]  is right, in the forward direction: what comes later cannot change it
-    backwards         is wrong everywhere: that direction reads the padding first
-
-The first can be repaired: pick the output at the last real step of each text. For the direction
-backwards, the loop itself has to know the lengths, as in step 91m. The next steps bring them there.
-
-The trap: nothing fails. The loss goes down, too, a little slower, and in use the answer depends on
-what other texts happened to be in the batch.
-
-PyTorch: torch.nn.utils.rnn. padding_side="left" puts the zeros in front, for models that
-continue texts. unpad_sequence is the way back.
-
-New: pad_sequence, unpad_sequence.
-Try: pad on the left, and look at `last` again. Is it right now? Compare it with the text alone.
+New: run_loop. Changed: RNNBase.
+Try: give an input of float64 to a layer of float32, and read the message.
 """
 
 import importlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -36,7 +29,7 @@ from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.rnn_cells import add_weights, draw_uniform
 from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.ops.creation import zeros
-from tinytorch.ops.joining import cat, constant_pad, stack
+from tinytorch.ops.joining import cat, stack
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -245,82 +238,61 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **options)
 
 
-def pad_sequence(
-    sequences: Iterable[Tensor],
-    batch_first: bool = False,
-    padding_value: float = 0.0,
-    padding_side: str = "right",
-) -> Tensor:
-    """Sequences [length, ...] as one tensor [longest, batch, ...], filled up with padding_value.
-
-    Raises:
-        RuntimeError: there are no sequences, or the side is not "left" or "right".
-    """
-    if not isinstance(sequences, Iterable) or not (sequences := list(sequences)):
-        raise RuntimeError("pad_sequence: expected an iterable with at least one tensor")
-    if padding_side not in ("left", "right"):
-        raise RuntimeError(f"padding_side must be 'left' or 'right', not {padding_side!r}")
-    longest, padded = max(map(len, sequences)), []
-    for sequence in sequences:
-        both = (0, longest - len(sequence))
-        both = both if padding_side == "right" else both[::-1]
-        others = (0, 0) * (sequence.array.ndim - 1)
-        padded.append(constant_pad(sequence, (*others, *both), padding_value))
-    return stack(padded, 0 if batch_first else 1)
-
-
-def unpad_sequence(
-    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
-) -> list[Tensor]:
-    """The sequences of a padded batch, each with its own length: the inverse of pad_sequence."""
-    rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    return [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
-
-
 if __name__ == "__main__":
-    from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import arange
+    from tinytorch.core.dtype import float16, float64
     from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
-    texts = [tensor([1, 2, 3, 4]), tensor([5, 6]), tensor([7])]
-    print(pad_sequence(texts))
-    # -> tensor([[1, 5, 7],
-    # ->         [2, 6, 0],
-    # ->         [3, 0, 0],
-    # ->         [4, 0, 0]])
-    print(pad_sequence(texts, batch_first=True, padding_value=-1, padding_side="left").tolist())
-    # -> [[1, 2, 3, 4], [-1, -1, 5, 6], [-1, -1, -1, 7]]
-    lengths = tensor([len(text) for text in texts])
-    print([text.tolist() for text in unpad_sequence(pad_sequence(texts), lengths)])
-    # -> [[1, 2, 3, 4], [5, 6], [7]]
-    print([text.tolist() for text in unpad_sequence(pad_sequence(texts, True), lengths, True)])
-    # -> [[1, 2, 3, 4], [5, 6], [7]]
-    for mistake in (lambda: pad_sequence([]), lambda: pad_sequence(texts, padding_side="top")):
+    manual_seed(0)
+    x, net = randn(5, 2, 4), GRU(4, 3, batch_first=True)
+    turned, last = net(x.transpose(0, 1))
+    net.batch_first = False
+    print(turned.shape, last.shape, bool((turned.transpose(0, 1) == net(x)[0]).all()))
+    # -> tinytorch.Size([2, 5, 3]) tinytorch.Size([1, 2, 3]) True
+    net.batch_first = True
+    print(net, net.flatten_parameters(), [len(weights) for weights in net.all_weights])
+    # -> GRU(4, 3, batch_first=True) None [4]
+
+    # One text alone, with a state.
+    single = LSTM(4, 3, num_layers=2, bidirectional=True, dropout=0.5)
+    output, (h, c) = single(x[:, 0], (zeros(4, 3), zeros(4, 3)))
+    print(output.shape, h.shape, c.shape)
+    # -> tinytorch.Size([5, 6]) tinytorch.Size([4, 3]) tinytorch.Size([4, 3])
+
+    halves = RNN(4, 3, dtype=float16)(x.half())[0]
+    print(halves.dtype)  # -> tinytorch.float16
+
+    mistakes = {
+        "dropout": lambda: LSTM(4, 3, 2, dropout=2.0),
+        "kind": lambda: LSTM(4, 3.0),
+        "size": lambda: LSTM(0, 3),
+        "proj_size": lambda: LSTM(4, 3, proj_size=2),
+        "dimensions": lambda: net(zeros(1, 2, 3, 4)),
+        "input": lambda: net(zeros(2, 5, 7)),
+        "type": lambda: net(zeros(2, 5, 4, dtype=float64)),
+        "no time": lambda: net(zeros(2, 0, 4)),
+        "state": lambda: net(zeros(2, 5, 4), zeros(1, 3, 3)),
+        "state without batch": lambda: net(zeros(2, 5, 4), zeros(1, 3)),
+    }
+    for name, mistake in mistakes.items():
         try:
             mistake()
-        except RuntimeError as error:
-            print(error)
-    # -> pad_sequence: expected an iterable with at least one tensor
-    # -> padding_side must be 'left' or 'right', not 'top'
-
-    # What a layer makes of it.
-    manual_seed(0)
-    net = LSTM(3, 2, bidirectional=True)
-    texts = [randn(length, 3) for length in (4, 2, 1)]
-    output, (h, c) = net(pad_sequence(texts))
-    print("text  last  forwards  backwards")  # -> text  last  forwards  backwards
-    for i, text in enumerate(texts):
-        alone, (own, _) = net(text)
-        n = len(text)
-        last = (h[0, i] - own[0]).abs().max().item() < 1e-6
-        forwards = (output[:n, i, :2] - alone[:, :2]).abs().max().item() < 1e-6
-        backwards = (output[:n, i, 2:] - alone[:, 2:]).abs().max().item() < 1e-6
-        print(f"{i:4}  {last!s:5} {forwards!s:9} {backwards}")
-    # ->    0  True  True      True
-    # ->    1  False True      False
-    # ->    2  False True      False
-    picked = output[lengths - 1, arange(3), :2]
-    print((picked[1] - net(texts[1])[1][0][0]).abs().max().item() < 1e-6)  # -> True
+        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+            print(f"{name}: {type(error).__name__} {str(error)[:60]}")
+    # -> dropout: ValueError dropout should be a number in range [0, 1]
+    # -> kind: TypeError bias and batch_first are bools, sizes are ints, not (True, F
+    # -> size: ValueError input_size, hidden_size and num_layers must be positive: (0,
+    # -> proj_size: NotImplementedError proj_size is not supported: put a Linear behind the layer
+    # -> dimensions: ValueError GRU: Expected input to be 2D or 3D, got 4D
+    # -> input: RuntimeError input.size(-1) must be equal to input_size. Expected 4, got
+    # -> type: ValueError RNN input dtype (tinytorch.float64) does not match weight (t
+    # -> no time: RuntimeError Expected sequence length to be larger than 0 in RNN
+    # -> state: RuntimeError Expected hidden size (1, 2, 3) of tinytorch.float32, got ['[
+    # -> state without batch: RuntimeError For 3-D input, hx should also be 3-D
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        GRU(4, 3, dropout=0.5)
+    print(caught[0].message)
+    # -> dropout is between layers: it does nothing with num_layers=1

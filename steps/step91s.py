@@ -1,48 +1,41 @@
-"""Step 91s: Packed sequences
+"""Step 91s: Sequences of different length, padded
 
-What a loop needs at step t are the texts that still have a word there. If the longest come first,
-these are the first ones of the batch, and fewer from step to step:
+Texts have different lengths, and a batch is a rectangle. pad_sequence fills the short ones up,
+with zeros behind the end, to [time, batch, ...].
 
-    a b c d        step 1: a e g     step 2: b f     step 3: c     step 4: d
-    e f            data         a e g b f c d        no padding at all
-    g              batch_sizes  3 2 1 1
+Then the layer reads the zeros as well. That has three consequences, and each is seen in the demo:
 
-So a packed batch is two tensors: the words in the order in which the loop wants them, and how many
-there are at each step. `data` is a matrix [all, size], so a Linear or an Embedding works on it as
-it is, without wasting a product on padding, and a loss on it counts no padding.
+    last              is the state after the padding: for a short text it is wrong
+    output[length-1]  is right, in the forward direction: what comes later cannot change it
+    backwards         is wrong everywhere: that direction reads the padding first
 
-    pack_padded_sequence(padded, lengths)   takes the elements that count, in one index
-    pad_packed_sequence(packed)             puts them back among zeros
+The first can be repaired: pick the output at the last real step of each text. For the direction
+backwards, the loop itself has to know the lengths, as in step 91n. The next steps bring them there.
 
-The trap: lengths have to be true. A length that is too small cuts a text off, silently, and
-PyTorch even takes one that is too large. Here that is refused.
+The trap: nothing fails. The loss goes down, too, a little slower, and in use the answer depends on
+what other texts happened to be in the batch.
 
-batch_sizes stay on the CPU: the loop in Python reads them, and would wait for a GPU each time.
+PyTorch: torch.nn.utils.rnn. padding_side="left" puts the zeros in front, for models that
+continue texts. unpad_sequence is the way back.
 
-pack_sequence and unpack_sequence do the same from and to a list of texts.
-
-New: PackedSequence, places_of, pack_padded_sequence, pad_packed_sequence, pack_sequence,
-unpack_sequence.
-Try: pack the lengths [4, 2, 1] of the demo as [4, 1, 1], and pad again.
+New: pad_sequence, unpad_sequence.
+Try: pad on the left, and look at `last` again. Is it right now? Compare it with the text alone.
 """
 
 import importlib
 import warnings
-from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from tinytorch.core.device import cpu
 from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor, as_tensor
+from tinytorch.core.tensor import Tensor
 from tinytorch.nn.dropout import dropout
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.rnn_cells import add_weights, draw_uniform
 from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
-from tinytorch.ops.creation import arange, zeros
-from tinytorch.ops.gather import index_select
+from tinytorch.ops.creation import zeros
 from tinytorch.ops.joining import cat, constant_pad, stack
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -252,60 +245,6 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **options)
 
 
-class PackedSequence(namedtuple("PackedSequence", ["data", "batch_sizes"])):
-    """Sequences of different lengths, time step by time step, without padding.
-
-        data            the first elements of all sequences, then the second ones, ...: [all, ...]
-        batch_sizes     how many sequences have so many elements, on the CPU: [longest]
-
-    The functions here make them. `abc` and `x` packed are `axbc` with the batch sizes 2, 1, 1.
-    """
-
-
-def places_of(batch_sizes: Tensor, device: Any) -> Tensor:
-    """Where the elements of a packed sequence are in a padded one, [time, batch], made flat."""
-    inside = arange(int(batch_sizes[0])) < batch_sizes[:, None]
-    return inside.flatten().nonzero().flatten().to(device)
-
-
-def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False) -> PackedSequence:
-    """Packs a padded batch [time, batch, ...], or [batch, time, ...] with batch_first.
-
-    Args:
-        lengths: of each sequence: a list, or a tensor on the CPU.
-    Raises:
-        RuntimeError: the lengths are not sorted, below 1, too large, or not one for each sequence.
-    """
-    lengths = as_tensor(lengths).long()
-    input = input.transpose(0, 1) if batch_first else input
-    time, batch = input.array.shape[:2]
-    if lengths.device is not cpu or lengths.array.shape != (batch,):
-        raise RuntimeError(f"lengths has to be a 1D tensor on the CPU with {batch} elements")
-    sizes = lengths.tolist()
-    if sizes != sorted(sizes, reverse=True):
-        raise RuntimeError("`lengths` array must be sorted in decreasing order")
-    if not sizes or sizes[-1] < 1 or sizes[0] > time:
-        raise RuntimeError(f"lengths have to be between 1 and {time}, but got {sizes}")
-    batch_sizes = (arange(sizes[0])[:, None] < lengths).sum(1)
-    rows = input[: sizes[0]].flatten(0, 1)
-    return PackedSequence(index_select(rows, 0, places_of(batch_sizes, input.device)), batch_sizes)
-
-
-def pad_packed_sequence(
-    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0
-) -> tuple[Tensor, Tensor]:
-    """(the sequences as one tensor [time, batch, ...], filled up with padding_value; the
-    lengths).
-    """
-    data, batch_sizes = sequence
-    time, batch = len(batch_sizes), int(batch_sizes[0])
-    padded = data.new_full((time * batch, *data.shape[1:]), padding_value)
-    padded[places_of(batch_sizes, data.device)] = data
-    padded = padded.reshape(time, batch, *data.shape[1:])
-    lengths = (arange(batch) < batch_sizes[:, None]).sum(0)
-    return padded.transpose(0, 1) if batch_first else padded, lengths
-
-
 def pad_sequence(
     sequences: Iterable[Tensor],
     batch_first: bool = False,
@@ -338,58 +277,50 @@ def unpad_sequence(
     return [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
 
 
-def pack_sequence(sequences: Iterable[Tensor]) -> PackedSequence:
-    """Packs sequences [length, ...]; see pack_padded_sequence."""
-    sequences = list(sequences)
-    lengths = [len(sequence) for sequence in sequences]
-    return pack_padded_sequence(pad_sequence(sequences), lengths)
-
-
-def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences, each with its own length: the inverse of pack_sequence."""
-    return unpad_sequence(*pad_packed_sequence(packed_sequences, batch_first=True), True)
-
-
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.random import manual_seed, randint, randn
+    from tinytorch.ops.creation import arange
+    from tinytorch.ops.random import manual_seed, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
     texts = [tensor([1, 2, 3, 4]), tensor([5, 6]), tensor([7])]
-    lengths = [len(text) for text in texts]
-    packed = pack_padded_sequence(pad_sequence(texts), lengths)
-    print(packed)
-    # -> PackedSequence(data=tensor([1, 5, 7, 2, 6, 3, 4]), batch_sizes=tensor([3, 2, 1, 1]))
-    print([text.tolist() for text in unpack_sequence(pack_sequence(texts))])
+    print(pad_sequence(texts))
+    # -> tensor([[1, 5, 7],
+    # ->         [2, 6, 0],
+    # ->         [3, 0, 0],
+    # ->         [4, 0, 0]])
+    print(pad_sequence(texts, batch_first=True, padding_value=-1, padding_side="left").tolist())
+    # -> [[1, 2, 3, 4], [-1, -1, 5, 6], [-1, -1, -1, 7]]
+    lengths = tensor([len(text) for text in texts])
+    print([text.tolist() for text in unpad_sequence(pad_sequence(texts), lengths)])
     # -> [[1, 2, 3, 4], [5, 6], [7]]
-    print(places_of(packed.batch_sizes, "cpu").tolist())  # -> [0, 1, 2, 3, 4, 6, 9]
-    padded, found = pad_packed_sequence(packed, padding_value=-1)
-    print(padded.T.tolist(), found.tolist())
-    # -> [[1, 2, 3, 4], [5, 6, -1, -1], [7, -1, -1, -1]] [4, 2, 1]
-    print(pad_packed_sequence(packed, batch_first=True)[0].shape)  # -> tinytorch.Size([3, 4])
-    same = pack_padded_sequence(pad_sequence(texts, True), tensor(lengths), batch_first=True)
-    print(bool((same.data == packed.data).all()))  # -> True
-
-    # The share of work that padding wastes, for texts of 1 to 100 words.
-    manual_seed(0)
-    sizes = randint(1, 101, (64,)).sort(descending=True).values
-    wasted = 1 - sizes.sum().item() / (64 * sizes[0].item())
-    print(f"{wasted:.0%} of a padded batch is padding")  # -> ...
-    print("about half:", 0.35 < wasted < 0.6)  # -> about half: True
-
-    # Each element has its gradient, and the padding has none.
-    x = randn(4, 3, 2, requires_grad=True)
-    pack_padded_sequence(x, lengths).data.sum().backward()
-    print(x.grad[:, :, 0].T.tolist())
-    # -> [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
-    for wrong in ([2, 4, 1], [4, 2], [4, 2, 0], [5, 2, 1]):
+    print([text.tolist() for text in unpad_sequence(pad_sequence(texts, True), lengths, True)])
+    # -> [[1, 2, 3, 4], [5, 6], [7]]
+    for mistake in (lambda: pad_sequence([]), lambda: pad_sequence(texts, padding_side="top")):
         try:
-            pack_padded_sequence(x, wrong)
+            mistake()
         except RuntimeError as error:
             print(error)
-    # -> `lengths` array must be sorted in decreasing order
-    # -> lengths has to be a 1D tensor on the CPU with 3 elements
-    # -> lengths have to be between 1 and 4, but got [4, 2, 0]
-    # -> lengths have to be between 1 and 4, but got [5, 2, 1]
+    # -> pad_sequence: expected an iterable with at least one tensor
+    # -> padding_side must be 'left' or 'right', not 'top'
+
+    # What a layer makes of it.
+    manual_seed(0)
+    net = LSTM(3, 2, bidirectional=True)
+    texts = [randn(length, 3) for length in (4, 2, 1)]
+    output, (h, c) = net(pad_sequence(texts))
+    print("text  last  forwards  backwards")  # -> text  last  forwards  backwards
+    for i, text in enumerate(texts):
+        alone, (own, _) = net(text)
+        n = len(text)
+        last = (h[0, i] - own[0]).abs().max().item() < 1e-6
+        forwards = (output[:n, i, :2] - alone[:, :2]).abs().max().item() < 1e-6
+        backwards = (output[:n, i, 2:] - alone[:, 2:]).abs().max().item() < 1e-6
+        print(f"{i:4}  {last!s:5} {forwards!s:9} {backwards}")
+    # ->    0  True  True      True
+    # ->    1  False True      False
+    # ->    2  False True      False
+    picked = output[lengths - 1, arange(3), :2]
+    print((picked[1] - net(texts[1])[1][0][0]).abs().max().item() < 1e-6)  # -> True

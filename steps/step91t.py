@@ -1,24 +1,29 @@
-"""Step 91t: Packed in any order
+"""Step 91t: Packed sequences
 
-Step 91s wants the longest text first, and a batch comes as it comes. So with enforce_sorted=False
-the texts are sorted inside, and the packed sequence remembers how: sorted_indices says where its
-text i came from, unsorted_indices where text i went.
+What a loop needs at step t are the texts that still have a word there. If the longest come first,
+these are the first ones of the batch, and fewer from step to step:
 
-    texts                  lengths 2 4 1        sorted_indices    1 0 2
-    packed, longest first          4 2 1        unsorted_indices  1 0 2
+    a b c d        step 1: a e g     step 2: b f     step 3: c     step 4: d
+    e f            data         a e g b f c d        no padding at all
+    g              batch_sizes  3 2 1 1
 
-pad_packed_sequence brings everything back into the old order. One permutation undoes the other:
-argsort of a permutation is its inverse.
+So a packed batch is two tensors: the words in the order in which the loop wants them, and how many
+there are at each step. `data` is a matrix [all, size], so a Linear or an Embedding works on it as
+it is, without wasting a product on padding, and a loss on it counts no padding.
 
-The trap is what else belongs to the texts. Labels stay in the old order, and so must the states
-that go into a layer and come out of it: the layer of step 91v turns them by the same two indices.
+    pack_padded_sequence(padded, lengths)   takes the elements that count, in one index
+    pad_packed_sequence(packed)             puts them back among zeros
 
-PyTorch: the same four fields, also when it prints.
+The trap: lengths have to be true. A length that is too small cuts a text off, silently, and
+PyTorch even takes one that is too large. Here that is refused.
 
-Changed: PackedSequence, pack_padded_sequence, pad_packed_sequence, pack_sequence. New:
-invert_permutation.
-Try: let invert_permutation return the permutation itself. The three texts of the demo still come
-out right; the permutation of four numbers does not.
+batch_sizes stay on the CPU: the loop in Python reads them, and would wait for a GPU each time.
+
+pack_sequence and unpack_sequence do the same from and to a list of texts.
+
+New: PackedSequence, places_of, pack_padded_sequence, pad_packed_sequence, pack_sequence,
+unpack_sequence.
+Try: pack the lengths [4, 2, 1] of the demo as [4, 1, 1], and pad again.
 """
 
 import importlib
@@ -39,7 +44,6 @@ from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
 from tinytorch.ops.creation import arange, zeros
 from tinytorch.ops.gather import index_select
 from tinytorch.ops.joining import cat, constant_pad, stack
-from tinytorch.ops.sorting import argsort, sort
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -248,29 +252,14 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **options)
 
 
-FIELDS = ["data", "batch_sizes", "sorted_indices", "unsorted_indices"]
-
-
-def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that undoes this one."""
-    return None if permutation is None else argsort(permutation)
-
-
-class PackedSequence(namedtuple("PackedSequence", FIELDS)):
+class PackedSequence(namedtuple("PackedSequence", ["data", "batch_sizes"])):
     """Sequences of different lengths, time step by time step, without padding.
 
         data            the first elements of all sequences, then the second ones, ...: [all, ...]
         batch_sizes     how many sequences have so many elements, on the CPU: [longest]
-        sorted_indices  where the sequences, the longest first, came from; None if they were sorted
-        unsorted_indices  the inverse
 
     The functions here make them. `abc` and `x` packed are `axbc` with the batch sizes 2, 1, 1.
     """
-
-    def __new__(cls, data: Any, batch_sizes: Any, sorted_indices=None, unsorted_indices=None):
-        if unsorted_indices is None:
-            unsorted_indices = invert_permutation(sorted_indices)
-        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
 
 def places_of(batch_sizes: Tensor, device: Any) -> Tensor:
@@ -279,55 +268,41 @@ def places_of(batch_sizes: Tensor, device: Any) -> Tensor:
     return inside.flatten().nonzero().flatten().to(device)
 
 
-def pack_padded_sequence(
-    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
-) -> PackedSequence:
+def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False) -> PackedSequence:
     """Packs a padded batch [time, batch, ...], or [batch, time, ...] with batch_first.
 
     Args:
         lengths: of each sequence: a list, or a tensor on the CPU.
-        enforce_sorted: the sequences come with the longest first. With False they are sorted here,
-            and `pad_packed_sequence` brings them back into their order.
     Raises:
         RuntimeError: the lengths are not sorted, below 1, too large, or not one for each sequence.
     """
-    lengths, order = as_tensor(lengths).long(), None
+    lengths = as_tensor(lengths).long()
     input = input.transpose(0, 1) if batch_first else input
     time, batch = input.array.shape[:2]
     if lengths.device is not cpu or lengths.array.shape != (batch,):
         raise RuntimeError(f"lengths has to be a 1D tensor on the CPU with {batch} elements")
-    if not enforce_sorted:
-        lengths, order = sort(lengths, descending=True)
-        order = order.to(input.device)
-        input = index_select(input, 1, order)
     sizes = lengths.tolist()
     if sizes != sorted(sizes, reverse=True):
-        raise RuntimeError(
-            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True"
-        )
+        raise RuntimeError("`lengths` array must be sorted in decreasing order")
     if not sizes or sizes[-1] < 1 or sizes[0] > time:
         raise RuntimeError(f"lengths have to be between 1 and {time}, but got {sizes}")
     batch_sizes = (arange(sizes[0])[:, None] < lengths).sum(1)
     rows = input[: sizes[0]].flatten(0, 1)
-    return PackedSequence(
-        index_select(rows, 0, places_of(batch_sizes, input.device)), batch_sizes, order
-    )
+    return PackedSequence(index_select(rows, 0, places_of(batch_sizes, input.device)), batch_sizes)
 
 
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """(the sequences as one tensor [time, batch, ...], filled up with padding_value; the lengths),
-    in the order from before the packing.
+    """(the sequences as one tensor [time, batch, ...], filled up with padding_value; the
+    lengths).
     """
-    data, batch_sizes, _, back = sequence
+    data, batch_sizes = sequence
     time, batch = len(batch_sizes), int(batch_sizes[0])
     padded = data.new_full((time * batch, *data.shape[1:]), padding_value)
     padded[places_of(batch_sizes, data.device)] = data
     padded = padded.reshape(time, batch, *data.shape[1:])
     lengths = (arange(batch) < batch_sizes[:, None]).sum(0)
-    if back is not None:
-        padded, lengths = index_select(padded, 1, back), lengths[back.cpu()]
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
@@ -363,11 +338,11 @@ def unpad_sequence(
     return [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
 
 
-def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(sequences: Iterable[Tensor]) -> PackedSequence:
     """Packs sequences [length, ...]; see pack_padded_sequence."""
     sequences = list(sequences)
     lengths = [len(sequence) for sequence in sequences]
-    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+    return pack_padded_sequence(pad_sequence(sequences), lengths)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
@@ -377,25 +352,44 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
+    from tinytorch.ops.random import manual_seed, randint, randn
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
-    texts = [tensor([5, 6]), tensor([1, 2, 3, 4]), tensor([7])]
-    try:
-        pack_sequence(texts)
-    except RuntimeError as error:
-        print(error)
-    # -> `lengths` array must be sorted in decreasing order when `enforce_sorted` is True
-    packed = pack_sequence(texts, enforce_sorted=False)
-    print(
-        packed.data.tolist(), packed.sorted_indices.tolist()
-    )  # -> [1, 5, 7, 2, 6, 3, 4] [1, 0, 2]
-    print([text.tolist() for text in unpack_sequence(packed)])  # -> [[5, 6], [1, 2, 3, 4], [7]]
-    padded, lengths = pad_packed_sequence(packed, batch_first=True)
-    print(padded.shape, lengths.tolist())  # -> tinytorch.Size([3, 4]) [2, 4, 1]
+    texts = [tensor([1, 2, 3, 4]), tensor([5, 6]), tensor([7])]
+    lengths = [len(text) for text in texts]
+    packed = pack_padded_sequence(pad_sequence(texts), lengths)
+    print(packed)
+    # -> PackedSequence(data=tensor([1, 5, 7, 2, 6, 3, 4]), batch_sizes=tensor([3, 2, 1, 1]))
+    print([text.tolist() for text in unpack_sequence(pack_sequence(texts))])
+    # -> [[1, 2, 3, 4], [5, 6], [7]]
+    print(places_of(packed.batch_sizes, "cpu").tolist())  # -> [0, 1, 2, 3, 4, 6, 9]
+    padded, found = pad_packed_sequence(packed, padding_value=-1)
+    print(padded.T.tolist(), found.tolist())
+    # -> [[1, 2, 3, 4], [5, 6, -1, -1], [7, -1, -1, -1]] [4, 2, 1]
+    print(pad_packed_sequence(packed, batch_first=True)[0].shape)  # -> tinytorch.Size([3, 4])
+    same = pack_padded_sequence(pad_sequence(texts, True), tensor(lengths), batch_first=True)
+    print(bool((same.data == packed.data).all()))  # -> True
 
-    order = tensor([2, 0, 3, 1])
-    print(invert_permutation(order).tolist(), order[invert_permutation(order)].tolist())
-    # -> [1, 3, 0, 2] [0, 1, 2, 3]
-    print(invert_permutation(pack_sequence(texts[1:]).sorted_indices))  # -> None
+    # The share of work that padding wastes, for texts of 1 to 100 words.
+    manual_seed(0)
+    sizes = randint(1, 101, (64,)).sort(descending=True).values
+    wasted = 1 - sizes.sum().item() / (64 * sizes[0].item())
+    print(f"{wasted:.0%} of a padded batch is padding")  # -> ...
+    print("about half:", 0.35 < wasted < 0.6)  # -> about half: True
+
+    # Each element has its gradient, and the padding has none.
+    x = randn(4, 3, 2, requires_grad=True)
+    pack_padded_sequence(x, lengths).data.sum().backward()
+    print(x.grad[:, :, 0].T.tolist())
+    # -> [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    for wrong in ([2, 4, 1], [4, 2], [4, 2, 0], [5, 2, 1]):
+        try:
+            pack_padded_sequence(x, wrong)
+        except RuntimeError as error:
+            print(error)
+    # -> `lengths` array must be sorted in decreasing order
+    # -> lengths has to be a 1D tensor on the CPU with 3 elements
+    # -> lengths have to be between 1 and 4, but got [4, 2, 0]
+    # -> lengths have to be between 1 and 4, but got [5, 2, 1]

@@ -1,32 +1,35 @@
-"""Step 91u: Packed sequences move as tensors do
+"""Step 91u: Packed in any order
 
-A program that says `batch.to(device)` or `batch.double()` should not have to know whether the batch
-is a tensor or a packed sequence. That of step 91t is a tuple, which has none of these methods.
+Step 91t wants the longest text first, and a batch comes as it comes. So with enforce_sorted=False
+the texts are sorted inside, and the packed sequence remembers how: sorted_indices says where its
+text i came from, unsorted_indices where text i went.
 
-to(...) moves data, and the two orders with it, as they have to be where the data is. batch_sizes
-stay on the CPU, for the loop in Python (step 91s), and other places are refused. The methods with
-names, float, double, half, long, cpu, are `to` with one argument filled in: converter makes them.
+    texts                  lengths 2 4 1        sorted_indices    1 0 2
+    packed, longest first          4 2 1        unsorted_indices  1 0 2
 
-PyTorch also lets a pair (data, batch_sizes) be a packed sequence. And pad_packed_sequence takes
-total_length: where a batch is cut into pieces for several devices, each piece would be padded to
-its own longest text, and the results could not be put together again.
+pad_packed_sequence brings everything back into the old order. One permutation undoes the other:
+argsort of a permutation is its inverse.
 
-The trap: a packed sequence is immutable, so packed.float() leaves `packed` as it was; and where
-nothing changes, `to` returns the same object, not a copy.
+The trap is what else belongs to the texts. Labels stay in the old order, and so must the states
+that go into a layer and come out of it: the layer of step 91w turns them by the same two indices.
 
-Changed: PackedSequence, pad_packed_sequence. New: converter.
-Try: `return PackedSequence(data, self.batch_sizes)` in `to`. What does unpack_sequence then give?
+PyTorch: the same four fields, also when it prints.
+
+Changed: PackedSequence, pack_padded_sequence, pad_packed_sequence, pack_sequence. New:
+invert_permutation.
+Try: let invert_permutation return the permutation itself. The three texts of the demo still come
+out right; the permutation of four numbers does not.
 """
 
 import importlib
 import warnings
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
 from tinytorch.core.device import cpu
-from tinytorch.core.dtype import float16, float32, float64, int64
+from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, as_tensor
 from tinytorch.nn.dropout import dropout
 from tinytorch.nn.module import Module
@@ -253,11 +256,6 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     return None if permutation is None else argsort(permutation)
 
 
-def converter(*args: Any) -> Callable[["PackedSequence"], "PackedSequence"]:
-    """The method that brings a packed sequence to a type or a device, such as packed.double()."""
-    return lambda self: self.to(*args)
-
-
 class PackedSequence(namedtuple("PackedSequence", FIELDS)):
     """Sequences of different lengths, time step by time step, without padding.
 
@@ -267,39 +265,12 @@ class PackedSequence(namedtuple("PackedSequence", FIELDS)):
         unsorted_indices  the inverse
 
     The functions here make them. `abc` and `x` packed are `axbc` with the batch sizes 2, 1, 1.
-    Raises:
-        ValueError: batch_sizes are not on the CPU.
     """
 
-    def __new__(cls, data: Any, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
-        if batch_sizes is None:
-            data, batch_sizes = data
-        if batch_sizes.device is not cpu:
-            raise ValueError("batch_sizes should always be on CPU")
+    def __new__(cls, data: Any, batch_sizes: Any, sorted_indices=None, unsorted_indices=None):
         if unsorted_indices is None:
             unsorted_indices = invert_permutation(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
-
-    def to(self, *args: Any, **kwargs: Any) -> "PackedSequence":
-        """The same sequences on another device or of another type: the arguments of Tensor.to."""
-        data = self.data.to(*args, **kwargs)
-        if data is self.data:
-            return self
-        orders = [None if order is None else order.to(data.device) for order in self[2:]]
-        return type(self)(data, self.batch_sizes, *orders)
-
-    float = converter(float32)
-    double = converter(float64)
-    half = converter(float16)
-    long = converter(int64)
-    cpu = converter("cpu")
-
-    def cuda(self, device: Any = None) -> "PackedSequence":
-        return self.to("cuda" if device is None else device)
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.data.is_cuda
 
 
 def places_of(batch_sizes: Tensor, device: Any) -> Tensor:
@@ -344,22 +315,13 @@ def pack_padded_sequence(
 
 
 def pad_packed_sequence(
-    sequence: PackedSequence,
-    batch_first: bool = False,
-    padding_value: float = 0.0,
-    total_length: int | None = None,
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """(the sequences as one tensor [time, batch, ...], filled up with padding_value; the lengths),
     in the order from before the packing.
-
-    Raises:
-        ValueError: total_length is less than the longest sequence has.
     """
     data, batch_sizes, _, back = sequence
     time, batch = len(batch_sizes), int(batch_sizes[0])
-    if total_length is not None and total_length < time:
-        raise ValueError(f"total_length is {total_length}, but the longest sequence has {time}")
-    time = time if total_length is None else total_length
     padded = data.new_full((time * batch, *data.shape[1:]), padding_value)
     padded[places_of(batch_sizes, data.device)] = data
     padded = padded.reshape(time, batch, *data.shape[1:])
@@ -420,38 +382,20 @@ if __name__ == "__main__":
         importlib.import_module(f"tinytorch.{module}")
 
     texts = [tensor([5, 6]), tensor([1, 2, 3, 4]), tensor([7])]
-    packed = pack_sequence(texts, enforce_sorted=False)
-    moved = packed.float()
-    print(moved.data.dtype, moved.batch_sizes.dtype, moved.float() is moved, packed.is_cuda)
-    # -> tinytorch.float32 tinytorch.int64 True False
-    print([text.tolist() for text in unpack_sequence(moved)])
-    # -> [[5.0, 6.0], [1.0, 2.0, 3.0, 4.0], [7.0]]
-    print(PackedSequence((packed.data, packed.batch_sizes)).sorted_indices)  # -> None
-
-    # Two pieces of a batch, each padded by itself, do not fit together.
-    pieces = [pack_sequence(texts[:1]), pack_sequence(texts[1:])]
     try:
-        cat([pad_packed_sequence(piece)[0] for piece in pieces], 1)
+        pack_sequence(texts)
     except RuntimeError as error:
-        print(error)  # -> Sizes of tensors must match except in dimension 1...
-    whole = cat([pad_packed_sequence(piece, total_length=4)[0] for piece in pieces], 1)
-    print(whole.T.tolist())  # -> [[5, 6, 0, 0], [1, 2, 3, 4], [7, 0, 0, 0]]
+        print(error)
+    # -> `lengths` array must be sorted in decreasing order when `enforce_sorted` is True
+    packed = pack_sequence(texts, enforce_sorted=False)
+    print(
+        packed.data.tolist(), packed.sorted_indices.tolist()
+    )  # -> [1, 5, 7, 2, 6, 3, 4] [1, 0, 2]
+    print([text.tolist() for text in unpack_sequence(packed)])  # -> [[5, 6], [1, 2, 3, 4], [7]]
+    padded, lengths = pad_packed_sequence(packed, batch_first=True)
+    print(padded.shape, lengths.tolist())  # -> tinytorch.Size([3, 4]) [2, 4, 1]
 
-    class Elsewhere:
-        """What sizes on another device look like."""
-
-        device = "elsewhere"
-
-    mistakes = {
-        "total_length": lambda: pad_packed_sequence(packed, total_length=3),
-        "device": lambda: PackedSequence(packed.data, Elsewhere()),
-        "no GPU": lambda: packed.cuda("strange"),
-    }
-    for name, mistake in mistakes.items():
-        try:
-            mistake()
-        except (ValueError, RuntimeError) as error:
-            print(f"{name}: {type(error).__name__}")
-    # -> total_length: ValueError
-    # -> device: ValueError
-    # -> no GPU: RuntimeError
+    order = tensor([2, 0, 3, 1])
+    print(invert_permutation(order).tolist(), order[invert_permutation(order)].tolist())
+    # -> [1, 3, 0, 2] [0, 1, 2, 3]
+    print(invert_permutation(pack_sequence(texts[1:]).sorted_indices))  # -> None

@@ -1,36 +1,42 @@
-"""Step 91v: Packed sequences through the layers
+"""Step 91v: Packed sequences move as tensors do
 
-The loops can handle different lengths since step 91m, and a packed sequence has what they need:
-`data` is their matrix [all, size], and batch_sizes says which rows belong to which step. What is
-left for the layer is to take it, and to give one back: packed as the input was, so that the next
-layer, or pad_packed_sequence, can go on with it. `last` is for each text the state after its own
-last word, in both directions, which padding could not give (step 91r).
+A program that says `batch.to(device)` or `batch.double()` should not have to know whether the batch
+is a tensor or a packed sequence. That of step 91u is a tuple, which has none of these methods.
 
-The trap is where the states come from. h_0 is given in the order of the texts, and the loop has the
-longest first: so the states are sorted by sorted_indices before, and put back after. Otherwise each
-text would begin with another one's state, and nothing would fail.
+to(...) moves data, and the two orders with it, as they have to be where the data is. batch_sizes
+stay on the CPU, for the loop in Python (step 91t), and other places are refused. The methods with
+names, float, double, half, long, cpu, are `to` with one argument filled in: converter makes them.
 
-Changed: RNNBase.
-Try: leave the states as they are given (without the two index_select), and see what the demo says.
+PyTorch also lets a pair (data, batch_sizes) be a packed sequence. And pad_packed_sequence takes
+total_length: where a batch is cut into pieces for several devices, each piece would be padded to
+its own longest text, and the results could not be put together again.
+
+The trap: a packed sequence is immutable, so packed.float() leaves `packed` as it was; and where
+nothing changes, `to` returns the same object, not a copy.
+
+Changed: PackedSequence, pad_packed_sequence. New: converter.
+Try: `return PackedSequence(data, self.batch_sizes)` in `to`. What does unpack_sequence then give?
 """
 
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from tinytorch.core.dtype import float32
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.device import cpu
+from tinytorch.core.dtype import float16, float32, float64, int64
+from tinytorch.core.tensor import Tensor, as_tensor
 from tinytorch.nn.dropout import dropout
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.nn.rnn_cells import add_weights, draw_uniform
 from tinytorch.nn.rnn_loops import GruLoop, Loop, LstmLoop, ReluLoop, TanhLoop
-from tinytorch.nn.utils.rnn import PackedSequence
-from tinytorch.ops.creation import zeros
+from tinytorch.ops.creation import arange, zeros
 from tinytorch.ops.gather import index_select
-from tinytorch.ops.joining import cat, stack
+from tinytorch.ops.joining import cat, constant_pad, stack
+from tinytorch.ops.sorting import argsort, sort
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -147,7 +153,7 @@ class RNNBase(Module):
 
         Args:
             input: [time, batch, input_size]; [batch, time, input_size] with batch_first;
-                [time, input_size]; or a PackedSequence.
+                or [time, input_size].
             hx: [layers * directions, batch, hidden_size], without batch if the input has none; of
                 an LSTM a pair (h, c). The last state has the same form.
 
@@ -156,25 +162,19 @@ class RNNBase(Module):
             RuntimeError, ValueError: shapes or types do not fit.
         """
         states = None if hx is None else list(hx) if self.mode == "LSTM" else [hx]
-        data, order, back, ndim = input, None, None, 2
-        if isinstance(input, PackedSequence):
-            data, sizes, order, back = input
-            sizes = sizes.tolist()
-        else:
-            ndim = data.array.ndim
-            if ndim not in (2, 3):
-                raise ValueError(
-                    f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D"
-                )
-            if states is not None and any(s.array.ndim != ndim for s in states):
-                raise RuntimeError(f"For {ndim}-D input, hx should also be {ndim}-D")
-            if ndim == 2:
-                data = data.unsqueeze(1)
-                states = None if states is None else [s.unsqueeze(1) for s in states]
-            elif self.batch_first:
-                data = data.transpose(0, 1)
-            sizes = [data.array.shape[1]] * data.array.shape[0]
-            data = data.flatten(0, 1)
+        data = input
+        ndim = data.array.ndim
+        if ndim not in (2, 3):
+            raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {ndim}D")
+        if states is not None and any(s.array.ndim != ndim for s in states):
+            raise RuntimeError(f"For {ndim}-D input, hx should also be {ndim}-D")
+        if ndim == 2:
+            data = data.unsqueeze(1)
+            states = None if states is None else [s.unsqueeze(1) for s in states]
+        elif self.batch_first:
+            data = data.transpose(0, 1)
+        sizes = [data.array.shape[1]] * data.array.shape[0]
+        data = data.flatten(0, 1)
         self._check_input(data)
         if not sizes:
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
@@ -185,16 +185,11 @@ class RNNBase(Module):
         elif any(s.shape != shape or s.dtype is not data.dtype for s in states):
             found = [f"{list(s.shape)} of {s.dtype}" for s in states]
             raise RuntimeError(f"Expected hidden size {shape} of {data.dtype}, got {found}")
-        if order is not None:
-            states = [index_select(s, 1, order) for s in states]
         # The rows of each time step follow those of the steps before it.
         ends = list(accumulate(sizes))
         rows = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
         out, last = self._run(data, rows, states)
-        if isinstance(input, PackedSequence):
-            out = PackedSequence(out, *input[1:])
-            last = last if back is None else [index_select(s, 1, back) for s in last]
-        elif ndim == 2:
+        if ndim == 2:
             last = [s.squeeze(1) for s in last]
         else:
             out = out.reshape(len(sizes), sizes[0], out.array.shape[1])
@@ -250,49 +245,213 @@ class GRU(RNNBase):
         super().__init__("GRU", *args, **options)
 
 
+FIELDS = ["data", "batch_sizes", "sorted_indices", "unsorted_indices"]
+
+
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
+    """The permutation that undoes this one."""
+    return None if permutation is None else argsort(permutation)
+
+
+def converter(*args: Any) -> Callable[["PackedSequence"], "PackedSequence"]:
+    """The method that brings a packed sequence to a type or a device, such as packed.double()."""
+    return lambda self: self.to(*args)
+
+
+class PackedSequence(namedtuple("PackedSequence", FIELDS)):
+    """Sequences of different lengths, time step by time step, without padding.
+
+        data            the first elements of all sequences, then the second ones, ...: [all, ...]
+        batch_sizes     how many sequences have so many elements, on the CPU: [longest]
+        sorted_indices  where the sequences, the longest first, came from; None if they were sorted
+        unsorted_indices  the inverse
+
+    The functions here make them. `abc` and `x` packed are `axbc` with the batch sizes 2, 1, 1.
+    Raises:
+        ValueError: batch_sizes are not on the CPU.
+    """
+
+    def __new__(cls, data: Any, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
+        if batch_sizes is None:
+            data, batch_sizes = data
+        if batch_sizes.device is not cpu:
+            raise ValueError("batch_sizes should always be on CPU")
+        if unsorted_indices is None:
+            unsorted_indices = invert_permutation(sorted_indices)
+        return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
+
+    def to(self, *args: Any, **kwargs: Any) -> "PackedSequence":
+        """The same sequences on another device or of another type: the arguments of Tensor.to."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        orders = [None if order is None else order.to(data.device) for order in self[2:]]
+        return type(self)(data, self.batch_sizes, *orders)
+
+    float = converter(float32)
+    double = converter(float64)
+    half = converter(float16)
+    long = converter(int64)
+    cpu = converter("cpu")
+
+    def cuda(self, device: Any = None) -> "PackedSequence":
+        return self.to("cuda" if device is None else device)
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.data.is_cuda
+
+
+def places_of(batch_sizes: Tensor, device: Any) -> Tensor:
+    """Where the elements of a packed sequence are in a padded one, [time, batch], made flat."""
+    inside = arange(int(batch_sizes[0])) < batch_sizes[:, None]
+    return inside.flatten().nonzero().flatten().to(device)
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
+    """Packs a padded batch [time, batch, ...], or [batch, time, ...] with batch_first.
+
+    Args:
+        lengths: of each sequence: a list, or a tensor on the CPU.
+        enforce_sorted: the sequences come with the longest first. With False they are sorted here,
+            and `pad_packed_sequence` brings them back into their order.
+    Raises:
+        RuntimeError: the lengths are not sorted, below 1, too large, or not one for each sequence.
+    """
+    lengths, order = as_tensor(lengths).long(), None
+    input = input.transpose(0, 1) if batch_first else input
+    time, batch = input.array.shape[:2]
+    if lengths.device is not cpu or lengths.array.shape != (batch,):
+        raise RuntimeError(f"lengths has to be a 1D tensor on the CPU with {batch} elements")
+    if not enforce_sorted:
+        lengths, order = sort(lengths, descending=True)
+        order = order.to(input.device)
+        input = index_select(input, 1, order)
+    sizes = lengths.tolist()
+    if sizes != sorted(sizes, reverse=True):
+        raise RuntimeError(
+            "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True"
+        )
+    if not sizes or sizes[-1] < 1 or sizes[0] > time:
+        raise RuntimeError(f"lengths have to be between 1 and {time}, but got {sizes}")
+    batch_sizes = (arange(sizes[0])[:, None] < lengths).sum(1)
+    rows = input[: sizes[0]].flatten(0, 1)
+    return PackedSequence(
+        index_select(rows, 0, places_of(batch_sizes, input.device)), batch_sizes, order
+    )
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(the sequences as one tensor [time, batch, ...], filled up with padding_value; the lengths),
+    in the order from before the packing.
+
+    Raises:
+        ValueError: total_length is less than the longest sequence has.
+    """
+    data, batch_sizes, _, back = sequence
+    time, batch = len(batch_sizes), int(batch_sizes[0])
+    if total_length is not None and total_length < time:
+        raise ValueError(f"total_length is {total_length}, but the longest sequence has {time}")
+    time = time if total_length is None else total_length
+    padded = data.new_full((time * batch, *data.shape[1:]), padding_value)
+    padded[places_of(batch_sizes, data.device)] = data
+    padded = padded.reshape(time, batch, *data.shape[1:])
+    lengths = (arange(batch) < batch_sizes[:, None]).sum(0)
+    if back is not None:
+        padded, lengths = index_select(padded, 1, back), lengths[back.cpu()]
+    return padded.transpose(0, 1) if batch_first else padded, lengths
+
+
+def pad_sequence(
+    sequences: Iterable[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """Sequences [length, ...] as one tensor [longest, batch, ...], filled up with padding_value.
+
+    Raises:
+        RuntimeError: there are no sequences, or the side is not "left" or "right".
+    """
+    if not isinstance(sequences, Iterable) or not (sequences := list(sequences)):
+        raise RuntimeError("pad_sequence: expected an iterable with at least one tensor")
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(f"padding_side must be 'left' or 'right', not {padding_side!r}")
+    longest, padded = max(map(len, sequences)), []
+    for sequence in sequences:
+        both = (0, longest - len(sequence))
+        both = both if padding_side == "right" else both[::-1]
+        others = (0, 0) * (sequence.array.ndim - 1)
+        padded.append(constant_pad(sequence, (*others, *both), padding_value))
+    return stack(padded, 0 if batch_first else 1)
+
+
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
+) -> list[Tensor]:
+    """The sequences of a padded batch, each with its own length: the inverse of pad_sequence."""
+    rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)]
+
+
+def pack_sequence(sequences: Iterable[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Packs sequences [length, ...]; see pack_padded_sequence."""
+    sequences = list(sequences)
+    lengths = [len(sequence) for sequence in sequences]
+    return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
+
+
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
+    """The sequences, each with its own length: the inverse of pack_sequence."""
+    return unpad_sequence(*pad_packed_sequence(packed_sequences, batch_first=True), True)
+
+
 if __name__ == "__main__":
-    from tinytorch.nn.utils.rnn import pack_sequence, unpack_sequence
-    from tinytorch.ops.random import manual_seed, randn
+    from tinytorch.core.tensor import tensor
 
     for module in "autograd.engine core.printing".split():
         importlib.import_module(f"tinytorch.{module}")
 
-    manual_seed(0)
-    texts = [randn(length, 3) for length in (2, 4, 1)]
+    texts = [tensor([5, 6]), tensor([1, 2, 3, 4]), tensor([7])]
+    packed = pack_sequence(texts, enforce_sorted=False)
+    moved = packed.float()
+    print(moved.data.dtype, moved.batch_sizes.dtype, moved.float() is moved, packed.is_cuda)
+    # -> tinytorch.float32 tinytorch.int64 True False
+    print([text.tolist() for text in unpack_sequence(moved)])
+    # -> [[5.0, 6.0], [1.0, 2.0, 3.0, 4.0], [7.0]]
+    print(PackedSequence((packed.data, packed.batch_sizes)).sorted_indices)  # -> None
 
-    def differences(net, *states):
-        """How far the outputs and last states of each text are from what it gives alone."""
-        several = len(states) == 2
-        output, last = net(pack_sequence(texts, False), states if several else states[0])
-        found, worst = unpack_sequence(output), 0.0
-        for i, text in enumerate(texts):
-            own = [s[:, i] for s in states]
-            alone, own_last = net(text, tuple(own) if several else own[0])
-            pairs = [(found[i], alone)]
-            if several:
-                pairs += [(a[:, i], b) for a, b in zip(last, own_last, strict=True)]
-            else:
-                pairs.append((last[:, i], own_last))
-            worst = max([worst, *((a - b).abs().max().item() for a, b in pairs)])
-        return worst
+    # Two pieces of a batch, each padded by itself, do not fit together.
+    pieces = [pack_sequence(texts[:1]), pack_sequence(texts[1:])]
+    try:
+        cat([pad_packed_sequence(piece)[0] for piece in pieces], 1)
+    except RuntimeError as error:
+        print(error)  # -> Sizes of tensors must match except in dimension 1...
+    whole = cat([pad_packed_sequence(piece, total_length=4)[0] for piece in pieces], 1)
+    print(whole.T.tolist())  # -> [[5, 6, 0, 0], [1, 2, 3, 4], [7, 0, 0, 0]]
 
-    for kind, options in ((RNN, {}), (RNN, {"nonlinearity": "relu"}), (LSTM, {}), (GRU, {})):
-        net = kind(3, 2, num_layers=2, bidirectional=True, **options)
-        states = [randn(4, 3, 2) for _ in range(1 + (kind is LSTM))]
-        print(kind.__name__, differences(net, *states) < 1e-6)
-    # -> RNN True
-    # -> RNN True
-    # -> LSTM True
-    # -> GRU True
+    class Elsewhere:
+        """What sizes on another device look like."""
 
-    # Sorted texts need no turning; a rectangle, turned or alone, goes as before.
-    output, last = GRU(3, 2)(pack_sequence([texts[1], texts[0], texts[2]]))
-    print(output.batch_sizes.tolist(), last.shape)  # -> [3, 2, 1, 1] tinytorch.Size([1, 3, 2])
-    print(GRU(3, 2, batch_first=True)(randn(5, 4, 3))[0].shape)  # -> tinytorch.Size([5, 4, 2])
-    for wrong, state in ((randn(3), None), (randn(4, 3), randn(1, 1, 2))):
+        device = "elsewhere"
+
+    mistakes = {
+        "total_length": lambda: pad_packed_sequence(packed, total_length=3),
+        "device": lambda: PackedSequence(packed.data, Elsewhere()),
+        "no GPU": lambda: packed.cuda("strange"),
+    }
+    for name, mistake in mistakes.items():
         try:
-            GRU(3, 2)(wrong, state)
+            mistake()
         except (ValueError, RuntimeError) as error:
-            print(error)
-    # -> GRU: Expected input to be 2D or 3D, got 1D
-    # -> For 2-D input, hx should also be 2-D
+            print(f"{name}: {type(error).__name__}")
+    # -> total_length: ValueError
+    # -> device: ValueError
+    # -> no GPU: RuntimeError

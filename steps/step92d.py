@@ -1,13 +1,13 @@
 """Step 92d: Attention as one node
 
-Step 92c is attention in its simple form, with the whole idea in it. This step and 92e, 92g and 92h
+Step 92c is attention in its simple form, with the whole idea in it. The steps 92d, 92f, 92h and 92i
 compute the same, in a faster way.
 
 The simple form makes six nodes: a transposition, a product, a factor, a mask, a softmax, a product.
 The four in the middle make an array [L, S] each. For long texts these are by far the largest arrays
-of the network. And a row in which nothing is allowed gives nan.
+of the network.
 
-One Function needs a single one of them, E = exp(scores - top), where top is the largest score of
+One Function keeps a single one of them, E = exp(scores - top), where top is the largest score of
 each row, and the sums z of the rows of E. With the scale s:
 
     Y = (E V) / z              divide the small result, not the large weights
@@ -16,16 +16,15 @@ each row, and the sums z of the rows of E. With the scale s:
     dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q                   the product, backwards (step 37a)
 
 The softmax needs "the sum of g_k y_k" of each row: it is the same number as the sum of H * Y, which
-costs less, because Y has fewer columns than E.
+costs less, because Y has fewer columns than E. A mask is added to the scores, one of booleans as 0
+and -inf; dL/dS is its gradient too.
 
-What is not allowed is multiplied by 0 after exp. No -inf takes part, and a row without any allowed
-key has z = 0. Where z is 0 it becomes 1: the row is 0 / 1 = 0, and so are its gradients.
-
-For a second derivative E has to be a function of Q and K, not an array that was kept: backward on
-Tensors computes it again. top can be a constant, because subtracting it does not change Y.
+The trap: for a second derivative E has to be a function of Q and K, not an array that was kept. So
+backward on Tensors computes it again. top can be a constant, because subtracting it does not change
+Y.
 
 Changed: scaled_dot_product_attention. New: Attention, plain.
-Try: return e, z without `+ (z == 0)`.
+Try: leave out the two lines of backward that compute E and z again. Which line notices?
 """
 
 import importlib
@@ -66,37 +65,27 @@ class Attention(Function):
 
         dL/dV = E^T H,   dL/dS = E * (H V^T - the sums of the rows of H * Y),
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
-
-    A row in which nothing is allowed is 0, and so are its gradients.
     """
 
-    def largest(ctx, scores: Any, allowed: Any) -> Any:
-        """The largest allowed score of each row, or 0 where there is none."""
-        xp, (scores, allowed) = ctx.device.xp, map(plain, (scores, allowed))
-        if allowed is not None:
-            scores = xp.where(allowed > 0, scores, -math.inf)
-        top = extreme_rows(xp.asarray(scores, order="C"), "max")
-        return xp.where(top == -math.inf, xp.zeros_like(top), top)
+    def largest(ctx, scores: Any) -> Any:
+        """The largest score of each row."""
+        return extreme_rows(ctx.device.xp.asarray(plain(scores), order="C"), "max")
 
-    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> tuple[Any, Any]:
+    def exponentials(ctx, q: Any, k_t: Any, mask: Any) -> tuple[Any, Any]:
         """E, and z, of arrays or Tensors; k_t is K^T."""
         scores = (q * ctx.scale) @ k_t  # the smaller factor is scaled
         if mask is not None:
             scores = scores + mask
-        top = ctx.largest(scores, allowed)
+        top = ctx.largest(scores)
         top = wrap(top, ctx.device) if ctx.xp is Tensor else top
-        # A score that is not allowed may be far above the largest that is.
-        scores = ctx.xp.clip(scores - top, None, 1.0)
-        e = ctx.xp.exp(scores)
-        e = e if allowed is None else e * allowed
-        z = ctx.call(Sum, e, (e.ndim - 1,), True)
-        return e, z + (z == 0)
+        e = ctx.xp.exp(scores - top)
+        return e, ctx.call(Sum, e, (e.ndim - 1,), True)
 
-    def forward(ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, scale: float) -> Any:
+    def forward(ctx, q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
         ctx.scale = scale
-        e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
+        e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask)
         y = (e @ v) / z
-        ctx.save_for_backward(q, k, v, mask, allowed, y, e, z)
+        ctx.save_for_backward(q, k, v, mask, y, e, z)
         return y
 
     def input_gradients(ctx, g: Any, q: Any, k: Any, v_t: Any, y: Any, e: Any, z: Any) -> tuple:
@@ -109,9 +98,9 @@ class Attention(Function):
         return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
 
     def backward(ctx, g: Any) -> Any:
-        q, k, v, mask, allowed, y, e, z = ctx.saved
+        q, k, v, mask, y, e, z = ctx.saved
         if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
-            e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
+            e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask)
         return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z)
 
     def name(ctx) -> str:
@@ -130,21 +119,19 @@ def scaled_dot_product_attention(
 
     Args:
         attn_mask: broadcasts to [..., L, S]. Of booleans: True where a query may look. Of floats:
-            added to the scores. A query that may look nowhere gets 0.
+            added to the scores.
         is_causal: query i may look at the keys 0 to i.
     """
-    dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
-    sizes = (*shapes[0][:-1], shapes[1][-2])  # of the scores
-    mask = allowed = None
+    scale = 1 / math.sqrt(query.array.shape[-1]) if scale is None else scale
+    sizes = (*query.array.shape[:-1], key.array.shape[-2])  # of the scores
     if is_causal:
-        allowed = wrap(device.xp.tri(*sizes[-2:], dtype=query.array.dtype), device)
-    elif attn_mask is not None and attn_mask.dtype is bool_:
-        allowed = attn_mask.to(dtype)
-    elif attn_mask is not None:
-        mask = broadcast_to(attn_mask, sizes)
-    allowed = None if allowed is None else broadcast_to(allowed, sizes)
-    scale = 1 / math.sqrt(shapes[0][-1]) if scale is None else scale
-    return Attention.apply(query, key, value, mask, allowed, scale)
+        attn_mask = tril(ones(*sizes[-2:])).bool()
+    if attn_mask is not None and attn_mask.dtype is bool_:
+        nothing = zeros(attn_mask.array.shape, dtype=query.dtype)
+        attn_mask = masked_fill(nothing, logical_not(attn_mask), -math.inf)
+    if attn_mask is not None:
+        attn_mask = broadcast_to(attn_mask, sizes)
+    return Attention.apply(query, key, value, attn_mask, scale)
 
 
 if __name__ == "__main__":
@@ -186,20 +173,22 @@ if __name__ == "__main__":
     )
     print(f"one node takes {one / several:.2f} of the time of several")  # -> ...
 
-    # The three kinds of masks. A row in which nothing is allowed is 0, and breaks nothing.
+    # The three kinds of masks.
     x = randn(4, 8, requires_grad=True)
     y = scaled_dot_product_attention(x, x, x, is_causal=True)
     print((y[0] - x[0]).abs().max().item())  # -> 0.0
-    added = masked_fill(zeros(4, 4), logical_not(tril(ones(4, 4)).bool()), -math.inf)
-    print((scaled_dot_product_attention(x, x, x, added) - y).abs().max().item() < 1e-6)  # -> True
     allowed = tril(ones(4, 4)).bool()
-    allowed[2] = False
-    y = scaled_dot_product_attention(x, x, x, allowed)
-    y.sum().backward()
-    print(y[2].abs().max().item(), x.grad.isnan().any().item())  # -> 0.0 False
+    added = masked_fill(zeros(4, 4), logical_not(allowed), -math.inf)
+    for mask in (allowed, added):
+        print((scaled_dot_product_attention(x, x, x, mask) - y).abs().max().item())
+    # -> 0.0
+    # -> 0.0
 
-    # Also on Tensors, for a second derivative.
-    y = scaled_dot_product_attention(x, x, x, scale=0.5)
-    (grad,) = autograd.grad(y.square().sum(), [x], create_graph=True)
-    print(grad.square().sum().grad_fn is not None, y.grad_fn.name())
+    # Also on Tensors, for a second derivative, which is that of step 92c.
+    def slope(function):
+        (grad,) = autograd.grad(function(x, x, x, allowed).square().sum(), [x], create_graph=True)
+        return autograd.grad(grad.square().sum(), [x])[0]
+
+    difference = slope(scaled_dot_product_attention) - slope(composed)
+    print(difference.abs().max().item() < 1e-3, y.grad_fn.name())
     # -> True ScaledDotProductFlashAttentionForCpuBackward0

@@ -1,35 +1,41 @@
-"""Step 92e: Softmax without the maximum, where that is safe
+"""Step 92e: Attention masks: rows in which nothing is allowed
 
-softmax subtracts the largest of each row, so that exp cannot overflow. This is the most expensive
-thing that attention does with its scores: to find the maximum of each row and to subtract it takes
-longer than exp itself. And most of the time nothing would have overflowed. Scores that are divided
-by sqrt(d) are small, a few units.
+At the end of step 92c one word may look at nothing. Its scores are all -inf, their largest is -inf
+as well, and -inf - (-inf) is nan; backward spreads it over all gradients. Such rows are common: in
+a batch the short sentences are filled up with words that may not be looked at.
 
-    exp(60) = 1e26,  float32 ends at 3e38:   rows of 10^12 scores have room
-    exp(-60) = 9e-27, the smallest normal float32 is 1e-38:   no row becomes 0
+So the node gets a mask of booleans as an argument of its own, `allowed`, of ones and zeros. E is
+multiplied by it after exp:
 
-So test first. If all scores lie between -60 and 60, E = exp(scores) is as accurate as with the
-maximum taken out: a float has the same number of digits everywhere. The smallest and the largest of
-the whole array are cheap: NumPy finds them several times as fast as the maximum of each row.
+    E = exp(scores - top) * allowed,      top: the largest *allowed* score of each row
 
-The trap: the test cannot be left out. Scores of 100 occur, in a trained network or with a mask of
-large numbers; the demo has them. A nan compares as False, and so takes the slow way.
+No -inf takes part. A row without any allowed key has z = 0. Where z is 0 it becomes 1: the row is
+0 / 1 = 0, and so are its gradients. A mask of numbers may have rows of -inf too: there top becomes
+0.
 
-Changed: Attention.largest, Attention.exponentials.
-Try: limit = 100. Which line of the demo notices?
+The trap: a score that is not allowed may be far above top. Its exp would be inf, and inf * 0 is
+nan. So the differences are cut off at 1; those of allowed scores are at most 0.
+
+Changed: Attention, scaled_dot_product_attention.
+Try: return e, z without `+ (z == 0)`. Then take the clip out.
 """
 
 import importlib
 import math
-import timeit
 from typing import Any
 
+from tinytorch.autograd import engine as autograd
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.nn.class_loss import softmax
 from tinytorch.ops.broadcast import broadcast_to
+from tinytorch.ops.comparison import logical_not
+from tinytorch.ops.creation import ones, zeros
 from tinytorch.ops.extremes import extreme_rows
+from tinytorch.ops.gather import masked_fill
+from tinytorch.ops.parts import tril
 from tinytorch.ops.random import manual_seed, randn
 from tinytorch.ops.reduction import Sum
 
@@ -55,13 +61,9 @@ class Attention(Function):
     A row in which nothing is allowed is 0, and so are its gradients.
     """
 
-    limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
-
     def largest(ctx, scores: Any, allowed: Any) -> Any:
-        """The largest allowed score of each row, or None where exp is safe without it."""
+        """The largest allowed score of each row, or 0 where there is none."""
         xp, (scores, allowed) = ctx.device.xp, map(plain, (scores, allowed))
-        if scores.size == 0 or (-ctx.limit < scores.min() and scores.max() < ctx.limit):
-            return None
         if allowed is not None:
             scores = xp.where(allowed > 0, scores, -math.inf)
         top = extreme_rows(xp.asarray(scores, order="C"), "max")
@@ -73,9 +75,9 @@ class Attention(Function):
         if mask is not None:
             scores = scores + mask
         top = ctx.largest(scores, allowed)
-        if top is not None:  # a score that is not allowed may be far above it
-            top = wrap(top, ctx.device) if ctx.xp is Tensor else top
-            scores = ctx.xp.clip(scores - top, None, 1.0)
+        top = wrap(top, ctx.device) if ctx.xp is Tensor else top
+        # A score that is not allowed may be far above the largest that is.
+        scores = ctx.xp.clip(scores - top, None, 1.0)
         e = ctx.xp.exp(scores)
         e = e if allowed is None else e * allowed
         z = ctx.call(Sum, e, (e.ndim - 1,), True)
@@ -139,41 +141,31 @@ def scaled_dot_product_attention(
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    query, key, value = randn(3, 12, 4, 128, 32)
+    x = randn(4, 8, requires_grad=True)
+    y = scaled_dot_product_attention(x, x, x, is_causal=True)
+    added = masked_fill(zeros(4, 4), logical_not(tril(ones(4, 4)).bool()), -math.inf)
+    print((scaled_dot_product_attention(x, x, x, added) - y).abs().max().item() < 1e-6)  # -> True
 
-    def seconds(function):
-        return min(timeit.repeat(function, number=1, repeat=9))
+    # Word 3 may look at nothing: its result is 0, and breaks nothing.
+    allowed = tril(ones(4, 4)).bool()
+    allowed[2] = False
+    scores = masked_fill(x @ x.mT, logical_not(allowed), -math.inf)
+    print("softmax of -inf:", softmax(scores, -1)[2].tolist())
+    # -> softmax of -inf: [nan, nan, nan, nan]
+    y = scaled_dot_product_attention(x, x, x, allowed)
+    y.sum().backward()
+    print(y[2].abs().max().item(), x.grad.isnan().any().item())  # -> 0.0 False
+    added[2] = -math.inf
+    print(scaled_dot_product_attention(x, x, x, added)[2].abs().max().item())  # -> 0.0
 
-    # What each part costs, for scores of a batch of 12 with 4 heads and 128 words.
-    scores = (query @ key.mT / 32**0.5).array
-    parts = {
-        "all, smallest and largest": lambda: (scores.min(), scores.max()),
-        "the largest of each row": lambda: extreme_rows(scores, "max"),
-        "scores - largest": lambda: scores - 1.0,
-        "exp": lambda: Tensor.exp(wrap(scores, query.device)),
-    }
-    for name, function in parts.items():
-        print(f"{name:26} {seconds(function) * 1e3:5.2f} ms")  # -> ...
+    # A later word has a score of 300, which must not count for the words before it.
+    key = zeros(4, 8)
+    key[3] = 300.0
+    y = scaled_dot_product_attention(ones(4, 8), key, x, is_causal=True)
+    print((y[0] - x[0]).abs().max().item(), (y[3] - x[3]).abs().max().item())  # -> 0.0 0.0
 
-    def attend(limit):
-        Attention.limit = limit
-        return scaled_dot_product_attention(query, key, value)
-
-    fast, slow = attend(60.0), attend(0.0)
-    print("same:", (fast - slow).abs().max().item() < 1e-6)  # -> same: True
-    print(
-        f"{seconds(lambda: attend(60.0)) / seconds(lambda: attend(0.0)):.2f} of the time"
-    )  # -> ...
-    Attention.limit = 60.0
-
-    # Large scores go the safe way, with and without a mask, and so do empty ones.
-    q = 100 * randn(3, 8)
-    y = scaled_dot_product_attention(q, q, q, scale=1.0)
-    print((y - q).abs().max().item())  # -> 0.0
-    y = scaled_dot_product_attention(q, q, q, is_causal=True, scale=1.0)
-    print((y - q).abs().max().item())  # -> 0.0
-    print(scaled_dot_product_attention(q, q[:0], q[:0]).abs().max().item())  # -> 0.0
-
-    # A score of 95 is too large for exp in float32, whose limit is 88.
-    one = tensor([[1.0]])
-    print(scaled_dot_product_attention(one, 95 * one, one).item())  # -> 1.0
+    # Also on Tensors, for a second derivative.
+    y = scaled_dot_product_attention(x, x, x, allowed, scale=0.5)
+    (grad,) = autograd.grad(y.square().sum(), [x], create_graph=True)
+    (second,) = autograd.grad(grad.square().sum(), [x])
+    print(second.isnan().any().item())  # -> False

@@ -1,43 +1,37 @@
-"""Step 92g: Attention in blocks that fit the cache
+"""Step 92g: Dropout of attention weights
 
-The scores of 12 texts of 128 words with 4 heads are 3 MB. They are made by a product, then read and
-written by min, max, exp, a factor, a sum and another product: each time 3 MB go from the memory to
-the processor and back, because its cache, 1 MB or so, has long forgotten them.
+Attention can learn to rely on one single word. Dropout (step 72i) on the weights makes it look
+elsewhere too: each weight becomes 0 with probability p, the others grow by 1 / (1 - p).
 
-The texts of a batch do not depend on each other. So take as many of them as make 512 KB of scores,
-do everything with these, and go on. The results are the same, and the arrays stay in the cache:
+Inside the node it is one more factor, D, of zeros and of 1 / (1 - p):
 
-    for each block b:   E_b, z_b = ...(Q_b, K_b);   Y_b = E_b V_b / z_b
+    Y = (D * P) V,     dL/dP = D * (H V^T),     dL/dV = (D * E)^T H
 
-Backward does so too. This is half of the idea of FlashAttention (Dao et al., 2022). The other half
-is not to keep E at all, but to compute it again.
+The sum that the softmax needs in backward is still that of H * Y: sum over k of p_k d_k (h . v_k)
+is h . y. So only two lines of backward change.
 
-A product of small matrices also runs faster if its second matrix lies in memory row by row. K^T
-does not, and so it is copied first. That costs little: it is smaller than the scores.
+The trap: the sums z are those before the dropout. If the zeros went in first, the softmax would
+make up for them, and the weights that are left would add up to 1 again: less noise, and another
+mean.
 
-The trap: blocks that are too small. Each costs a dozen calls of NumPy, a microsecond or more each.
+And unlike the module Dropout, this function cannot know whether a network is in training: p is what
+is given. nn.MultiheadAttention (step 92m) gives 0 after eval().
 
-All dimensions in front are brought to one shape before, so that the first one can be cut.
-
-Changed: Attention. New: part, in_order.
-Try: 1 << 24 in place of 1 << 19 in the line with times. One block holds all, and the gain is gone.
+Changed: Attention, scaled_dot_product_attention (dropout_p).
+Try: in forward, compute z from e * keep. Which line of the demo changes?
 """
 
-import copy
 import importlib
 import math
-import timeit
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_
+from tinytorch.core.dtype import bool_, float64
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
-from tinytorch.ops.creation import ones
+from tinytorch.ops.broadcast import broadcast_to
+from tinytorch.ops.creation import eye, zeros
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
 
@@ -51,16 +45,6 @@ def plain(x: Any) -> Any:
     return x.array if isinstance(x, Tensor) else x
 
 
-def part(x: Any, key: tuple) -> Any:
-    """x[key], or None where there is no x."""
-    return None if x is None else x[key]
-
-
-def in_order(x: Any, xp: Any) -> Any:
-    """x with its elements in order, a copy where need be: small products take half the time."""
-    return xp.asarray(x, order="C")
-
-
 class Attention(Function):
     """Y = P V, where P = softmax(s Q K^T + mask): row i of P is what query i takes of each value.
 
@@ -70,17 +54,10 @@ class Attention(Function):
         dL/dV = E^T H,   dL/dS = E * (H V^T - the sums of the rows of H * Y),
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
-    A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
-    of E that fit the cache.
+    A row in which nothing is allowed is 0, and so are its gradients.
     """
 
     limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
-    chunk = 1 << 19  # bytes of E in one block
-
-    def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[slice]:
-        """The parts of the first dimension of E that have at most `chunk` bytes, or one element."""
-        step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
-        return [slice(first, first + step) for first in range(0, e_shape[0], step)]
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
         """The largest allowed score of each row, or None where exp is safe without it."""
@@ -109,19 +86,14 @@ class Attention(Function):
     def forward(
         ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, p: float, scale: float
     ) -> Any:
-        ctx.scale, xp, keep = scale, ctx.xp, None
-        shape = (*q.shape[:-1], k.shape[-2])
+        ctx.scale, keep = scale, None
+        e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
         if p:
-            keep = generator_for(ctx.device, None).source.uniform(shape, q.dtype) >= p
+            keep = generator_for(ctx.device, None).source.uniform(e.shape, q.dtype) >= p
             keep = keep.astype(q.dtype)
             keep *= 1 / (1 - p) if p < 1 else 0
-        y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
-        k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
-        for b in ctx.blocks(shape, q.dtype.itemsize):
-            e, z = ctx.exponentials(q[b], k_t[b], part(mask, b), part(allowed, b))
-            y[b] = ((e if keep is None else e * keep[b]) @ v_rows[b]) / z
-            kept.append((b, e, z))
-        ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
+        y = ((e if keep is None else e * keep) @ v) / z
+        ctx.save_for_backward(q, k, v, mask, allowed, keep, y, e, z)
         return y
 
     def input_gradients(
@@ -138,20 +110,10 @@ class Attention(Function):
         return (gs @ k) * ctx.scale, gs.swapaxes(-1, -2) @ (q * ctx.scale), gv, gs
 
     def backward(ctx, g: Any) -> Any:
-        q, k, v, mask, allowed, keep, y, kept = ctx.saved
+        q, k, v, mask, allowed, keep, y, e, z = ctx.saved
         if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
             e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
-            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
-        gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
-        # Argument 3 is the mask. Its gradient is large, and seldom needed.
-        gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
-        g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
-        for b, e, z in kept:
-            parts = ctx.input_gradients(g[b], q[b], k[b], v_t[b], y[b], e, z, part(keep, b))
-            gq[b], gk[b], gv[b] = parts[:3]
-            if gs is not None:
-                gs[b] = parts[3]
-        return gq, gk, gv, gs
+        return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
 
     def name(ctx) -> str:
         return "ScaledDotProductFlashAttentionForCpuBackward0"  # PyTorch's name
@@ -177,10 +139,7 @@ def scaled_dot_product_attention(
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
-    # The dimensions in front. The blocks cut the first of them, so there has to be one.
-    lead = broadcast_shapes(*(shape[:-2] for shape in shapes)) or (1,)
-    sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
-    q, k, v = (broadcast_to(x, (*lead, *x.array.shape[-2:])) for x in (query, key, value))
+    sizes = (*shapes[0][:-1], shapes[1][-2])  # of the scores
     mask = allowed = None
     if is_causal:
         allowed = wrap(device.xp.tri(*sizes[-2:], dtype=query.array.dtype), device)
@@ -190,55 +149,44 @@ def scaled_dot_product_attention(
         mask = broadcast_to(attn_mask, sizes)
     allowed = None if allowed is None else broadcast_to(allowed, sizes)
     scale = 1 / math.sqrt(shapes[0][-1]) if scale is None else scale
-    out = Attention.apply(q, k, v, mask, allowed, dropout_p, scale)
-    return out if max(map(len, shapes)) > 2 else out.squeeze(0)
+    return Attention.apply(query, key, value, mask, allowed, dropout_p, scale)
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    inputs = [randn(48, 8, 96, 32, requires_grad=True) for _ in range(3)]
-    ones_like_y = ones(48, 8, 96, 32)
 
-    def gradients(chunk):
-        Attention.chunk = chunk
-        y = scaled_dot_product_attention(*inputs)
-        return y, autograd.grad(y, inputs, ones_like_y)
+    # Equal scores, and values that show the weights themselves.
+    q, k, v = zeros(2000, 8), zeros(4, 8), eye(4)
+    print(scaled_dot_product_attention(q, k, v)[0].tolist())  # -> [0.25, 0.25, 0.25, 0.25]
+    weights = scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+    print(sorted(set(weights.flatten().tolist())))  # -> [0.0, 0.5]
+    print("mean", [round(w, 1) for w in weights.mean(0).tolist()])  # -> mean [0.3, 0.2, 0.3, 0.2]
+    print("sums of rows", sorted(set(weights.sum(-1).tolist())))
+    # -> sums of rows [0.0, 0.5, 1.0, 1.5, 2.0]
 
-    def seconds(function):
-        return min(timeit.repeat(function, number=1, repeat=5))
+    # The gradient uses the same zeros: y is linear in v, so y.sum() = the sum of v * dy.sum()/dv.
+    v = randn(4, 3, requires_grad=True)
+    y = scaled_dot_product_attention(randn(5, 8), randn(4, 8), v, dropout_p=0.5)
+    y.sum().backward()
+    print(abs(((v * v.grad).sum() - y.sum()).item()) < 1e-5)  # -> True
 
-    # The same numbers, in blocks or all at once.
-    (y, grads), (expected, others) = gradients(1 << 19), gradients(1 << 40)
-    pairs = zip((y, *grads), (expected, *others), strict=True)
-    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
-    Attention.chunk = 1 << 19
-    blocks = y.grad_fn.blocks((48, 8, 96, 96), 4)
-    print(
-        len(blocks), "blocks, the first:", blocks[0]
-    )  # -> 48 blocks, the first: slice(0, 1, None)
-    times = [seconds(lambda chunk=chunk: gradients(chunk)) for chunk in (1 << 19, 1 << 40)]
-    print(f"blocks take {times[0] / times[1]:.2f} of the time")  # -> ...
+    # And the gradient of the queries is the slope that a small change measures, with the same draw.
+    q, k = randn(5, 8, dtype=float64, requires_grad=True), randn(20, 8, dtype=float64)
+    v = randn(20, 3, dtype=float64)
 
-    # A product with a transposed view, and with a copy in order.
-    a, b = inputs[0].detach().array, inputs[1].detach().array.swapaxes(-1, -2)
-    copy = in_order(b, inputs[0].device.xp)
-    times = seconds(lambda: a @ copy), seconds(lambda: a @ b)
-    print(f"a product in order takes {times[0] / times[1]:.2f} of the time")  # -> ...
+    def loss(q):
+        manual_seed(3)
+        return scaled_dot_product_attention(q, k, v, dropout_p=0.5).square().sum()
 
-    # Dimensions in front are broadcast, masks too, and each gets its gradient.
-    q, k = randn(2, 5, 8), randn(3, 2, 4, 8)
-    mask = randn(5, 4, requires_grad=True)
-    y = scaled_dot_product_attention(q, k, k, mask)
-    y.square().sum().backward()
-    print(y.shape, mask.grad.shape)  # -> tinytorch.Size([3, 2, 5, 8]) tinytorch.Size([5, 4])
-    y = scaled_dot_product_attention(q, k, k, tril(ones(5, 4)).bool(), dropout_p=0.1)
-    print(y.shape, scaled_dot_product_attention(q[0], k[0, 0], k[0, 0]).shape)
-    # -> tinytorch.Size([3, 2, 5, 8]) tinytorch.Size([5, 8])
+    loss(q).backward()
+    step = zeros(5, 8, dtype=float64)
+    step[1, 2] = 1e-6
+    slope = (loss(q + step) - loss(q - step)).item() / 2e-6
+    print(abs(slope / q.grad[1, 2].item() - 1) < 1e-4)  # -> True
 
-    # A second derivative is computed on Tensors, all at once.
-    q.requires_grad_()
-    y = scaled_dot_product_attention(q, k, k)
-    (first,) = autograd.grad(y.square().sum(), [q], create_graph=True)
-    (second,) = autograd.grad(first.square().sum(), [q])
-    print(first.shape, second.shape)  # -> tinytorch.Size([2, 5, 8]) tinytorch.Size([2, 5, 8])
+    for p in (1.0, 1.5):
+        try:
+            print(scaled_dot_product_attention(q, k, v, dropout_p=p).abs().max().item())  # -> 0.0
+        except RuntimeError as error:
+            print(error)  # -> dropout probability has to be between 0 and 1, but got 1.5

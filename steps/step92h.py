@@ -1,26 +1,29 @@
-"""Step 92h: Causal attention leaves out blocks
+"""Step 92h: Attention in blocks that fit the cache
 
-With is_causal, all scores above the diagonal are computed, put through exp, and multiplied by 0.
-That is half of them. To leave out single numbers would cost more than to compute them. But blocks
-can be left out: cut the queries into blocks of 64 rows, and give each only the keys that one of its
-rows may see.
+The scores of 12 texts of 128 words with 4 heads are 3 MB. They are made by a product, then read and
+written by min, max, exp, a factor, a sum and another product: each time 3 MB go from the memory to
+the processor and back, because its cache, 1 MB or so, has long forgotten them.
 
-    keys        0-63  64-127  128-191
-    queries 0-63    x                          x: computed; the diagonal
-    64-127          x     x                    blocks are still masked
-    128-191         x     x       x
+The texts of a batch do not depend on each other. So take as many of them as make 512 KB of scores,
+do everything with these, and go on. The results are the same, and the arrays stay in the cache:
 
-Of n x n blocks (n + 1) / 2n are left: 3/4 for 128 words, 5/8 for 256, near 1/2 for long texts.
+    for each block b:   E_b, z_b = ...(Q_b, K_b);   Y_b = E_b V_b / z_b
 
-A key is seen by several blocks of queries now, and the gradients of K and V are sums over them: so
-`gk[in_k] += ...`. Queries are in one block only.
+Backward does so too. This is half of the idea of FlashAttention (Dao et al., 2022). The other half
+is not to keep E at all, but to compute it again.
 
-The trap: arrays filled by += must begin as zeros, and `=` would keep the last block only.
+A product of small matrices also runs faster if its second matrix lies in memory row by row. K^T
+does not, and so it is copied first. That costs little: it is smaller than the scores.
 
-Changed: Attention (blocks, forward, backward), scaled_dot_product_attention.
-Try: write gk[in_k] = parts[1]. Which line of the demo breaks, and why not with 64 words?
+The trap: blocks that are too small. Each costs a dozen calls of NumPy, a microsecond or more each.
+
+All dimensions in front are brought to one shape before, so that the first one can be cut.
+
+Changed: Attention. New: part, in_order.
+Try: 1 << 24 in place of 1 << 19 in the line with times. One block holds all, and the gain is gone.
 """
 
+import copy
 import importlib
 import math
 import timeit
@@ -68,25 +71,16 @@ class Attention(Function):
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
     A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
-    of E that fit the cache; in causal attention the blocks above the diagonal are left out.
+    of E that fit the cache.
     """
 
     limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
     chunk = 1 << 19  # bytes of E in one block
-    causal_rows = 64  # rows of E in one block of causal attention
 
-    def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[tuple]:
-        """Indices of each block in E, in Q and Y, in K and V, and in the transposes of K and V."""
-        n, m = e_shape[-2:]
+    def blocks(ctx, e_shape: tuple[int, ...], itemsize: int) -> list[slice]:
+        """The parts of the first dimension of E that have at most `chunk` bytes, or one element."""
         step = max(1, ctx.chunk // max(1, math.prod(e_shape[1:]) * itemsize))
-        rows, blocks, every = ctx.causal_rows if ctx.causal else max(n, 1), [], slice(None)
-        for start in range(0, n, rows):
-            # A causal block of queries sees no keys beyond its own last row.
-            i, j = slice(start, start + rows), slice(start + rows if ctx.causal else m)
-            for first in range(0, e_shape[0], step):
-                b = slice(first, first + step), ...
-                blocks.append(((*b, i, j), (*b, i, every), (*b, j, every), (*b, every, j)))
-        return blocks
+        return [slice(first, first + step) for first in range(0, e_shape[0], step)]
 
     def largest(ctx, scores: Any, allowed: Any) -> Any:
         """The largest allowed score of each row, or None where exp is safe without it."""
@@ -113,9 +107,9 @@ class Attention(Function):
         return e, z + (z == 0)
 
     def forward(
-        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
+        ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, p: float, scale: float
     ) -> Any:
-        ctx.causal, ctx.scale, xp, keep = causal, scale, ctx.xp, None
+        ctx.scale, xp, keep = scale, ctx.xp, None
         shape = (*q.shape[:-1], k.shape[-2])
         if p:
             keep = generator_for(ctx.device, None).source.uniform(shape, q.dtype) >= p
@@ -123,11 +117,10 @@ class Attention(Function):
             keep *= 1 / (1 - p) if p < 1 else 0
         y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
         k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
-        for block in ctx.blocks(shape, q.dtype.itemsize):
-            in_e, in_q, in_k, in_k_t = block
-            e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
-            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
-            kept.append((*block, e, z))
+        for b in ctx.blocks(shape, q.dtype.itemsize):
+            e, z = ctx.exponentials(q[b], k_t[b], part(mask, b), part(allowed, b))
+            y[b] = ((e if keep is None else e * keep[b]) @ v_rows[b]) / z
+            kept.append((b, e, z))
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
 
@@ -153,15 +146,11 @@ class Attention(Function):
         # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
         g, q, k, v_t, y = (in_order(x, ctx.xp) for x in (g, q, k, v.swapaxes(-1, -2), y))
-        for in_e, in_q, in_k, in_k_t, e, z in kept:
-            parts = ctx.input_gradients(
-                g[in_q], q[in_q], k[in_k], v_t[in_k_t], y[in_q], e, z, part(keep, in_e)
-            )
-            gq[in_q] = parts[0]
-            gk[in_k] += parts[1]
-            gv[in_k] += parts[2]
+        for b, e, z in kept:
+            parts = ctx.input_gradients(g[b], q[b], k[b], v_t[b], y[b], e, z, part(keep, b))
+            gq[b], gk[b], gv[b] = parts[:3]
             if gs is not None:
-                gs[in_e] = parts[3]
+                gs[b] = parts[3]
         return gq, gk, gv, gs
 
     def name(ctx) -> str:
@@ -201,40 +190,55 @@ def scaled_dot_product_attention(
         mask = broadcast_to(attn_mask, sizes)
     allowed = None if allowed is None else broadcast_to(allowed, sizes)
     scale = 1 / math.sqrt(shapes[0][-1]) if scale is None else scale
-    out = Attention.apply(q, k, v, mask, allowed, is_causal, dropout_p, scale)
+    out = Attention.apply(q, k, v, mask, allowed, dropout_p, scale)
     return out if max(map(len, shapes)) > 2 else out.squeeze(0)
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    inputs = [randn(4, 4, 256, 16, requires_grad=True) for _ in range(3)]
-    allowed = tril(ones(256, 256)).bool()
+    inputs = [randn(48, 8, 96, 32, requires_grad=True) for _ in range(3)]
+    ones_like_y = ones(48, 8, 96, 32)
 
-    def gradients(**how):
-        y = scaled_dot_product_attention(*inputs, **how)
-        return y, autograd.grad(y, inputs, ones(4, 4, 256, 16))
+    def gradients(chunk):
+        Attention.chunk = chunk
+        y = scaled_dot_product_attention(*inputs)
+        return y, autograd.grad(y, inputs, ones_like_y)
 
-    # The same as with a mask.
-    (y, grads), (expected, others) = gradients(is_causal=True), gradients(attn_mask=allowed)
+    def seconds(function):
+        return min(timeit.repeat(function, number=1, repeat=5))
+
+    # The same numbers, in blocks or all at once.
+    (y, grads), (expected, others) = gradients(1 << 19), gradients(1 << 40)
     pairs = zip((y, *grads), (expected, *others), strict=True)
     print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
-
-    blocks = scaled_dot_product_attention(*inputs, is_causal=True).grad_fn.saved[-1]
-    print("keys of the blocks of rows:", sorted({e.shape[-1] for *_, e, z in blocks}))
-    # -> keys of the blocks of rows: [64, 128, 192, 256]
+    Attention.chunk = 1 << 19
+    blocks = y.grad_fn.blocks((48, 8, 96, 96), 4)
     print(
-        "computed:", sum(e.size for *_, e, z in blocks) / (4 * 4 * 256 * 256)
-    )  # -> computed: 0.625
+        len(blocks), "blocks, the first:", blocks[0]
+    )  # -> 48 blocks, the first: slice(0, 1, None)
+    times = [seconds(lambda chunk=chunk: gradients(chunk)) for chunk in (1 << 19, 1 << 40)]
+    print(f"blocks take {times[0] / times[1]:.2f} of the time")  # -> ...
 
-    times = [
-        min(timeit.repeat(lambda how=how: gradients(**how), number=1, repeat=7))
-        for how in ({"is_causal": True}, {"attn_mask": allowed})
-    ]
-    print(f"causal blocks take {times[0] / times[1]:.2f} of the time of the mask")  # -> ...
+    # A product with a transposed view, and with a copy in order.
+    a, b = inputs[0].detach().array, inputs[1].detach().array.swapaxes(-1, -2)
+    copy = in_order(b, inputs[0].device.xp)
+    times = seconds(lambda: a @ copy), seconds(lambda: a @ b)
+    print(f"a product in order takes {times[0] / times[1]:.2f} of the time")  # -> ...
 
-    # A mask of floats, with its gradient, and dropout go through the same blocks.
-    mask = randn(256, 256, requires_grad=True)
-    scaled_dot_product_attention(*inputs, mask).sum().backward()
-    print(mask.grad.shape, gradients(is_causal=True, dropout_p=0.5)[0].shape)
-    # -> tinytorch.Size([256, 256]) tinytorch.Size([4, 4, 256, 16])
+    # Dimensions in front are broadcast, masks too, and each gets its gradient.
+    q, k = randn(2, 5, 8), randn(3, 2, 4, 8)
+    mask = randn(5, 4, requires_grad=True)
+    y = scaled_dot_product_attention(q, k, k, mask)
+    y.square().sum().backward()
+    print(y.shape, mask.grad.shape)  # -> tinytorch.Size([3, 2, 5, 8]) tinytorch.Size([5, 4])
+    y = scaled_dot_product_attention(q, k, k, tril(ones(5, 4)).bool(), dropout_p=0.1)
+    print(y.shape, scaled_dot_product_attention(q[0], k[0, 0], k[0, 0]).shape)
+    # -> tinytorch.Size([3, 2, 5, 8]) tinytorch.Size([5, 8])
+
+    # A second derivative is computed on Tensors, all at once.
+    q.requires_grad_()
+    y = scaled_dot_product_attention(q, k, k)
+    (first,) = autograd.grad(y.square().sum(), [q], create_graph=True)
+    (second,) = autograd.grad(first.square().sum(), [q])
+    print(first.shape, second.shape)  # -> tinytorch.Size([2, 5, 8]) tinytorch.Size([2, 5, 8])

@@ -1,36 +1,40 @@
-"""Step 92i: Attention: half precision and refusals
+"""Step 92i: Causal attention leaves out blocks
 
-float16 has 11 bits, and ends at 65504. A sum of 64 products, exp, a sum over all keys and another
-product, each rounded to 11 bits, add up their errors, and exp of a score of 12 (162755) is inf
-already. So halves are computed as float32 and rounded once, as sums are (step 59d). The same cast
-carries the gradients back.
+With is_causal, all scores above the diagonal are computed, put through exp, and multiplied by 0.
+That is half of them. To leave out single numbers would cost more than to compute them. But blocks
+can be left out: cut the queries into blocks of 64 rows, and give each only the keys that one of its
+rows may see.
 
-The rest of this step is refusals. Most of these mistakes would otherwise give a result:
+    keys        0-63  64-127  128-191
+    queries 0-63    x                          x: computed; the diagonal
+    64-127          x     x                    blocks are still masked
+    128-191         x     x       x
 
-- a mask of integers: 0 and 1 would be added to the scores;
-- float32 queries with float64 keys: PyTorch does not promote in a product, and neither do we;
-- is_causal together with a mask: which one counts?
-- a single vector as query: it has to be a matrix with one row.
+Of n x n blocks (n + 1) / 2n are left: 3/4 for 128 words, 5/8 for 256, near 1/2 for long texts.
 
-The trap: a mask may be float32 with float16 inputs, as in PyTorch. Masks are often made before the
-network is turned into halves.
+A key is seen by several blocks of queries now, and the gradients of K and V are sums over them: so
+`gk[in_k] += ...`. Queries are in one block only.
 
-Changed: scaled_dot_product_attention.
-Try: leave the cast of q, k and v out. What do halves give then?
+The trap: arrays filled by += must begin as zeros, and `=` would keep the last block only.
+
+Changed: Attention (blocks, forward, backward), scaled_dot_product_attention.
+Try: write gk[in_k] = parts[1]. Which line of the demo breaks, and why not with 64 words?
 """
 
 import importlib
 import math
+import timeit
 from typing import Any
 
+from tinytorch.autograd import engine as autograd
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
-from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.core.dtype import bool_
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
-from tinytorch.ops.conversion import cast
+from tinytorch.ops.creation import ones
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.matmul import check_operands
+from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
 
@@ -165,96 +169,72 @@ class Attention(Function):
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
     """softmax(query @ key^T * scale + mask) @ value, with scale = 1 / sqrt(E) by default.
 
     Args:
-        query, key, value: [..., L, E], [..., S, E] and [..., S, V]; the result is [..., L, V].
         attn_mask: broadcasts to [..., L, S]. Of booleans: True where a query may look. Of floats:
             added to the scores. A query that may look nowhere gets 0.
         dropout_p: the probability with which a weight becomes 0, also outside of training.
         is_causal: query i may look at the keys 0 to i.
-    Raises:
-        RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
     """
-    check_operands("scaled_dot_product_attention", query, key, value)
-    dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
-    if not dtype.is_floating_point or min(map(len, shapes)) < 2:
-        raise RuntimeError(
-            f"expected query, key and value of a float type and at least 2 dimensions, but got "
-            f"{dtype} and the shapes {', '.join(str(list(shape)) for shape in shapes)}"
-        )
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-    if is_causal and attn_mask is not None:
-        raise RuntimeError("attn_mask must be None with is_causal=True")
-    # float16 and bfloat16 are computed as float32 and rounded once.
-    computed = float32 if dtype.itemsize == 2 else dtype
+    dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
     # The dimensions in front. The blocks cut the first of them, so there has to be one.
-    lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
+    lead = broadcast_shapes(*(shape[:-2] for shape in shapes)) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
-    q, k, v = (
-        broadcast_to(cast(x, computed), (*lead, *x.array.shape[-2:])) for x in (query, key, value)
-    )
+    q, k, v = (broadcast_to(x, (*lead, *x.array.shape[-2:])) for x in (query, key, value))
     mask = allowed = None
     if is_causal:
-        allowed = wrap(device.xp.tri(*sizes[-2:], dtype=q.array.dtype), device)
+        allowed = wrap(device.xp.tri(*sizes[-2:], dtype=query.array.dtype), device)
     elif attn_mask is not None and attn_mask.dtype is bool_:
-        allowed = attn_mask.to(computed)
+        allowed = attn_mask.to(dtype)
     elif attn_mask is not None:
-        if attn_mask.dtype not in (dtype, float32):
-            raise RuntimeError(f"expected a mask of bool or {dtype}, but got {attn_mask.dtype}")
-        mask = broadcast_to(cast(attn_mask, computed), sizes)
+        mask = broadcast_to(attn_mask, sizes)
     allowed = None if allowed is None else broadcast_to(allowed, sizes)
     scale = 1 / math.sqrt(shapes[0][-1]) if scale is None else scale
     out = Attention.apply(q, k, v, mask, allowed, is_causal, dropout_p, scale)
-    return cast(out if max(map(len, shapes)) > 2 else out.squeeze(0), dtype)
+    return out if max(map(len, shapes)) > 2 else out.squeeze(0)
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    exact = [randn(2, 20, 64).half() for _ in range(3)]
-    y = scaled_dot_product_attention(*exact)
-    expected = scaled_dot_product_attention(*(x.float() for x in exact))
-    print(y.dtype, "rounded once:", (y == expected.half()).all().item())
-    # -> tinytorch.float16 rounded once: True
+    inputs = [randn(4, 4, 256, 16, requires_grad=True) for _ in range(3)]
+    allowed = tril(ones(256, 256)).bool()
 
-    # Scores of 40: exp of them is far above 65504.
-    q, k, v = (tensor([[x]]).half() for x in (8.0, 5.0, 1.0))
-    large = scaled_dot_product_attention(q, k, v)
-    print(large.tolist())  # -> [[1.0]]
+    def gradients(**how):
+        y = scaled_dot_product_attention(*inputs, **how)
+        return y, autograd.grad(y, inputs, ones(4, 4, 256, 16))
 
-    # Masks of halves, of floats, of booleans; causal ones.
-    q, k, v = exact
-    mask = randn(20, 20)
-    print((scaled_dot_product_attention(q, k, v, mask).float()).isnan().any().item())  # -> False
-    for each in (mask.half(), mask > 0):
-        print(scaled_dot_product_attention(q, k, v, each).dtype)
-    # -> tinytorch.float16
-    # -> tinytorch.float16
-    print(scaled_dot_product_attention(q, k, v, is_causal=True).shape)
-    # -> tinytorch.Size([2, 20, 64])
+    # The same as with a mask.
+    (y, grads), (expected, others) = gradients(is_causal=True), gradients(attn_mask=allowed)
+    pairs = zip((y, *grads), (expected, *others), strict=True)
+    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
 
-    def refused(*args, **kwargs):
-        try:
-            scaled_dot_product_attention(*args, **kwargs)
-        except (RuntimeError, TypeError) as error:
-            print(f"{type(error).__name__}: {str(error)[:76]}")
+    blocks = scaled_dot_product_attention(*inputs, is_causal=True).grad_fn.saved[-1]
+    print("keys of the blocks of rows:", sorted({e.shape[-1] for *_, e, z in blocks}))
+    # -> keys of the blocks of rows: [64, 128, 192, 256]
+    print(
+        "computed:", sum(e.size for *_, e, z in blocks) / (4 * 4 * 256 * 256)
+    )  # -> computed: 0.625
 
-    refused(q[0, 0], k, v)
-    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
-    refused(q.long(), k.long(), v.long())
-    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
-    refused(q.float(), k.double(), v.double())
-    # -> RuntimeError: expected m1 and m2 to have the same dtype, but got: float != double != doubl
-    refused(q, k, v, dropout_p=-1)
-    # -> RuntimeError: dropout probability has to be between 0 and 1, but got -1
-    refused(q, k, v, mask, is_causal=True)
-    # -> RuntimeError: attn_mask must be None with is_causal=True
-    refused(q, k, v, mask.long())
-    # -> RuntimeError: expected a mask of bool or tinytorch.float16, but got tinytorch.int64
-    refused([1.0], k, v)
-    # -> TypeError: scaled_dot_product_attention(): argument 1 must be Tensor, not list
+    times = [
+        min(timeit.repeat(lambda how=how: gradients(**how), number=1, repeat=7))
+        for how in ({"is_causal": True}, {"attn_mask": allowed})
+    ]
+    print(f"causal blocks take {times[0] / times[1]:.2f} of the time of the mask")  # -> ...
+
+    # A mask of floats, with its gradient, and dropout go through the same blocks.
+    mask = randn(256, 256, requires_grad=True)
+    scaled_dot_product_attention(*inputs, mask).sum().backward()
+    print(mask.grad.shape, gradients(is_causal=True, dropout_p=0.5)[0].shape)
+    # -> tinytorch.Size([256, 256]) tinytorch.Size([4, 4, 256, 16])

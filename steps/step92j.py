@@ -1,30 +1,22 @@
-"""Step 92j: Multi-head attention
+"""Step 92j: Attention: half precision and refusals
 
-One softmax gives each word one mean of what it looks at. Suppose a word needs both neighbours: it
-can look left, or right, or at the mean of the two, which does not tell them apart. The demo has
-this task: one attention cannot learn it, two can.
+float16 has 11 bits, and ends at 65504. A sum of 64 products, exp, a sum over all keys and another
+product, each rounded to 11 bits, add up their errors, and exp of a score of 12 (162755) is inf
+already. So halves are computed as float32 and rounded once, as sums are (step 59d). The same cast
+carries the gradients back.
 
-So attend several times, each time with other queries and keys. What they are is learned: each head
-h multiplies the input by matrices of its own, and the results are put side by side:
+The rest of this step is refusals. Most of these mistakes would otherwise give a result:
 
-    head_h = attention(X Wq_h, X Wk_h, X Wv_h)          [L, E / heads]
-    Y = [head_1 ... head_H] Wo                          [L, E]
+- a mask of integers: 0 and 1 would be added to the scores;
+- float32 queries with float64 keys: PyTorch does not promote in a product, and neither do we;
+- is_causal together with a mask: which one counts?
+- a single vector as query: it has to be a matrix with one row.
 
-As each head has E / H components, H heads cost what one large head would. And it needs no loop: all
-Wq_h below each other are one matrix [E, E], those for K and V below it make [3E, E]. One product,
-and then a view in another shape, in which the heads are a batch like the sentences.
+The trap: a mask may be float32 with float16 inputs, as in PyTorch. Masks are often made before the
+network is turned into halves.
 
-    [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
-
-The trap: these are two operations, a view and a permutation. A reshape straight to [N, H, L, E / H]
-fits, and mixes words, sentences and heads.
-
-Three inputs: query, key, value are often the same tensor ("self-attention"). Where they are not,
-each gets its third of the matrix.
-
-New: in_projection, multi_head_attention_forward.
-Try: that reshape, x.reshape(x.shape[1], num_heads, x.shape[0], -1). Neither network learns the
-task.
+Changed: scaled_dot_product_attention.
+Try: leave the cast of q, k and v out. What do halves give then?
 """
 
 import importlib
@@ -34,17 +26,13 @@ from typing import Any
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.linear import linear
+from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import eye
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.joining import cat
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
-from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -225,75 +213,48 @@ def scaled_dot_product_attention(
     return cast(out if max(map(len, shapes)) > 2 else out.squeeze(0), dtype)
 
 
-def in_projection(
-    inputs: tuple[Tensor, Tensor, Tensor], weight: Tensor, bias: Tensor | None
-) -> list[Tensor]:
-    """Query, key and value, each multiplied by its third of the matrix [3E, E]."""
-    query, key, value = inputs
-    if query is key and key is value:
-        return list(linear(query, weight, bias).chunk(3, -1))
-    biases = [None] * 3 if bias is None else bias.chunk(3)
-    return [linear(*each) for each in zip(inputs, weight.chunk(3), biases, strict=True)]
-
-
-def multi_head_attention_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    num_heads: int,
-    in_proj_weight: Tensor,
-    in_proj_bias: Tensor | None,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-) -> Tensor:
-    """Several attentions side by side, on [L, N, E]: N sequences of L vectors, the batch second."""
-    q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
-    # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
-    q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
-    y = scaled_dot_product_attention(q, k, v)
-    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
-
-
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
+    exact = [randn(2, 20, 64).half() for _ in range(3)]
+    y = scaled_dot_product_attention(*exact)
+    expected = scaled_dot_product_attention(*(x.float() for x in exact))
+    print(y.dtype, "rounded once:", (y == expected.half()).all().item())
+    # -> tinytorch.float16 rounded once: True
 
-    def batch():
-        """64 rings of 6 words: each is 6 random numbers, and its place as a unit vector. Wanted are
-        the numbers of both neighbours."""
-        words = randn(6, 64, 6)
-        places = eye(6).unsqueeze(1).expand(6, 64, 6)
-        neighbours = [words[[5, 0, 1, 2, 3, 4]], words[[1, 2, 3, 4, 5, 0]]]
-        return cat([words, places], -1), cat(neighbours, -1)
+    # Scores of 40: exp of them is far above 65504.
+    q, k, v = (tensor([[x]]).half() for x in (8.0, 5.0, 1.0))
+    large = scaled_dot_product_attention(q, k, v)
+    print(large.tolist())  # -> [[1.0]]
 
-    def train(heads):
-        manual_seed(0)
-        shapes = (36, 12), (36,), (12, 12), (12,)
-        params = [(randn(shape) * 0.3).requires_grad_() for shape in shapes]
-        optimizer = Adam(params, lr=0.05)
-        for _ in range(250):
-            x, wanted = batch()
-            loss = (multi_head_attention_forward(x, x, x, heads, *params) - wanted).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        return loss.item()
+    # Masks of halves, of floats, of booleans; causal ones.
+    q, k, v = exact
+    mask = randn(20, 20)
+    print((scaled_dot_product_attention(q, k, v, mask).float()).isnan().any().item())  # -> False
+    for each in (mask.half(), mask > 0):
+        print(scaled_dot_product_attention(q, k, v, each).dtype)
+    # -> tinytorch.float16
+    # -> tinytorch.float16
+    print(scaled_dot_product_attention(q, k, v, is_causal=True).shape)
+    # -> tinytorch.Size([2, 20, 64])
 
-    print(f"one head:  a mean error of {train(1):.1f}")  # -> one head:  a mean error of 0.5
-    print(f"two heads: a mean error of {train(2):.1f}")  # -> two heads: a mean error of 0.0
+    def refused(*args, **kwargs):
+        try:
+            scaled_dot_product_attention(*args, **kwargs)
+        except (RuntimeError, TypeError) as error:
+            print(f"{type(error).__name__}: {str(error)[:76]}")
 
-    # One product for query, key and value, or three: the same.
-    x, weights = randn(5, 2, 8), [randn(24, 8), randn(24), randn(8, 8), randn(8)]
-    y = multi_head_attention_forward(x, x, x, 2, *weights)
-    other = multi_head_attention_forward(x, x + 0, x + 0, 2, *weights)
-    print(y.shape, (y - other).abs().max().item() < 1e-4)  # -> tinytorch.Size([5, 2, 8]) True
-    no_bias = multi_head_attention_forward(x, x + 0, x + 0, 2, weights[0], None, weights[2], None)
-    print(no_bias.shape)  # -> tinytorch.Size([5, 2, 8])
-
-    # Each head by itself, put side by side, gives the same.
-    q, k, v = in_projection((x, x, x), *weights[:2])
-    heads = [
-        scaled_dot_product_attention(*(z[..., part].transpose(0, 1) for z in (q, k, v)))
-        for part in (slice(0, 4), slice(4, 8))
-    ]
-    together = linear(cat(heads, -1).transpose(0, 1), *weights[2:])
-    print((y - together).abs().max().item() < 1e-4)  # -> True
+    refused(q[0, 0], k, v)
+    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
+    refused(q.long(), k.long(), v.long())
+    # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
+    refused(q.float(), k.double(), v.double())
+    # -> RuntimeError: expected m1 and m2 to have the same dtype, but got: float != double != doubl
+    refused(q, k, v, dropout_p=-1)
+    # -> RuntimeError: dropout probability has to be between 0 and 1, but got -1
+    refused(q, k, v, mask, is_causal=True)
+    # -> RuntimeError: attn_mask must be None with is_causal=True
+    refused(q, k, v, mask.long())
+    # -> RuntimeError: expected a mask of bool or tinytorch.float16, but got tinytorch.int64
+    refused([1.0], k, v)
+    # -> TypeError: scaled_dot_product_attention(): argument 1 must be Tensor, not list

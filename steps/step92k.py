@@ -1,31 +1,36 @@
-"""Step 92k: Grouped-query attention
+"""Step 92k: Multi-head attention
 
-A network that writes keeps the keys and values of all words so far, or it would have to compute
-them again for each new word. For 32 heads of 128 numbers, 32 layers and 16-bit floats this is half
-a megabyte for each word: with a text of 10,000 words, 5 GB. This memory, rather than the weights of
-the network, limits how long a text can be.
+One softmax gives each word one mean of what it looks at. Suppose a word needs both neighbours: it
+can look left, or right, or at the mean of the two, which does not tell them apart. The demo has
+this task: one attention cannot learn it, two can.
 
-The queries of old words are not needed any more. So keep many heads of queries, and let several of
-them share a head of keys and values (Shazeer, 2019; Ainslie et al., 2023), "grouped queries":
+So attend several times, each time with other queries and keys. What they are is learned: each head
+h multiplies the input by matrices of its own, and the results are put side by side:
 
-    queries   0 1 2 3   4 5 6 7        8 heads
-    keys         0         1           2 heads, a quarter of the memory
+    head_h = attention(X Wq_h, X Wk_h, X Wv_h)          [L, E / heads]
+    Y = [head_1 ... head_H] Wo                          [L, E]
 
-Neighbours share: head i of the queries looks at head i // 4 of the keys. Here each head of the keys
-is repeated, and the gradient of what was repeated is a sum.
+As each head has E / H components, H heads cost what one large head would. And it needs no loop: all
+Wq_h below each other are one matrix [E, E], those for K and V below it make [3E, E]. One product,
+and then a view in another shape, in which the heads are a batch like the sentences.
 
-The trap: repeat and repeat_interleave. 0 1 0 1 0 1 0 1 has the right shape, and gives the queries
-other keys than those they were trained with.
+    [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
 
-Changed: scaled_dot_product_attention (enable_gqa).
-Try: key.repeat(1, 4, 1, 1) in the demo, in place of repeat_interleave.
+The trap: these are two operations, a view and a permutation. A reshape straight to [N, H, L, E / H]
+fits, and mixes words, sentences and heads.
+
+Three inputs: query, key, value are often the same tensor ("self-attention"). Where they are not,
+each gets its third of the matrix.
+
+New: in_projection, multi_head_attention_forward.
+Try: that reshape, x.reshape(x.shape[1], num_heads, x.shape[0], -1). Neither network learns the
+task.
 """
 
 import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
@@ -33,11 +38,13 @@ from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.linear import linear
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.creation import eye
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.gather import repeat_interleave
+from tinytorch.ops.joining import cat
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
+from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -172,7 +179,6 @@ class Attention(Function):
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-    enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """softmax(query @ key^T * scale + mask) @ value, with scale = 1 / sqrt(E) by default.
 
@@ -182,8 +188,6 @@ def scaled_dot_product_attention(
             added to the scores. A query that may look nowhere gets 0.
         dropout_p: the probability with which a weight becomes 0, also outside of training.
         is_causal: query i may look at the keys 0 to i.
-        enable_gqa: dimension -3 of query holds more heads than those of key and value, which are
-            shared out evenly (Ainslie et al., 2023).
     Raises:
         RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
     """
@@ -198,12 +202,6 @@ def scaled_dot_product_attention(
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if is_causal and attn_mask is not None:
         raise RuntimeError("attn_mask must be None with is_causal=True")
-    if enable_gqa:
-        heads = [shape[-3] for shape in shapes]
-        if any(n == 0 or heads[0] % n for n in heads[1:]):
-            raise RuntimeError(f"{heads[1]} and {heads[2]} heads do not divide {heads[0]}")
-        key = repeat_interleave(key, heads[0] // heads[1], -3)
-        value = repeat_interleave(value, heads[0] // heads[2], -3)
     # float16 and bfloat16 are computed as float32 and rounded once.
     computed = float32 if dtype.itemsize == 2 else dtype
     # The dimensions in front. The blocks cut the first of them, so there has to be one.
@@ -258,39 +256,44 @@ def multi_head_attention_forward(
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
-    query = randn(3, 8, 5, 16)
-    key, value = (randn(3, 2, 5, 16, requires_grad=True) for _ in range(2))
 
-    # Eight heads cannot be broadcast against two.
-    try:
-        scaled_dot_product_attention(query, key, value)
-    except RuntimeError as error:
-        print(str(error).partition(":")[0])
-    # -> Shape mismatch
+    def batch():
+        """64 rings of 6 words: each is 6 random numbers, and its place as a unit vector. Wanted are
+        the numbers of both neighbours."""
+        words = randn(6, 64, 6)
+        places = eye(6).unsqueeze(1).expand(6, 64, 6)
+        neighbours = [words[[5, 0, 1, 2, 3, 4]], words[[1, 2, 3, 4, 5, 0]]]
+        return cat([words, places], -1), cat(neighbours, -1)
 
-    y = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-    print(y.shape, key.shape)  # -> tinytorch.Size([3, 8, 5, 16]) tinytorch.Size([3, 2, 5, 16])
-    key_4, value_4 = (repeat_interleave(x, 4, 1) for x in (key, value))
-    same = scaled_dot_product_attention(query, key_4, value_4, is_causal=True)
-    print((y - same).abs().max().item())  # -> 0.0
+    def train(heads):
+        manual_seed(0)
+        shapes = (36, 12), (36,), (12, 12), (12,)
+        params = [(randn(shape) * 0.3).requires_grad_() for shape in shapes]
+        optimizer = Adam(params, lr=0.05)
+        for _ in range(250):
+            x, wanted = batch()
+            loss = (multi_head_attention_forward(x, x, x, heads, *params) - wanted).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return loss.item()
 
-    # The gradient of a shared key is the sum over the four heads that share it.
-    (grad,) = autograd.grad(y.sum(), [key])
-    (grad_4,) = autograd.grad(same.sum(), [key_4])
-    print((grad - grad_4.unflatten(1, (2, 4)).sum(2)).abs().max().item() < 1e-5)  # -> True
+    print(f"one head:  a mean error of {train(1):.1f}")  # -> one head:  a mean error of 0.5
+    print(f"two heads: a mean error of {train(2):.1f}")  # -> two heads: a mean error of 0.0
 
-    for heads in (3, 0):
-        try:
-            shared = randn(3, heads, 5, 16)
-            scaled_dot_product_attention(query, shared, shared, enable_gqa=True)
-        except RuntimeError as error:
-            print(error)
-    # -> 3 and 3 heads do not divide 8
-    # -> 0 and 0 heads do not divide 8
+    # One product for query, key and value, or three: the same.
+    x, weights = randn(5, 2, 8), [randn(24, 8), randn(24), randn(8, 8), randn(8)]
+    y = multi_head_attention_forward(x, x, x, 2, *weights)
+    other = multi_head_attention_forward(x, x + 0, x + 0, 2, *weights)
+    print(y.shape, (y - other).abs().max().item() < 1e-4)  # -> tinytorch.Size([5, 2, 8]) True
+    no_bias = multi_head_attention_forward(x, x + 0, x + 0, 2, weights[0], None, weights[2], None)
+    print(no_bias.shape)  # -> tinytorch.Size([5, 2, 8])
 
-    # What is kept for each word: 32 layers, heads of 128 numbers, keys and values, 2 bytes each.
-    for heads in (32, 8):
-        print(heads, "heads:", 32 * 2 * heads * 128 * 2 // 1024, "KB for each word")
-    # -> 32 heads: 512 KB for each word
-    # -> 8 heads: 128 KB for each word
+    # Each head by itself, put side by side, gives the same.
+    q, k, v = in_projection((x, x, x), *weights[:2])
+    heads = [
+        scaled_dot_product_attention(*(z[..., part].transpose(0, 1) for z in (q, k, v)))
+        for part in (slice(0, 4), slice(4, 8))
+    ]
+    together = linear(cat(heads, -1).transpose(0, 1), *weights[2:])
+    print((y - together).abs().max().item() < 1e-4)  # -> True

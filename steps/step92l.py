@@ -1,48 +1,43 @@
-"""Step 92l: MultiheadAttention: the layer
+"""Step 92l: Grouped-query attention
 
-Step 92j has a function and four loose tensors. In a Module they have names, an optimizer finds
-them, and they can be saved and moved. The names are PyTorch's, because files of trained networks
-have them.
+A network that writes keeps the keys and values of all words so far, or it would have to compute
+them again for each new word. For 32 heads of 128 numbers, 32 layers and 16-bit floats this is half
+a megabyte for each word: with a text of 10,000 words, 5 GB. This memory, rather than the weights of
+the network, limits how long a text can be.
 
-    in_proj_weight [3E, E]    the rows for Q, then those for K, then those for V
-    in_proj_bias [3E],   out_proj.weight [E, E],   out_proj.bias [E]
+The queries of old words are not needed any more. So keep many heads of queries, and let several of
+them share a head of keys and values (Shazeer, 2019; Ainslie et al., 2023), "grouped queries":
 
-The initial values: Xavier's rule (step 75c) draws in_proj_weight as one matrix with E inputs and 3E
-outputs, from [-b, b) with b = sqrt(6 / (E + 3E)). As three matrices [E, E] they would get sqrt(6 /
-(E + E)), which is 1.4 times as much. PyTorch draws one. The biases begin with 0, out_proj as a
-Linear does.
+    queries   0 1 2 3   4 5 6 7        8 heads
+    keys         0         1           2 heads, a quarter of the memory
 
-Dropout works on the weights (step 92f). A module knows whether it is in training: eval() switches
-dropout off.
+Neighbours share: head i of the queries looks at head i // 4 of the keys. Here each head of the keys
+is repeated, and the gradient of what was repeated is a sum.
 
-The trap: num_heads does not show in the parameters. The same state_dict fits a layer with 1, 2 or 4
-heads, and computes something else in each.
+The trap: repeat and repeat_interleave. 0 1 0 1 0 1 0 1 has the right shape, and gives the queries
+other keys than those they were trained with.
 
-New: MultiheadAttention. Changed: multi_head_attention_forward.
-Try: load the state of a layer with 2 heads into one with 4.
+Changed: scaled_dot_product_attention (enable_gqa).
+Try: key.repeat(1, 4, 1, 1) in the demo, in place of repeat_interleave.
 """
 
 import importlib
 import math
 from typing import Any
 
+from tinytorch.autograd import engine as autograd
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
 from tinytorch.core.tensor import Tensor, wrap
-from tinytorch.nn.init import constant_, xavier_uniform_
-from tinytorch.nn.linear import Linear, linear
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
+from tinytorch.nn.linear import linear
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import empty
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import repeat_interleave
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
-from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -250,118 +245,52 @@ def multi_head_attention_forward(
     num_heads: int,
     in_proj_weight: Tensor,
     in_proj_bias: Tensor | None,
-    dropout_p: float,
     out_proj_weight: Tensor,
     out_proj_bias: Tensor | None,
-    training: bool = True,
 ) -> Tensor:
-    """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
+    """Several attentions side by side, on [L, N, E]: N sequences of L vectors, the batch second."""
     q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
-    dropout_p = dropout_p if training else 0.0
-    y = scaled_dot_product_attention(q, k, v, None, dropout_p)
+    y = scaled_dot_product_attention(q, k, v)
     return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
-
-
-class MultiheadAttention(Module):
-    """Several attentions side by side, each on its own projection of the inputs.
-
-        heads = [attention(Q Wq_h, K Wk_h, V Wv_h) for each head h];   Y = concatenated heads @ Wo
-
-    The parameters are in_proj_weight [3E, E] with rows for Q, K and V, in_proj_bias, and out_proj
-    (Vaswani et al., 2017).
-
-    Raises:
-        AssertionError: the heads do not divide embed_dim.
-    """
-
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        device=None,
-        dtype=None,
-    ):
-        if embed_dim % num_heads:
-            raise AssertionError("embed_dim must be divisible by num_heads")
-        super().__init__()
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout = dropout
-        shapes = {
-            "in_proj_weight": (3 * embed_dim, embed_dim),
-            "in_proj_bias": (3 * embed_dim,) if bias else None,
-        }
-        like = {"device": device, "dtype": dtype}
-        for name, shape in shapes.items():
-            self.register_parameter(name, shape and Parameter(empty(shape, **like)))
-        self.out_proj = Linear(embed_dim, embed_dim, bias, **like)
-        self._reset_parameters()
-
-    def _reset_parameters(self) -> None:
-        """Draws the weights by Xavier's rule, in PyTorch's order; the biases are 0."""
-        for name, param in self.named_parameters(recurse=False):
-            if name.endswith("weight"):
-                xavier_uniform_(param)
-        if self.in_proj_bias is not None:
-            constant_(self.in_proj_bias, 0.0)
-            constant_(self.out_proj.bias, 0.0)
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """query [L, N, E], key [S, N, E] and value [S, N, E] give [L, N, E]."""
-        return multi_head_attention_forward(
-            query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
-            self.out_proj.weight, self.out_proj.bias, self.training,
-        )  # fmt: skip
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    layer = MultiheadAttention(16, 2, dropout=0.1)
-    print(layer)
-    # -> MultiheadAttention(
-    # ->   (out_proj): Linear(in_features=16, out_features=16, bias=True)
-    # -> )
-    for name, param in layer.named_parameters():
-        print(name, list(param.shape))
-    # -> in_proj_weight [48, 16]
-    # -> in_proj_bias [48]
-    # -> out_proj.weight [16, 16]
-    # -> out_proj.bias [16]
-    bound = (6 / (48 + 16)) ** 0.5
-    print(0.98 * bound < layer.in_proj_weight.abs().max().item() < bound)  # -> True
-    print(layer.in_proj_bias.abs().max().item(), layer.out_proj.bias.abs().max().item())
-    # -> 0.0 0.0
-    print(len(list(MultiheadAttention(16, 2, bias=False).parameters())))  # -> 2
+    query = randn(3, 8, 5, 16)
+    key, value = (randn(3, 2, 5, 16, requires_grad=True) for _ in range(2))
 
-    # With dropout two calls differ; eval() switches it off.
-    x = randn(5, 3, 16)
-    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> False
-    layer.eval()
-    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> True
-
-    # What one query reads in another sequence.
-    print(layer(x[:1], x, x).shape)  # -> tinytorch.Size([1, 3, 16])
-
-    # Training: every word is to become the mean of all words. Equal weights do it.
-    layer = MultiheadAttention(16, 2)
-    optimizer = Adam(layer.parameters(), lr=0.01)
-    for step in range(201):
-        x = randn(5, 32, 16)
-        loss = (layer(x, x, x) - x.mean(0)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 100 == 0:
-            print(f"{loss.item():.3f}")
-    # -> 0.255
-    # -> 0.009
-    # -> 0.000
-
+    # Eight heads cannot be broadcast against two.
     try:
-        MultiheadAttention(16, 3)
-    except AssertionError as error:
-        print(error)  # -> embed_dim must be divisible by num_heads
+        scaled_dot_product_attention(query, key, value)
+    except RuntimeError as error:
+        print(str(error).partition(":")[0])
+    # -> Shape mismatch
+
+    y = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    print(y.shape, key.shape)  # -> tinytorch.Size([3, 8, 5, 16]) tinytorch.Size([3, 2, 5, 16])
+    key_4, value_4 = (repeat_interleave(x, 4, 1) for x in (key, value))
+    same = scaled_dot_product_attention(query, key_4, value_4, is_causal=True)
+    print((y - same).abs().max().item())  # -> 0.0
+
+    # The gradient of a shared key is the sum over the four heads that share it.
+    (grad,) = autograd.grad(y.sum(), [key])
+    (grad_4,) = autograd.grad(same.sum(), [key_4])
+    print((grad - grad_4.unflatten(1, (2, 4)).sum(2)).abs().max().item() < 1e-5)  # -> True
+
+    for heads in (3, 0):
+        try:
+            shared = randn(3, heads, 5, 16)
+            scaled_dot_product_attention(query, shared, shared, enable_gqa=True)
+        except RuntimeError as error:
+            print(error)
+    # -> 3 and 3 heads do not divide 8
+    # -> 0 and 0 heads do not divide 8
+
+    # What is kept for each word: 32 layers, heads of 128 numbers, keys and values, 2 bytes each.
+    for heads in (32, 8):
+        print(heads, "heads:", 32 * 2 * heads * 128 * 2 // 1024, "KB for each word")
+    # -> 32 heads: 512 KB for each word
+    # -> 8 heads: 128 KB for each word

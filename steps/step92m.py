@@ -1,22 +1,25 @@
-"""Step 92m: Attention weights to look at: need_weights
+"""Step 92m: MultiheadAttention: the layer
 
-Attention is one of the few parts of a network that one can look at: row i of its weights says what
-word i took from where. But step 92l cannot return them: the single node of step 92d keeps E and z,
-in blocks.
+Step 92k has a function and four loose tensors. In a Module they have names, an optimizer finds
+them, and they can be saved and moved. The names are PyTorch's, because files of trained networks
+have them.
 
-need_weights returns them beside the result, as the mean over the heads, or of each head. For that
-the softmax is made as in step 92c, all L x S weights of it. This takes longer, and a network that
-is not looked at says need_weights=False.
+    in_proj_weight [3E, E]    the rows for Q, then those for K, then those for V
+    in_proj_bias [3E],   out_proj.weight [E, E],   out_proj.bias [E]
 
-The demo trains a layer that has to find the next letter, in words in random order, and draws its
-weights. They show what it has learned.
+The initial values: Xavier's rule (step 75c) draws in_proj_weight as one matrix with E inputs and 3E
+outputs, from [-b, b) with b = sqrt(6 / (E + 3E)). As three matrices [E, E] they would get sqrt(6 /
+(E + E)), which is 1.4 times as much. PyTorch draws one. The biases begin with 0, out_proj as a
+Linear does.
 
-The trap: need_weights is True unless you say otherwise, as in PyTorch. (The layers of the
-Transformer all say False.) And a large weight is no proof that a word matters: the value behind it
-may be small.
+Dropout works on the weights (step 92g). A module knows whether it is in training: eval() switches
+dropout off.
 
-Changed: multi_head_attention_forward and MultiheadAttention return (result, weights or None).
-Try: average_attn_weights=False in the map, with two heads. Do they look at different places?
+The trap: num_heads does not show in the parameters. The same state_dict fits a layer with 1, 2 or 4
+heads, and computes something else in each.
+
+New: MultiheadAttention. Changed: multi_head_attention_forward.
+Try: load the state of a layer with 2 heads into one with 4.
 """
 
 import importlib
@@ -26,21 +29,18 @@ from typing import Any
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
-from tinytorch.core.tensor import Tensor, tensor, wrap
-from tinytorch.nn.class_loss import softmax
-from tinytorch.nn.dropout import dropout
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.init import constant_, xavier_uniform_
 from tinytorch.nn.linear import Linear, linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import empty, eye
+from tinytorch.ops.creation import empty
 from tinytorch.ops.extremes import extreme_rows
 from tinytorch.ops.gather import repeat_interleave
-from tinytorch.ops.joining import cat
 from tinytorch.ops.matmul import check_operands
-from tinytorch.ops.random import generator_for, manual_seed, randn, randperm
+from tinytorch.ops.random import generator_for, manual_seed, randn
 from tinytorch.ops.reduction import Sum
 from tinytorch.optim.adam import Adam
 
@@ -254,24 +254,14 @@ def multi_head_attention_forward(
     out_proj_weight: Tensor,
     out_proj_bias: Tensor | None,
     training: bool = True,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-) -> tuple[Tensor, Tensor | None]:
+) -> Tensor:
     """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
-    e = query.array.shape[-1]
     q, k, v = in_projection((query, key, value), in_proj_weight, in_proj_bias)
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
     dropout_p = dropout_p if training else 0.0
-    found = None
-    if need_weights:
-        scores = (q / math.sqrt(e // num_heads)) @ k.mT
-        found = dropout(softmax(scores, -1), dropout_p)
-        y = found @ v
-        found = found.mean(1) if average_attn_weights else found
-    else:
-        y = scaled_dot_product_attention(q, k, v, None, dropout_p)
-    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias), found
+    y = scaled_dot_product_attention(q, k, v, None, dropout_p)
+    return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
 
 
 class MultiheadAttention(Module):
@@ -319,66 +309,59 @@ class MultiheadAttention(Module):
             constant_(self.in_proj_bias, 0.0)
             constant_(self.out_proj.bias, 0.0)
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        need_weights: bool = True,
-        average_attn_weights: bool = True,
-    ) -> tuple[Tensor, Tensor | None]:
-        """(output, weights): [L, N, E] and the mean of the heads' weights [N, L, S], or None.
-
-        Args:
-            query, key, value: [L, N, E], [S, N, E], [S, N, E].
-            average_attn_weights: False gives the weights of each head, [N, heads, L, S].
-        """
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """query [L, N, E], key [S, N, E] and value [S, N, E] give [L, N, E]."""
         return multi_head_attention_forward(
             query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
-            self.out_proj.weight, self.out_proj.bias, self.training, need_weights,
-            average_attn_weights,
+            self.out_proj.weight, self.out_proj.bias, self.training,
         )  # fmt: skip
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
-
-    def show(weights, rows, columns):
-        """Prints a map: the darker the sign, the more the row takes of the column."""
-        print(" " * 6, *(f"{name:>5}" for name in columns))
-        for name, row in zip(rows, weights.tolist(), strict=True):
-            print(f"{name:>6}", *(f"{' .:-=+*#%@'[min(9, int(10 * w))] * 3:>5}" for w in row))
-
     manual_seed(0)
-    layer = MultiheadAttention(16, 2).eval()
+    layer = MultiheadAttention(16, 2, dropout=0.1)
+    print(layer)
+    # -> MultiheadAttention(
+    # ->   (out_proj): Linear(in_features=16, out_features=16, bias=True)
+    # -> )
+    for name, param in layer.named_parameters():
+        print(name, list(param.shape))
+    # -> in_proj_weight [48, 16]
+    # -> in_proj_bias [48]
+    # -> out_proj.weight [16, 16]
+    # -> out_proj.bias [16]
+    bound = (6 / (48 + 16)) ** 0.5
+    print(0.98 * bound < layer.in_proj_weight.abs().max().item() < bound)  # -> True
+    print(layer.in_proj_bias.abs().max().item(), layer.out_proj.bias.abs().max().item())
+    # -> 0.0 0.0
+    print(len(list(MultiheadAttention(16, 2, bias=False).parameters())))  # -> 2
+
+    # With dropout two calls differ; eval() switches it off.
     x = randn(5, 3, 16)
-    (y, weights), (fast, nothing) = layer(x, x, x), layer(x, x, x, need_weights=False)
-    print((y - fast).abs().max().item() < 1e-6, weights.shape, nothing)
-    # -> True tinytorch.Size([3, 5, 5]) None
-    print(layer(x, x, x, average_attn_weights=False)[1].shape)  # -> tinytorch.Size([3, 2, 5, 5])
+    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> False
+    layer.eval()
+    print((layer(x, x, x) == layer(x, x, x)).all().item())  # -> True
 
-    # A layer learns to look where the answer is. A word is a letter, and 6 numbers; wanted are the
-    # numbers of the next letter, wherever that stands.
-    letters = "abcdef"
-    layer = MultiheadAttention(12, 1)
-    optimizer = Adam(layer.parameters(), lr=0.02)
+    # What one query reads in another sequence.
+    print(layer(x[:1], x, x).shape)  # -> tinytorch.Size([1, 3, 16])
 
-    def sentences(order, count=32):
-        numbers = randn(6, count, 6)
-        codes = eye(6).unsqueeze(1).expand(6, count, 6)
-        return cat([codes, numbers], -1)[order], numbers[(order + 1) % 6]
-
-    for _ in range(400):
-        x, wanted = sentences(randperm(6))
-        y, weights = layer(x, x, x)
-        loss = (y[..., :6] - wanted).square().mean()
+    # Training: every word is to become the mean of all words. Equal weights do it.
+    layer = MultiheadAttention(16, 2)
+    optimizer = Adam(layer.parameters(), lr=0.01)
+    for step in range(201):
+        x = randn(5, 32, 16)
+        loss = (layer(x, x, x) - x.mean(0)).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    order = tensor([3, 0, 5, 1, 4, 2])
-    x, wanted = sentences(order, 1)
-    weights = layer(x, x, x)[1]
-    names = [letters[i] for i in order.tolist()]
-    show(weights[0].detach(), names, names)
-    print("found:", [names[i] for i in weights[0].argmax(-1).tolist()])
-    # -> found: ['e', 'b', 'a', 'c', 'f', 'd']
+        if step % 100 == 0:
+            print(f"{loss.item():.3f}")
+    # -> 0.255
+    # -> 0.009
+    # -> 0.000
+
+    try:
+        MultiheadAttention(16, 3)
+    except AssertionError as error:
+        print(error)  # -> embed_dim must be divisible by num_heads

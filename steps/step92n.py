@@ -1,27 +1,22 @@
-"""Step 92n: Padding masks
+"""Step 92n: Attention weights to look at: need_weights
 
-Sentences of a batch differ in length. The short ones are filled up with some number, and attention
-looks at these fillers as at any word. In the demo, the result for a sentence depends on what fills
-it up.
+Attention is one of the few parts of a network that one can look at: row i of its weights says what
+word i took from where. But step 92m cannot return them: the single node of step 92d keeps E and z,
+in blocks.
 
-A key_padding_mask [N, S] says for each sentence which keys do not count. The attn_mask of step 92c,
-[L, S], says for each query where it may look, in all sentences. Both hold: a key counts if neither
-forbids it.
+need_weights returns them beside the result, as the mean over the heads, or of each head. For that
+the softmax is made as in step 92c, all L x S weights of it. This takes longer, and a network that
+is not looked at says need_weights=False.
 
-    padding [N, S] -> [N, 1, 1, S]        for all heads and queries of a sentence
-    attn_mask [L, S], or [N * heads, L, S] -> [N, heads, L, S]
+The demo trains a layer that has to find the next letter, in words in random order, and draws its
+weights. They show what it has learned.
 
-Two masks of booleans are combined by "or". Otherwise both are turned into floats, -inf for what is
-forbidden, and added.
+The trap: need_weights is True unless you say otherwise, as in PyTorch. (The layers of the
+Transformer all say False.) And a large weight is no proof that a word matters: the value behind it
+may be small.
 
-The trap, which is PyTorch's: here True means "may NOT look", in scaled_dot_product_attention it
-means "may look". A mask that was made for one of them is wrong in the other, without an error.
-
-Another trap: is_causal does not make a mask. It is a hint that attn_mask is the causal one, so that
-step 92h can be used instead of the mask.
-
-Changed: multi_head_attention_forward, MultiheadAttention. New: additive, merged_mask.
-Try: give the padding mask the other way round, ~padding.
+Changed: multi_head_attention_forward and MultiheadAttention return (result, weights or None).
+Try: average_attn_weights=False in the map, with two heads. Do they look at different places?
 """
 
 import importlib
@@ -39,15 +34,15 @@ from tinytorch.nn.linear import Linear, linear
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_to
-from tinytorch.ops.comparison import logical_not
 from tinytorch.ops.conversion import cast
-from tinytorch.ops.creation import empty, ones, zeros
+from tinytorch.ops.creation import empty, eye
 from tinytorch.ops.extremes import extreme_rows
-from tinytorch.ops.gather import masked_fill, repeat_interleave
+from tinytorch.ops.gather import repeat_interleave
+from tinytorch.ops.joining import cat
 from tinytorch.ops.matmul import check_operands
-from tinytorch.ops.parts import tril
-from tinytorch.ops.random import generator_for, manual_seed, randn
+from tinytorch.ops.random import generator_for, manual_seed, randn, randperm
 from tinytorch.ops.reduction import Sum
+from tinytorch.optim.adam import Adam
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -248,35 +243,6 @@ def in_projection(
     return [linear(*each) for each in zip(inputs, weight.chunk(3), biases, strict=True)]
 
 
-def additive(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask to be added to the scores: -inf where one of booleans says True."""
-    if mask.dtype is not bool_:
-        return mask
-    nothing = zeros(mask.array.shape, dtype=like.dtype, device=like.device)
-    return masked_fill(nothing, mask, -math.inf)
-
-
-def merged_mask(attn_mask: Any, padding_mask: Any, query: Tensor) -> Tensor | None:
-    """Both masks of multi-head attention in one that broadcasts to [N, heads, L, S], or None.
-
-    `query` is [N, heads, L, E], attn_mask [L, S] or [N * heads, L, S], padding_mask [N, S].
-    """
-    for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", padding_mask)):
-        if mask is not None and not (mask.dtype is bool_ or mask.is_floating_point()):
-            raise AssertionError(f"only bool and floating types of {name} are supported")
-    n, heads = query.array.shape[:2]
-    if attn_mask is not None and attn_mask.array.ndim == 3:
-        attn_mask = attn_mask.reshape(n, heads, *attn_mask.array.shape[1:])
-    if padding_mask is None:
-        return attn_mask
-    padding_mask = padding_mask.reshape(n, 1, 1, -1)
-    if attn_mask is None:
-        return padding_mask
-    if attn_mask.dtype is bool_ and padding_mask.dtype is bool_:
-        return attn_mask | padding_mask
-    return additive(attn_mask, query) + additive(padding_mask, query)
-
-
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,
@@ -288,11 +254,8 @@ def multi_head_attention_forward(
     out_proj_weight: Tensor,
     out_proj_bias: Tensor | None,
     training: bool = True,
-    key_padding_mask: Tensor | None = None,
     need_weights: bool = True,
-    attn_mask: Tensor | None = None,
     average_attn_weights: bool = True,
-    is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """What MultiheadAttention computes, with its parameters as arguments and the batch second."""
     e = query.array.shape[-1]
@@ -300,18 +263,14 @@ def multi_head_attention_forward(
     # [L, N, E] -> [N, heads, L, E / heads]: the heads are further batches.
     q, k, v = (x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for x in (q, k, v))
     dropout_p = dropout_p if training else 0.0
-    mask, found = merged_mask(attn_mask, key_padding_mask, q), None
+    found = None
     if need_weights:
         scores = (q / math.sqrt(e // num_heads)) @ k.mT
-        scores = scores if mask is None else scores + additive(mask, q)
         found = dropout(softmax(scores, -1), dropout_p)
         y = found @ v
         found = found.mean(1) if average_attn_weights else found
-    elif is_causal and key_padding_mask is None:
-        y = scaled_dot_product_attention(q, k, v, None, dropout_p, True)
     else:
-        mask = logical_not(mask) if mask is not None and mask.dtype is bool_ else mask
-        y = scaled_dot_product_attention(q, k, v, mask, dropout_p)
+        y = scaled_dot_product_attention(q, k, v, None, dropout_p)
     return linear(y.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias), found
 
 
@@ -365,67 +324,61 @@ class MultiheadAttention(Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
-        is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """(output, weights): [L, N, E] and the mean of the heads' weights [N, L, S], or None.
 
         Args:
             query, key, value: [L, N, E], [S, N, E], [S, N, E].
-            key_padding_mask: [N, S], True (or -inf) for keys that do not count.
-            attn_mask: [L, S] or [N * heads, L, S], True (or -inf) where a query may not look. The
-                opposite of what scaled_dot_product_attention takes, as in PyTorch.
             average_attn_weights: False gives the weights of each head, [N, heads, L, S].
-            is_causal: says that attn_mask, which must be given, is the causal one.
         """
         return multi_head_attention_forward(
             query, key, value, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.dropout,
-            self.out_proj.weight, self.out_proj.bias, self.training, key_padding_mask, need_weights,
-            attn_mask, average_attn_weights, is_causal,
+            self.out_proj.weight, self.out_proj.bias, self.training, need_weights,
+            average_attn_weights,
         )  # fmt: skip
 
 
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
+
+    def show(weights, rows, columns):
+        """Prints a map: the darker the sign, the more the row takes of the column."""
+        print(" " * 6, *(f"{name:>5}" for name in columns))
+        for name, row in zip(rows, weights.tolist(), strict=True):
+            print(f"{name:>6}", *(f"{' .:-=+*#%@'[min(9, int(10 * w))] * 3:>5}" for w in row))
+
     manual_seed(0)
-    layer = MultiheadAttention(8, 2).eval()
+    layer = MultiheadAttention(16, 2).eval()
+    x = randn(5, 3, 16)
+    (y, weights), (fast, nothing) = layer(x, x, x), layer(x, x, x, need_weights=False)
+    print((y - fast).abs().max().item() < 1e-6, weights.shape, nothing)
+    # -> True tinytorch.Size([3, 5, 5]) None
+    print(layer(x, x, x, average_attn_weights=False)[1].shape)  # -> tinytorch.Size([3, 2, 5, 5])
 
-    # Two sentences, of 5 and of 3 words. What fills the second must not count.
-    x = randn(5, 2, 8)
-    padding = tensor([[False] * 5, [False, False, False, True, True]])
-    other = x.clone()
-    other[3:, 1] = 100.0
-    for mask in (None, padding):
-        y, z = (layer(words, words, words, mask)[0] for words in (x, other))
-        print("the same for another filling:", (y[:3] == z[:3]).all().item())
-    # -> the same for another filling: False
-    # -> the same for another filling: True
-    weights = layer(x, x, x, padding)[1]
-    print("fillers get", weights[1, :, 3:].abs().max().item())  # -> fillers get 0.0
+    # A layer learns to look where the answer is. A word is a letter, and 6 numbers; wanted are the
+    # numbers of the next letter, wherever that stands.
+    letters = "abcdef"
+    layer = MultiheadAttention(12, 1)
+    optimizer = Adam(layer.parameters(), lr=0.02)
 
-    # The short sentence alone gives the same.
-    alone = layer(x[:3, 1:], x[:3, 1:], x[:3, 1:])[0]
-    print((layer(x, x, x, padding)[0][:3, 1:] - alone).abs().max().item() < 1e-6)  # -> True
+    def sentences(order, count=32):
+        numbers = randn(6, count, 6)
+        codes = eye(6).unsqueeze(1).expand(6, count, 6)
+        return cat([codes, numbers], -1)[order], numbers[(order + 1) % 6]
 
-    # Both masks together, as booleans and as floats, with weights and without: all the same.
-    future = logical_not(tril(ones(5, 5)).bool())
-    floats = masked_fill(zeros(5, 5), future, -math.inf)
-    expected = layer(x, x, x, padding, attn_mask=future)[0]
-    same = []
-    for mask in (future, floats, future.unsqueeze(0).expand(4, 5, 5)):
-        for need_weights in (True, False):
-            y = layer(x, x, x, padding, need_weights, mask)[0]
-            same.append((y - expected).abs().max().item() < 1e-6)
-    print(same)  # -> [True, True, True, True, True, True]
-
-    # One mask alone; and the hint that it is the causal one.
-    y = layer(x, x, x, need_weights=False, attn_mask=future)[0]
-    z = layer(x, x, x, need_weights=False, attn_mask=future, is_causal=True)[0]
-    print((y - z).abs().max().item() < 1e-6)  # -> True
-    try:
-        layer(x, x, x, padding.long())
-    except AssertionError as error:
-        print(error)  # -> only bool and floating types of key_padding_mask are supported
+    for _ in range(400):
+        x, wanted = sentences(randperm(6))
+        y, weights = layer(x, x, x)
+        loss = (y[..., :6] - wanted).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    order = tensor([3, 0, 5, 1, 4, 2])
+    x, wanted = sentences(order, 1)
+    weights = layer(x, x, x)[1]
+    names = [letters[i] for i in order.tolist()]
+    show(weights[0].detach(), names, names)
+    print("found:", [names[i] for i in weights[0].argmax(-1).tolist()])
+    # -> found: ['e', 'b', 'a', 'c', 'f', 'd']

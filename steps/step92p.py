@@ -1,30 +1,23 @@
-"""Step 92p: Attention with fewer passes over the scores
+"""Step 92p: Catalogue: the other options of MultiheadAttention
 
-Of the time that attention takes for 12 texts of 64 letters, the products are less than half. The
-rest are passes over arrays that are already in the cache: factors, sums, copies.
+Skim this step: each option is a line or two of the same function, and the demo shows each once.
 
-The sums of the rows of E take a pass over the largest array. But a sum is a product with ones, and
-E is multiplied by V anyway. One more column beside V, of ones, and the product has them both:
+- kdim, vdim: keys and values of other sizes than the queries, so three matrices and not one.
+- add_bias_kv: one more key and value for all queries, learned. add_zero_attn: one of zeros. With
+  them a query that finds nothing has somewhere to look, and no row is without an allowed key.
+- A single sentence, [L, E]: inside, it becomes a batch of one.
+- batch_first: [N, L, E], as most programs have it. Two views.
+- static_k and static_v are refused, and so is what does not fit, with an error that says why.
 
-    E [V, 1] = [E V, z]
-
-V was copied before, since its rows are not in order: so the column costs next to nothing. K^T was
-copied as well, and now the scale is applied on the way; Q is multiplied as it is. What is not
-allowed is set to 0 in E itself, without another array. Query, key and value whose dimensions in
-front have the right sizes are not broadcast, which saves three nodes.
-
-The trap: with dropout, E * keep is multiplied by V, and its sums are not z.
-
-Changed: Attention (exponentials, forward, backward), scaled_dot_product_attention.
-Try: leave the columns of ones out, and add up E as with dropout. What does the timing say?
+New: check_attention, NonDynamicallyQuantizableLinear (PyTorch's name of out_proj, seen when a
+module is printed). Changed: in_projection, multi_head_attention_forward, MultiheadAttention.
+Try: add_zero_attn with a padding mask that forbids all keys. What comes out?
 """
 
 import importlib
 import math
-import timeit
 from typing import Any
 
-from tinytorch.autograd import engine as autograd
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, float32
@@ -45,6 +38,7 @@ from tinytorch.ops.joining import cat, constant_pad
 from tinytorch.ops.matmul import check_operands
 from tinytorch.ops.parts import tril
 from tinytorch.ops.random import generator_for, manual_seed, randn
+from tinytorch.ops.reduction import Sum
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise gather indexing matmul sampling shape softmax sorting".split():
@@ -76,8 +70,7 @@ class Attention(Function):
         dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q,   dL/dmask = dL/dS
 
     A row in which nothing is allowed is 0, and so are its gradients. Arrays are computed in blocks
-    of E that fit the cache; in causal attention the blocks above the diagonal are left out. A
-    further column beside V spares a pass over E: E [V, 1] = [E V, z].
+    of E that fit the cache; in causal attention the blocks above the diagonal are left out.
     """
 
     limit = 60.0  # exp(60) times the length of a row is far from overflow, and exp(-60) is not 0
@@ -107,16 +100,19 @@ class Attention(Function):
         top = extreme_rows(xp.asarray(scores, order="C"), "max")
         return xp.where(top == -math.inf, xp.zeros_like(top), top)
 
-    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> Any:
-        """E before what is not allowed becomes 0, of arrays or Tensors; k_t is s K^T."""
-        scores = q @ k_t
+    def exponentials(ctx, q: Any, k_t: Any, mask: Any, allowed: Any) -> tuple[Any, Any]:
+        """E, and z, of arrays or Tensors; k_t is K^T."""
+        scores = (q * ctx.scale) @ k_t  # the smaller factor is scaled
         if mask is not None:
             scores = scores + mask
         top = ctx.largest(scores, allowed)
         if top is not None:  # a score that is not allowed may be far above it
             top = wrap(top, ctx.device) if ctx.xp is Tensor else top
             scores = ctx.xp.clip(scores - top, None, 1.0)
-        return ctx.xp.exp(scores)
+        e = ctx.xp.exp(scores)
+        e = e if allowed is None else e * allowed
+        z = ctx.call(Sum, e, (e.ndim - 1,), True)
+        return e, z + (z == 0)
 
     def forward(
         ctx, q: Any, k: Any, v: Any, mask: Any, allowed: Any, causal: bool, p: float, scale: float
@@ -128,19 +124,11 @@ class Attention(Function):
             keep = keep.astype(q.dtype)
             keep *= 1 / (1 - p) if p < 1 else 0
         y = xp.empty_like(q, shape=(*q.shape[:-1], v.shape[-1]))
-        k_t = xp.multiply(k.swapaxes(-1, -2), scale, order="C")
-        v_1, kept = xp.empty((*v.shape[:-1], v.shape[-1] + 1), v.dtype), []
-        v_1[..., :-1], v_1[..., -1] = v, 1
+        k_t, v_rows, kept = in_order(k.swapaxes(-1, -2), xp), in_order(v, xp), []
         for block in ctx.blocks(shape, q.dtype.itemsize):
             in_e, in_q, in_k, in_k_t = block
-            may = part(allowed, in_e)
-            e = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), may)
-            if may is not None:
-                e *= may
-            yz = (e if keep is None else e * keep[in_e]) @ v_1[in_k]
-            z = yz[..., -1:] if keep is None else e.sum(axis=-1, keepdims=True)
-            z = z + (z == 0)
-            xp.divide(yz[..., :-1], z, out=y[in_q])
+            e, z = ctx.exponentials(q[in_q], k_t[in_k_t], part(mask, in_e), part(allowed, in_e))
+            y[in_q] = ((e if keep is None else e * keep[in_e]) @ v_rows[in_k]) / z
             kept.append((*block, e, z))
         ctx.save_for_backward(q, k, v, mask, allowed, keep, y, kept)
         return y
@@ -161,10 +149,8 @@ class Attention(Function):
     def backward(ctx, g: Any) -> Any:
         q, k, v, mask, allowed, keep, y, kept = ctx.saved
         if ctx.xp is Tensor:  # E and z once more, as functions of Q, K and the mask
-            e = ctx.exponentials(q, k.swapaxes(-1, -2) * ctx.scale, mask, allowed)
-            e = e if allowed is None else e * allowed
-            z = e.sum(-1, keepdim=True)
-            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z + (z == 0), keep)
+            e, z = ctx.exponentials(q, k.swapaxes(-1, -2), mask, allowed)
+            return ctx.input_gradients(g, q, k, v.swapaxes(-1, -2), y, e, z, keep)
         gq, gk, gv = map(ctx.xp.zeros_like, (q, k, v))
         # Argument 3 is the mask. Its gradient is large, and seldom needed.
         gs = None if ctx.edges[3] is None else ctx.xp.zeros_like(mask)
@@ -225,8 +211,7 @@ def scaled_dot_product_attention(
     lead = broadcast_shapes(*(x.array.shape[:-2] for x in (query, key, value))) or (1,)
     sizes = (*lead, shapes[0][-2], shapes[1][-2])  # of the scores
     q, k, v = (
-        x if x.array.shape[:-2] == lead else broadcast_to(x, (*lead, *x.array.shape[-2:]))
-        for x in (cast(x, computed) for x in (query, key, value))
+        broadcast_to(cast(x, computed), (*lead, *x.array.shape[-2:])) for x in (query, key, value)
     )
     mask = allowed = None
     if is_causal:
@@ -465,45 +450,61 @@ class MultiheadAttention(Module):
 if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     manual_seed(0)
-    inputs = [randn(12, 4, 64, 32, requires_grad=True) for _ in range(3)]
+    print(MultiheadAttention(8, 2))
+    # -> MultiheadAttention(
+    # ->   (out_proj): NonDynamicallyQuantizableLinear(in_features=8, out_features=8, bias=True)
+    # -> )
 
-    # The last column of one product is what a sum over E was.
-    xp = inputs[0].device.xp
-    e, v = (x.detach().exp().array for x in (randn(12, 4, 64, 64), inputs[2]))
-    v_1 = xp.concatenate([v, xp.ones((12, 4, 64, 1), v.dtype)], axis=-1)
-    print("z:", abs((e @ v_1)[..., -1] / e.sum(axis=-1) - 1).max() < 1e-5)  # -> z: True
+    # Keys and values of other sizes.
+    layer = MultiheadAttention(8, 2, kdim=5, vdim=3)
+    y, weights = layer(randn(4, 2, 8), randn(6, 2, 5), randn(6, 2, 3))
+    print([name for name, _ in layer.named_parameters()][:3], y.shape)
+    # -> ['q_proj_weight', 'k_proj_weight', 'v_proj_weight'] tinytorch.Size([4, 2, 8])
+    layer = MultiheadAttention(8, 2, bias=False)
+    x = randn(4, 2, 8)
+    print(layer(x, x + 0, x + 0)[0].shape)  # -> tinytorch.Size([4, 2, 8])
 
-    def seconds(function):
-        return min(timeit.repeat(function, number=10, repeat=9))
+    # One more key, learned, and one of zeros: 4 keys become 6, and no query is without one.
+    layer = MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True).eval()
+    padding, future = ones(2, 4).bool(), logical_not(tril(ones(4, 4)).bool())
+    y, weights = layer(x, x, x, padding, attn_mask=future)
+    print(weights.shape, weights[0, 0, :4].tolist())
+    # -> tinytorch.Size([2, 4, 6]) [0.0, 0.0, 0.0, 0.0]
+    y = layer(x, x, x, None, False, future, is_causal=True)[0]
+    print(y.shape)  # -> tinytorch.Size([4, 2, 8])
 
-    times = seconds(lambda: e @ v_1), seconds(lambda: (e @ v, e.sum(axis=-1)))
-    print(f"one product takes {times[0] / times[1]:.2f} of the time of product and sum")  # -> ...
+    # A single sentence, and the batch first.
+    layer = MultiheadAttention(8, 2, batch_first=True).eval()
+    one = randn(4, 8)
+    y, weights = layer(one, one, one, zeros(4).bool())
+    print(y.shape, weights.shape)  # -> tinytorch.Size([4, 8]) tinytorch.Size([4, 4])
+    x = one.unsqueeze(0)
+    print((layer(x, x, x)[0][0] - y).abs().max().item() < 1e-6)  # -> True
+    memory = randn(1, 6, 8)
+    print(layer(x, memory, memory, need_weights=False)[0].shape)  # -> tinytorch.Size([1, 4, 8])
 
-    # The same as the formula with softmax, each with its gradients.
-    allowed = tril(ones(64, 64)).bool()
+    def refused(function):
+        try:
+            function()
+        except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error)[:78]}")
 
-    def gradients(how):
-        y = how(*inputs)
-        return y, *autograd.grad(y, inputs, ones(12, 4, 64, 32))
-
-    def formula(q, k, v):
-        scores = q @ k.mT / math.sqrt(32)
-        return softmax(masked_fill(scores, logical_not(allowed), -math.inf), -1) @ v
-
-    def causal(q, k, v):
-        return scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    pairs = list(zip(gradients(formula), gradients(causal), strict=True))
-    print("same:", max((a - b).abs().max().item() for a, b in pairs) < 1e-5)  # -> same: True
-    times = [seconds(lambda how=how: gradients(how)) for how in (causal, formula)]
-    print(f"the node takes {times[0] / times[1]:.2f} of the time of the formula")  # -> ...
-
-    # A mask, dropout, and sizes in front that have to be broadcast.
-    q, k, v = inputs
-    y = scaled_dot_product_attention(q, k[:, :1], v[0], allowed, dropout_p=0.5)
-    print(y.shape)  # -> tinytorch.Size([12, 4, 64, 32])
-
-    # The second derivative, on Tensors.
-    (first,) = autograd.grad(causal(q, k, v).square().sum(), [q], create_graph=True)
-    (second,) = autograd.grad(first.square().sum(), [q])
-    print(second.shape)  # -> tinytorch.Size([12, 4, 64, 32])
+    refused(lambda: MultiheadAttention(0, 2))
+    # -> ValueError: embed_dim and num_heads must be greater than 0, got embed_dim=0 and num_heads=
+    refused(lambda: MultiheadAttention(8, 3))
+    # -> AssertionError: embed_dim must be divisible by num_heads
+    refused(lambda: layer(x, one, one))
+    # -> AssertionError: the shapes (4, 1, 8), (8, 4), (8, 4) of query, key, value do not fit
+    refused(lambda: layer(x, x, x, zeros(4).bool()))
+    # -> AssertionError: key_padding_mask should be 2-D for a 3-D query
+    refused(lambda: layer(randn(1, 4, 6), x, x))
+    # -> AssertionError: a query of size 6, expected 8, a multiple of 2
+    refused(lambda: layer(x, x, x, attn_mask=zeros(3, 4)))
+    # -> RuntimeError: The shape of attn_mask is (3, 4), but should be one of ((4, 4), (2, 4, 4))
+    refused(lambda: layer(x, x, x, is_causal=True))
+    # -> RuntimeError: Need attn_mask if specifying the is_causal hint.
+    given = [x, x, x, 8, 2, None, None, None, None, False, 0.0, None, None]
+    refused(lambda: multi_head_attention_forward(*given, static_k=x))
+    # -> NotImplementedError: keys and values that are given as static_k and static_v
+    refused(lambda: layer(x, x, x, zeros(1, 4).long()))
+    # -> AssertionError: only bool and floating types of key_padding_mask are supported

@@ -9,7 +9,7 @@ each word mean 0 and variance 1 again. Where?
 
 After: what is passed on always has size 1. But the sum is no longer a direct way: each norm on it
 changes the gradient. In the demo the first layer gets about half the gradient of the last, and
-training needs a learning rate that begins small (step 78j).
+training needs a learning rate that begins small (step 78l).
 
 Before: the sum runs through all layers untouched, and so does the gradient. All layers learn from
 the start. x still grows, so a last norm is put behind the stack. GPT-2 and its successors do it

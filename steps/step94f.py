@@ -5,7 +5,7 @@ have built each of them already:
 
 - **AdamW**, in which matrices decay and biases and scales do not (topic 77): decay keeps the
   entries of a matrix small, but a scale of a norm belongs near 1, not near 0.
-- **A warm-up, then half a cosine** (step 78j). In the first steps Adam knows each gradient from
+- **A warm-up, then half a cosine** (step 78l). In the first steps Adam knows each gradient from
   few samples only, and a full step in such an uncertain direction can do lasting damage.
 - **Clipping** (step 76f): one strange batch cannot push the weights away.
 

@@ -9,15 +9,20 @@ divide. The Function's formula calls these on its arrays. So let the arrays do t
 
     c = a * b             value: a.value * b.value          node: multiply(a.node, b.node)
 
+So `a * b` goes through four short functions, in this order:
+
+    Tracer.__mul__(a, b)         made by attach_operator, one for each operator
+    traced("multiply", (a, b))   does the two halves, and makes the Tracer of the result:
+      perform(xp, "multiply", (a.value, b.value))      computes, as in the run of a graph
+      record("multiply", (a.node, b.node), ...)        appends a node to the open Trace
+
+as_value and as_node take the two halves out of the arguments, also out of a tuple of tracers. A
+`Trace` is one run, with the nodes that it has recorded; `tracing` holds the Trace that is open on
+this thread, so that `record` finds it.
+
 Why does a tracer hold a real array? Because then the tracer needs no rules for operations. Which
 shape and type does the product of an integer array and a float array have? NumPy computes it and
 tells us. NumPy's errors are raised at the line of the program that causes them.
-
-Three names are alike: a `Trace` is one run, with the nodes that it has recorded; `tracing` holds
-the Trace that is open on this thread; `traced(op, args)` computes an operation and records it.
-
-One function, `perform`, computes an operation in the trace and in the run of the graph, so both
-compute the same.
 
 The trap: array * tracer. NumPy takes the tracer for a single object, and multiplies each element of
 the array by it. `__array_ufunc__ = None` tells NumPy to leave the operator to the other operand.
@@ -287,7 +292,12 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 if __name__ == "__main__":
+    # What a mode sees of a softmax: one name.
+    with TraceMode() as mode:
+        Tensor([1.0, 2.0]).softmax(0)
+    print(mode.calls)  # -> [('Softmax', (2,))]
 
+    # What tracers see of a formula: each operation on arrays.
     def lens(a, b):
         """1 / f = 1 / a + 1 / b"""
         return 1 / (1 / a + 1 / b)

@@ -1,23 +1,26 @@
 """Step 97r: The structure of a result
 
-capture expects one tensor. A model may return a tuple, a dict of tensors and numbers, the input
-itself, the same tensor twice, or an object with named fields. A run of the graph has to return the
-same structure, with the arrays of this run in it. So keep the result as a pattern:
+capture expects one tensor. A language model returns more, for example
 
     {"loss": l, "steps": 3, "logits": (y, y)}
+
+A run of the graph has to return the same structure, with the arrays of this run in it. So the trace
+keeps the result as a pattern, with a place in it for each tensor:
+
     {"loss": Output(0), "steps": 3, "logits": (Output(1), Output(1))}
 
-A tensor that is there twice is one output. Given(2) is source number 2 itself, so that `x is f(x)`
-stays true. `rebuilt` walks through the pattern, both to make it and to fill it.
+    a tensor that the function made      Output(k): output k of the graph; twice the same: one k
+    a tensor that it was given           Given(k): source k itself, so that `x is f(x)` stays true
+    tuple, list, dict, named fields      the same structure, with patterns inside
+    a number, a text, None               itself, as it was in the trace (step 102f watches this)
+    anything else                        Break: an object of an unknown class may hold a tensor
 
-    roots      the numbers of the outputs that require a gradient: each has an input in the backward
+`rebuilt` walks through a structure and replaces its tensors. It is used twice: to make the pattern,
+and in each run to fill it. Two kinds of tensors are a Break, too: a view of a source would show
+memory that the graph does not write, and a new Parameter would have to be new in every run.
 
-Numbers and texts stay as they were in the trace. That is right as long as the function does the
-same each time; step 102f watches what could make it do something else.
-
-Anything else is a Break. An object of an unknown class may contain a tensor. A view of a source
-would show memory that the graph does not write. A new Parameter would have to be a new object in
-every run.
+The backward starts from several outputs now: `roots` are the numbers of those that require a
+gradient, and each of them has an input in the backward graph.
 
 The trap: two results may be one tensor, as (y, y) is. With an output for each, the caller would get
 two tensors, and a write into one of them would not change the other.

@@ -1,22 +1,24 @@
 """Step 97t: The backward of a whole Function, and the fallback
 
-Step 97s has the forward of a whole Function. Its backward is a second node: "call_backward" runs
-ctx.backward, with the ctx that "call" made in the same run. That is why the value of a "call" is a
-Called and not an array: the graph of the forward passes it to that of the backward, like any other
-saved value.
+Step 97s has the forward of a whole Function. A network that is trained needs its backward as well,
+and that is a second node:
 
-Each call has a ctx of its own. So it must not be computed a second time in the backward, nor be
-merged with an equal call. Such operations are listed as EFFECTS, and `divided` leaves them in the
-forward.
+    forward graph    %3 = call(Convolution, ..., x, w)     a Called: the results, and the ctx
+    backward graph   %9 = call_backward(%3, gradient)      runs ctx.backward with this ctx
 
-With this, the Functions that cannot be traced get a fallback. cumsum and sort have no node; a view
-with strides needs the address of an array; some arguments are in no table. TraceMode notes the
-number of nodes before it runs a formula. If the formula raises Untraceable, TraceMode drops the
-nodes that came after, and takes the Function as a whole. So any Function works; at worst it is one
-node that is as fast as eager.
+The Called goes from the forward to the backward like any saved value; that is why the value of a
+"call" is not an array. Each call has a ctx of its own. So a call must not be computed a second time
+in the backward, nor be merged with an equal call. EFFECTS lists such operations, and `divided`
+leaves them in the forward.
 
-Two cases are still a Break: a view, since its result would show memory that no node knows; and a
-result whose shape depends on values, such as x[x > 0] or unique().
+Now that a whole Function works in both directions, it can be the answer wherever tracing fails:
+cumsum and sort have no node, a view with strides needs the address of an array, some arguments are
+in no table. TraceMode notes the number of nodes before it runs a formula. If the formula raises
+Untraceable, TraceMode drops the nodes that came after, and takes the Function as a whole. At worst
+a Function is one node that is as fast as eager.
+
+The trap is to do this for each Function. Two cases stay a Break: a view, since its result would
+show memory that no node knows; and a result whose shape depends on values, such as x[x > 0].
 
 (PyTorch: the same order of things: decompose what you can, call the rest.)
 
@@ -1149,6 +1151,7 @@ if __name__ == "__main__":
         names.add(y.grad_fn.name())
         return (y * x.mean()).sum()
 
+    # A convolution, which is whole by its declaration, and a cumsum, which cannot be traced.
     captured = capture(f, (), {}, [x])
     print([node.op for node in captured.graph.nodes])
     # -> ['call', 'part', 'call', 'part', 'sum', 'divide', 'multiply', 'sum']
@@ -1165,7 +1168,7 @@ if __name__ == "__main__":
     print(sorted({type(value).__name__ for value in saved}))  # -> ['Called', 'ndarray']
     print(captured.calls, names)  # -> 5 {'CumsumBackward0'}
 
-    # What is Untraceable.
+    # What is Untraceable, and so a whole Function.
     refused = [
         lambda t: tracing_device.xp.cumsum(t),
         lambda t: tracing_device.backend.strided(t, (2, 2), (4, 4)),
@@ -1179,6 +1182,7 @@ if __name__ == "__main__":
     # -> the graph has no node for the function 'cumsum'
     # -> the memory of a tracer
 
+    # What is a Break.
     for function in (lambda: x[x > 0], lambda: x.diagonal()):
         try:
             capture(function, (), {}, [x])

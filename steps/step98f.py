@@ -3,7 +3,7 @@
 A convolution is whole: a call, and a node for its backward that gives all gradients at once (steps
 97s and 97t). For a compiler that is a wall. The ReLU behind a convolution cannot take the addition
 of the bias into its loop. The results of a call may show any memory, so gradients that leave the
-program are copied. And C for a convolution (step 100u) would have nothing to stand for.
+program are copied. And C for a convolution (step 100s) would have nothing to stand for.
 
 A convolution has two derivatives, and each of the three is linear in both arguments (step 84j). So
 the derivatives of each are the two others, and three operations of arrays are enough:

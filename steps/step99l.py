@@ -245,11 +245,18 @@ if __name__ == "__main__":
         nodes.clear()
         return Node("input", (), {}, shape, f)
 
+    # The example of the text. Each dimension consists of the axes with these sizes.
     x = leaf(6, 20)
     h = new("reshape", new("tanh", x), (2, 3, 20), shape=(2, 3, 20))
     new("exp", new("transpose", h, (1, 0, 2), shape=(3, 2, 20)))
     new("add", nodes[0], nodes[0])
     print(groups(x))  # -> ['tanh exp add']
+    fuser = Fuser(Graph([x], nodes, nodes[-1:]))
+    fuser.sort()
+    for node in (nodes[0], nodes[3]):
+        print(node.op, [[axis.size for axis in leaves(axes)] for axes in fuser.places[node]])
+        # -> tanh [[2, 3], [20]]
+        # -> exp [[3], [2], [20]]
 
     # e + e.T, and a slice: they need all of e before.
     x = leaf(5, 5)

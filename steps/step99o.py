@@ -8,11 +8,17 @@ things:
     a number    written into the source
     a Load      base, offset, strides: iteration (i, j) reads base[offset + i * s + j * t]
 
-The strides of a Load belong to loops, not to dimensions. The dimensions of a view have strides
-(step 99k) and consist of axes (step 99l), and each axis is a loop. If a dimension consists of two
-axes, its stride is that of the inner one; the outer one has that stride times the size of the
-inner one. The stride is 0 for a loop over an axis that the view does not have: each row reads the
-same bias again.
+The strides of a Load belong to loops, not to dimensions. For the kernel of the demo, whose result
+is reshaped to (2, 48), the loops are 2 x 3 x 16:
+
+    x        shape (6, 16)                     strides 48, 16, 1
+    y.T[1:]  shape (6, 16), y is (16, 7)       strides  3,  1, 7   and offset 1
+    bias     shape (16,)                       strides  0,  0, 1   each row reads it again
+
+The dimensions of a view have strides (step 99k) and consist of axes (step 99l), and each axis is a
+loop. The 6 rows of x are two axes, 2 and 3. The inner one has the stride of the dimension, 16; the
+outer one has that stride times the size of the inner one, 48. An axis that the view does not have
+gets the stride 0.
 
 Results have strides, too: their elements lie one after the other along the axes of their sequence.
 
@@ -22,7 +28,7 @@ Kernel contains all that the computation needs.
 (PyTorch: a SchedulerNode, whose reads and writes are such index expressions.)
 
 New: Load, Kernel, build_kernel, address.
-Try: print the strides of all Loads in kernel.operands. Which of them has strides of 0, and why?
+Try: make bias = leaf(6, 1), a number for each row, and c likewise. Which stride is 0 then?
 """
 
 import dataclasses
@@ -443,10 +449,9 @@ if __name__ == "__main__":
     kernel = kernel_of([x, y, bias], [total, result])
     print(kernel.name, kernel.sizes, len(kernel.nodes), kernel.inputs == [x, y, bias])
     # -> k0 (2, 3, 16) 4 True
-    print(
-        [(load.offset, load.strides) for load in kernel.operands[total] if isinstance(load, Load)]
-    )
-    # -> [(1, (3, 1, 7))]
+    loads = [x for found in kernel.operands.values() for x in found if isinstance(x, Load)]
+    print([(load.offset, load.strides) for load in loads])  # of x, of y.T[1:], of bias
+    # -> [(0, (48, 16, 1)), (1, (3, 1, 7)), (0, (0, 0, 1))]
 
     rng = np.random.default_rng(0)
     a, b, c = (rng.normal(size=node.shape).astype(f) for node in (x, y, bias))

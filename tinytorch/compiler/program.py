@@ -19,7 +19,7 @@ from tinytorch.compiler.convolution_code import (
     convolution_source,
 )
 from tinytorch.compiler.cuda_code import cuda_source, launch_of
-from tinytorch.compiler.fuse import fuse
+from tinytorch.compiler.fuse import Fuser, fuse
 from tinytorch.compiler.graph import (
     EFFECTS,
     VIEWS,
@@ -31,6 +31,7 @@ from tinytorch.compiler.graph import (
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
 from tinytorch.compiler.numpy_code import Text
+from tinytorch.compiler.product_code import ProductKernel, product_kernel
 from tinytorch.threads import blas_libraries
 
 
@@ -161,10 +162,10 @@ class Writer:
     def kernel_call(self, kernel: Kernel) -> str:
         arrays = [self.in_a_row(node) for node in kernel.inputs]
         arrays += [self.result(node) for node in kernel.outputs]
-        arrays += self.scratch(kernel) if isinstance(kernel, ConvolutionKernel) else []
+        arrays += self.scratch(kernel) if isinstance(kernel, IN_C) else []
         return f"{kernel.name}(({', '.join(arrays)},), threads)"
 
-    def scratch(self, kernel: ConvolutionKernel) -> list[str]:
+    def scratch(self, kernel: ConvolutionKernel | ProductKernel) -> list[str]:
         """The names of arrays that a kernel writes for itself. Others may have them after it."""
         names, buffers = [], [self.memory.take(size) for size in kernel.memory.values()]
         for (name, size), buffer in zip(kernel.memory.items(), buffers, strict=True):
@@ -257,8 +258,8 @@ def build_kernels(source: str) -> ctypes.CDLL:
 
 def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
-    loops = [kernel for kernel in kernels if not isinstance(kernel, ConvolutionKernel)]
-    direct = [kernel for kernel in kernels if isinstance(kernel, ConvolutionKernel)]
+    loops = [kernel for kernel in kernels if not isinstance(kernel, IN_C)]
+    direct = [kernel for kernel in kernels if isinstance(kernel, IN_C)]
     source = c_source(loops) + convolution_source(direct) + callers(kernels)
     library, functions = build_kernels(source), {}
     for kernel in kernels:
@@ -377,6 +378,27 @@ def soon(steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
     return [steps[i] for i in sorted(range(len(steps)), key=lambda i: (keys[i], i))]
 
 
+IN_C = (ConvolutionKernel, ProductKernel)  # kernels with memory of their own
+
+
+def in_c(graph: Graph, steps: Sequence[Node | Kernel]) -> list[Node | Kernel]:
+    """The steps with generated C in place of convolutions and products, and without the views that
+    only these have used."""
+    show, found = Fuser(graph).show, []
+    for i, step in enumerate(steps):
+        kernel = None
+        if isinstance(step, Node):
+            kernel = convolution_kernel(step, f"convolution{i}")
+            kernel = kernel or product_kernel(step, f"product{i}", show)
+        found.append(kernel or step)
+    kept, read = [], set(graph.outputs)
+    for step in reversed(found):
+        if not (isinstance(step, Node) and step.op in VIEWS) or step in read:
+            read.update(reads(step))
+            kept.append(step)
+    return kept[::-1]
+
+
 def compile_graph(
     graph: Graph, backend: str = "c", xp: Any = np, shared: Collection[int] = ()
 ) -> Program:
@@ -393,6 +415,5 @@ def compile_graph(
     """
     steps = graph.nodes if backend == "numpy" else fuse(graph)
     if backend == "c":
-        numbered = ((f"convolution{i}", step) for i, step in enumerate(steps))
-        steps = [x if isinstance(x, Kernel) else convolution_kernel(x, n) or x for n, x in numbered]
+        steps = in_c(graph, steps)
     return Program(graph, soon(steps), xp, shared)

@@ -17,7 +17,9 @@ import numpy as np
 
 from tinytorch.autograd.node import Function
 from tinytorch.core.device import device_of
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.storage import strided
+from tinytorch.ops.winograd import Tiles, convolve_tiles, convolve_tiles_back
 
 BLOCK = 2**18  # elements of a block's matrices: 1 MiB of float32, about a core's cache
 COLUMNS = 512  # a matrix product with fewer columns is slow
@@ -67,6 +69,14 @@ class Geometry:
         found = [(tuple(turn for _, turn in k), [step for step, _ in k]) for k in found]
         rows = len(found) // self.kernel[0]
         self.steps = [found[i : i + rows] for i in range(0, len(found), rows)]
+        self.tiles = None
+        if (self.kernel, stride, dilation, groups) == ((3, 3), (1, 1), (1, 1), 1):
+            self.tiles = Tiles(x_shape, w_shape, pads, self.out)
+
+    def tiled(self, x: Any) -> bool:
+        """Whether Winograd's tiles take less time. On a GPU they were not measured."""
+        tiles, in_cache = self.tiles, device_of(x).backend.chunk_elements is not None
+        return tiles is not None and tiles.pays and x.dtype == np.float32 and in_cache
 
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""
@@ -139,6 +149,8 @@ geometry = functools.lru_cache(maxsize=1024)(Geometry)
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     """y[n, o, p] = bias[o] + sum of w[o, c, k] x[n, c, p * stride + k * dilation]."""
+    if geo.tiled(x):
+        return convolve_tiles(x, w, bias, geo.tiles)
     xp = device_of(x).xp
     x, w, y = geo.pad(x), geo.weights(w), xp.empty(geo.y_shape, x.dtype)
     bias = 0 if bias is None else bias.reshape(geo.groups, -1, 1)
@@ -156,6 +168,8 @@ def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:
 
 def convolve_weight(x: Any, g: Any, geo: Geometry) -> Any:
     """gw[o, c, k] = sum of g[n, o, p] x[n, c, p * stride + k * dilation]."""
+    if geo.tiled(x):
+        return convolve_tiles_back(x, g, None, None, geo.tiles)[1]
     xp = device_of(x).xp
     o, c, *kernel = geo.w_shape
     parts = kernel[0] if geo.split else 1
@@ -182,6 +196,8 @@ def convolve_input(g: Any, w: Any, bias: Any, geo: Geometry) -> Any:
     small pictures. With stride s, gx consists of s pictures in each dimension that take turns: for
     s = 2 its even and its odd elements. Each k adds to one of them.
     """
+    if geo.tiled(g):
+        return convolve_tiles_back(None, g, w, bias, geo.tiles)[0]
     xp = device_of(g).xp
     o, c, *kernel = geo.w_shape
     inner, channels, n = math.prod(kernel[1:]), c * geo.groups, len(kernel)
@@ -266,10 +282,14 @@ class Convolution(Bilinear):
 
     def backward(ctx, g: Any) -> Any:
         (x, w), (need_x, need_w, need_bias, _) = ctx.saved, ctx.needs_input_grad
+        gb = sum_channels(g) if need_bias else None
+        if need_x and need_w and ctx.xp is not Tensor and ctx.geo.tiled(g):
+            # Both from the same tiles of g.
+            return *convolve_tiles_back(x, g, w, None, ctx.geo.tiles), gb
         return (
             ctx.call(ConvolutionInput, g, w, None, ctx.geo) if need_x else None,
             ctx.call(ConvolutionWeight, x, g, ctx.geo) if need_w else None,
-            sum_channels(g) if need_bias else None,
+            gb,
         )
 
 

@@ -1,6 +1,6 @@
 """Helpers around parameters and their gradients."""
 
-from tinytorch.nn.utils import rnn
+from tinytorch.nn.utils import parametrize, rnn
 from tinytorch.nn.utils.clip_grad import (
     clip_grad_norm_,
     clip_grad_value_,

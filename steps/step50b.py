@@ -12,7 +12,7 @@ copy_array does this in three steps:
     place     how far behind the owner's first element the array begins: address - address, in
               elements. strided makes an array that begins there, with the old strides
 
-address and strided are functions of the backend (step 43f), since only the library can look into
+address and strided are functions of the backend (step 43g), since only the library can look into
 its memory. Where the owner's copy does not lie in memory as the owner does, or has elements of
 another type, the array is copied by itself, as before.
 

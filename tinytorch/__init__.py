@@ -9,7 +9,8 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
-    jit, kernels, multiprocessing, nn, optim, profiler, random, sparse, special, utils,
+    jit, kernels, multiprocessing, nn, onnx, optim, profiler, random, sparse, special, testing,
+    utils, xpu,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.anomaly_mode import is_anomaly_enabled
@@ -75,6 +76,7 @@ from tinytorch.ops.finite import nan_to_num
 from tinytorch.ops.gather import (
     gather, index_add, index_select, masked_fill, repeat_interleave, scatter, scatter_add,
 )
+from tinytorch.ops.histogram import histc, histogram
 from tinytorch.ops.indexing import nonzero as argwhere, masked_select, nonzero
 from tinytorch.ops.joining import chunk, split, unbind
 from tinytorch.ops.legacy import (

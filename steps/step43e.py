@@ -1,30 +1,24 @@
-"""Step 43e: The current GPU and the default device
+"""Step 43e: The current GPU
 
 x.to("cuda") leaves open which GPU is meant: the one that the library is using at the moment. If it
 is number 0, such a tensor is where one of "cuda:0" is. In step 43d the two have different Devices,
 and x * y says that they are on two devices.
 
-Only the library knows. So as_device, which every device= argument goes through now, makes an empty
-array on "cuda" and asks where it is: device_of finds the type of an array by its class, and its
-index by the backend's index_of. No tensor has the device "cuda" any more.
+Only the library knows which one it is using. So as_device, which every device= argument goes
+through now, makes an empty array on "cuda" and asks where it is:
 
-Programs also write device=device in every line that makes a tensor. So there is a default:
+    as_device("cuda")  ->  an empty array there  ->  device_of(array)  ->  Device("cuda", 0)
 
-    set_default_device("cuda")        from now on, new tensors of this thread are made there
-    with Device("cuda:1"):            until the end of the block
-    device=...                        at one call, as before
-
-The defaults of a thread are a list: the first entry is what set_default_device says, and a block
-adds one at the end. threading.local gives each thread a list of its own, so a thread that evaluates
-on another GPU does not move the tensors of the others.
+device_of finds the type of an array by its class (array_types), and its index by the backend's
+index_of. A backend therefore says which class its arrays have. No tensor has the device "cuda" any
+more.
 
 The trap is a number. x.to(1) means cuda:1, and True is the number 1 in Python; `to` takes no bool
 for a device.
 
-(PyTorch: torch.set_default_device, and torch.device as a context manager.)
+(PyTorch: torch.device("cuda") keeps its index open; the device of a tensor never does.)
 
-Changed: Backend, Device, register_backend, tensor, to. New: array_types, device_of, as_device,
-DefaultDevice, set_default_device, get_default_device.
+Changed: Backend, Device, register_backend, tensor, to. New: array_types, device_of, as_device.
 Try: in as_device return Device(device) in all cases but None. Which line of the demo differs first?
 """
 
@@ -33,7 +27,6 @@ import copy
 import heapq
 import itertools
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -138,13 +131,6 @@ class Device:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    def __enter__(self) -> "Device":
-        default.devices.append(as_device(self))  # `with device("cuda"):` new tensors are there
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        default.devices.pop()
-
 
 def register_backend(type: str, backend: Backend) -> None:
     """Make `type` a device type that can hold tensors."""
@@ -166,10 +152,9 @@ def device_of(array: Any) -> Device:
 
 
 def as_device(device: "Device | str | int | None") -> Device:
-    """What a `device=` argument means: None is the default device, a number is a CUDA device."""
-    devices = default.devices  # read in any case: in a new thread this sets `default` up
+    """What a `device=` argument means: None is the CPU, a number is a CUDA device."""
     if device is None:
-        return devices[-1]
+        return cpu
     device = Device("cuda", device) if isinstance(device, int) else Device(device)
     if device.index is None and device.type != "cpu" and backends[device.type] is not None:
         # "cuda" means the device that is current, which an empty array can tell.
@@ -178,25 +163,6 @@ def as_device(device: "Device | str | int | None") -> Device:
 
 
 cpu = Device("cpu")
-
-
-class DefaultDevice(threading.local):
-    """Where the new tensors of a thread go: what set_default_device says, or the last `with`."""
-
-    def __init__(self):
-        self.devices = [cpu]
-
-
-default = DefaultDevice()
-
-
-def set_default_device(device: "Device | str | int | None") -> None:
-    """Make `device` the place of new tensors of this thread; None is the CPU."""
-    default.devices[0] = cpu if device is None else as_device(device)
-
-
-def get_default_device() -> Device:
-    return default.devices[-1]
 
 
 def host_array(data: Any, dtype: DType | None) -> np.ndarray:
@@ -1007,17 +973,4 @@ if __name__ == "__main__":
     print(error(x.to, True))  # -> TypeError: to() received an invalid argument of type bool
     print(error(device_of, [1.0]))
     # -> TypeError: not an array of a known device: <class 'list'>
-
-    with Device("cuda:1") as device:
-        inside = tensor(1.0)
-    print("made in the block:", inside.device is device, "- outside:", tensor(1.0).device)
-    # -> made in the block: True - outside: cpu
-    set_default_device("cuda:1")
-    print(tensor(1.0).device, get_default_device())  # -> cuda:1 cuda:1
-    found = []
-    worker = threading.Thread(target=lambda: found.append(get_default_device()))
-    worker.start()
-    worker.join()
-    print("another thread:", found[0])  # -> another thread: cpu
-    set_default_device(None)
-    print(get_default_device(), tensor([1.0], requires_grad=True).exp().sum().device)  # -> cpu cpu
+    print(tensor(1.0, device=None).device, as_device("cpu") is cpu)  # -> cpu True

@@ -1,25 +1,28 @@
-"""Step 43f: Catalogue: the rest of devices
+"""Step 43f: The default device
 
-The rest of devices, as PyTorch has it, and what a Backend declares for later. There is no new idea
-here: read `send`, and skim the others.
+A program that runs on a GPU writes device=device in every line that makes a tensor. Leave it out in
+one place, and the first operation with another tensor raises an error about two devices. So there
+is a default, which device=None stands for:
 
-- x.to(device, non_blocking=True) lets the backend's `send` start a copy without waiting. The same
-  by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
-  it meets counts as non_blocking, until a second one to its left makes it `copy`.
-- x.cuda(), x.get_device() (-1 for the CPU) and x.is_cuda are old names that programs still use.
-- pickle stores a Device by type and index, so that it comes back as the one object.
-- NumPy keeps its warnings per thread. A thread that reads the default device turns them off:
-  1e300 as float32 is inf, without a warning, as in PyTorch.
-- Another device may stand in for one on a thread: default.stand_ins. A compiler will use it (97y).
-- Four fields of Backend are not used yet: address and strided (shared memory, step 50b),
-  chunk_elements (large arrays, 56q), random_source (random numbers, 65c). They have defaults.
+    set_default_device("cuda")        from now on, new tensors of this thread are made there
+    with Device("cuda:1"):            until the end of the block
+    device=...                        at one call, as before
 
-The trap: a library that can be imported cannot always compute. CuPy can be imported on a machine
-without a GPU, and fails at the first array. So register_backend is only called after a test.
+The defaults of a thread are a list: the first entry is what set_default_device says, and a block
+adds one at the end. The last entry counts. So blocks can be nested, and each one ends by taking its
+entry away.
 
-Changed: Backend, Device, DefaultDevice, Transfer, to. New: numpy_address, Tensor.cuda, get_device,
-is_cuda. Module finished: core/device.py.
-Try: tensor(1.0).to("cuda:1", True, True), and print what `sent` holds. Which flag was which?
+threading.local gives each thread a list of its own, so a thread that evaluates on another GPU does
+not move the tensors of the others. Its __init__ runs again in each new thread, when that thread
+first looks at it.
+
+The trap is a tensor that is already there: the default concerns new tensors only, and x.to() moves
+no tensor by itself.
+
+(PyTorch: torch.set_default_device, and torch.device as a context manager.)
+
+Changed: Device, as_device. New: DefaultDevice, set_default_device, get_default_device.
+Try: make DefaultDevice an ordinary class. What does the other thread say?
 """
 
 import contextlib
@@ -46,10 +49,6 @@ from tinytorch.core.dtype import (
 )
 
 
-def numpy_address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
-
-
 @dataclass
 class Backend:
     """An array library, as the rest of the package sees it. No other module names one.
@@ -60,12 +59,6 @@ class Backend:
         from_numpy: (array, index) -> an array on device number `index`.
         to_numpy: array -> numpy.ndarray in the host's memory.
         index_of: array -> number of its device, or None where there is only one.
-        send: from_numpy that need not wait until the copy is done; from_numpy where it is None.
-        address: array -> memory address of its first element, in bytes.
-        strided: (array, shape, strides in bytes) -> a view that starts at its first element.
-        random_source: device -> a source of random numbers; None: NumPy draws, and sends.
-        chunk_elements: an optimizer works on this many elements at a time, so that they stay in
-            the cache; None: on all of them, where each operation costs a launch.
     """
 
     xp: ModuleType
@@ -73,14 +66,6 @@ class Backend:
     from_numpy: Callable[[np.ndarray, int | None], Any]
     to_numpy: Callable[[Any], np.ndarray]
     index_of: Callable[[Any], int | None] = lambda array: None
-    send: Callable[[np.ndarray, int | None], Any] | None = None
-    address: Callable[[Any], int] = numpy_address
-    strided: Callable[[Any, tuple, tuple], Any] = np.lib.stride_tricks.as_strided
-    random_source: Callable[[Any], Any] | None = None
-    chunk_elements: int | None = 32768
-
-    def __post_init__(self):
-        self.send = self.send or self.from_numpy
 
 
 # Device types by name. A type without a backend is known, but cannot hold a tensor on this machine.
@@ -150,9 +135,6 @@ class Device:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
-    def __reduce__(self):
-        return Device, (self.type, self.index)
-
     def __enter__(self) -> "Device":
         default.devices.append(as_device(self))  # `with device("cuda"):` new tensors are there
         return self
@@ -186,8 +168,6 @@ def as_device(device: "Device | str | int | None") -> Device:
     if device is None:
         return devices[-1]
     device = Device("cuda", device) if isinstance(device, int) else Device(device)
-    if device in default.stand_ins:
-        return default.stand_ins[device]
     if device.index is None and device.type != "cpu" and backends[device.type] is not None:
         # "cuda" means the device that is current, which an empty array can tell.
         return device_of(device.backend.from_numpy(np.empty(0, np.float32), None))
@@ -202,10 +182,6 @@ class DefaultDevice(threading.local):
 
     def __init__(self):
         self.devices = [cpu]
-        self.stand_ins: dict[Device, Device] = {}  # while a function is traced
-        # 1e300 as float32 is inf, without a warning, as in PyTorch. NumPy keeps this setting per
-        # thread. This method runs in a new thread when as_device() first reads `default` there.
-        np.seterr(all="ignore")
 
 
 default = DefaultDevice()
@@ -342,13 +318,6 @@ class Tensor:
 
     def is_signed(self) -> bool:
         return self.dtype.is_signed
-
-    def get_device(self) -> int:
-        return -1 if self.device.index is None else self.device.index
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.device.type == "cuda"
 
     def __len__(self):
         return len(self.array)
@@ -912,18 +881,12 @@ class Cast(Function):
 
 
 class Transfer(Function):
-    """y = x on another device. The gradient travels back to the device of x.
+    """y = x on another device. The gradient travels back to the device of x."""
 
-    With non_blocking the backend may start a copy to the device and not wait for its end.
-    """
-
-    def forward(ctx, x: Any, device: Device, non_blocking: bool = False) -> Any:
+    def forward(ctx, x: Any, device: Device) -> Any:
         ctx.source = ctx.device
         ctx.device, ctx.xp = device, device.xp
-        host = ctx.source.backend.to_numpy(x)
-        if non_blocking:
-            return device.backend.send(host, device.index)
-        return device.backend.from_numpy(host, device.index)
+        return device.backend.from_numpy(ctx.source.backend.to_numpy(x), device.index)
 
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Transfer, g, ctx.source)
@@ -946,7 +909,6 @@ def to(
     *args: Any,
     device: Any = None,
     dtype: DType | None = None,
-    non_blocking: bool = False,
     copy: bool = False,
     memory_format: MemoryFormat = preserve_format,
 ) -> Tensor:
@@ -957,7 +919,7 @@ def to(
     `memory_format` says.
 
     Raises:
-        TypeError: an argument is not a dtype, device, tensor or flag.
+        TypeError: an argument is not a dtype, device or tensor.
     """
     for arg in reversed(args):
         if isinstance(arg, Tensor):
@@ -966,15 +928,13 @@ def to(
             dtype = arg
         elif isinstance(arg, (str, int, Device)) and not isinstance(arg, bool):
             device = arg
-        elif isinstance(arg, bool):
-            non_blocking, copy = arg, copy or non_blocking
         elif arg is not None:
             raise TypeError(f"to() received an invalid argument of type {type(arg).__name__}")
     out = self
     if dtype is not None:
         out = cast(out, as_dtype(dtype), memory_format)
     if device is not None and as_device(device) is not out.device:
-        out = Transfer.apply(out, as_device(device), non_blocking)
+        out = Transfer.apply(out, as_device(device))
     return Clone.apply(out, memory_format.order) if copy and out is self else out
 
 
@@ -987,11 +947,6 @@ def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Te
 @tensor_method("cpu")
 def cpu_copy(self: Tensor) -> Tensor:
     return to(self, device="cpu")
-
-
-@tensor_method("cuda")
-def cuda_copy(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    return to(self, device="cuda" if device is None else device, non_blocking=non_blocking)
 
 
 def caster(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
@@ -1016,11 +971,10 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 if __name__ == "__main__":
-    import pickle
     import types
 
     class Box:
-        """An array on one of two devices of another library."""
+        """An array on one of two devices of another library. Number 0 is the current one."""
 
         def __init__(self, array, index):
             self._array, self.index = np.array(array), 0 if index is None else index
@@ -1028,25 +982,31 @@ if __name__ == "__main__":
         shape = property(lambda self: self._array.shape)
         dtype = property(lambda self: self._array.dtype)
 
-    sent = []
     backend = Backend(
         types.SimpleNamespace(asarray=lambda box: box),
         Box,
         from_numpy=Box,
         to_numpy=lambda box: box._array.copy(),
         index_of=lambda box: box.index,
-        send=lambda array, index: sent.append(index) or Box(array, index),
     )
     register_backend("cuda", backend)
-    x = tensor([1.0, 2.0], device="cuda:1")
-    print(x.get_device(), x.is_cuda, tensor(1).get_device())  # -> 1 True -1
-    print(tensor(1.0).cuda().device, tensor(1.0).to("cuda:1", True).device, sent)
-    # -> cuda:0 cuda:1 [1]
-    print("back:", tensor(1.0).cuda().tolist(), x.to("cpu", non_blocking=True).tolist())
-    # -> back: 1.0 [1.0, 2.0]
-    print(pickle.loads(pickle.dumps(Device("cuda:1"))) is Device("cuda:1"))  # -> True
 
-    default.stand_ins[cpu] = Device("cuda:1")
-    print("in its place:", tensor(1.0, device="cpu").device)  # -> in its place: cuda:1
-    default.stand_ins.clear()
-    print("an address:", cpu.backend.address(np.ones(2)) % 8)  # -> an address: 0
+    x = tensor([1.0, 2.0])
+    with Device("cuda:1") as device:
+        inside = tensor(1.0)
+    print("made in the block:", inside.device is device, "- outside:", tensor(1.0).device)
+    # -> made in the block: True - outside: cpu
+    with Device("cuda:1"):
+        with Device("cpu"):
+            inner = tensor(1.0)
+        print("nested:", inner.device, tensor(1.0).device, "- made before:", x.device)
+        # -> nested: cpu cuda:1 - made before: cpu
+    set_default_device("cuda:1")
+    print(tensor(1.0).device, get_default_device())  # -> cuda:1 cuda:1
+    found = []
+    worker = threading.Thread(target=lambda: found.append(get_default_device()))
+    worker.start()
+    worker.join()
+    print("another thread:", found[0])  # -> another thread: cpu
+    set_default_device(None)
+    print(get_default_device(), tensor([1.0], requires_grad=True).exp().sum().device)  # -> cpu cpu

@@ -12,7 +12,7 @@ copy_array does this in three steps:
     place     how far behind the owner's first element the array begins: address - address, in
               elements. strided makes an array that begins there, with the old strides
 
-address and strided are functions of the backend (step 43f), since only the library can look into
+address and strided are functions of the backend (step 43g), since only the library can look into
 its memory. Where the owner's copy does not lie in memory as the owner does, or has elements of
 another type, the array is copied by itself, as before.
 
@@ -524,7 +524,8 @@ class View:
 
 def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
     """Note that `out` was made from `source` by `call`, unless the call had to copy."""
-    if storage_of(out.array) is storage_of(source.array):
+    whole = source.array  # most often the owner of the memory, which NumPy notes as the base
+    if out.array.base is whole or storage_of(out.array) is storage_of(whole):
         view = source._view
         base, path = (source, None) if view is None else (view.base, view.path)
         out._view = View(base, (path, call))

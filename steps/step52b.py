@@ -1,43 +1,38 @@
-"""Step 52b: Functions of your own: inputs returned or changed
+"""Step 52b: Functions of your own: an input that is returned
 
-A forward may do three things that break the graph, each without an error so far.
+A forward may return one of its inputs as it is: a Function that changes nothing on the way there,
+and scales or reverses the gradient on the way back. The result is then the *same* tensor, and step
+52a records the call in it. So the leaf x of the demo becomes the result of a function of itself: it
+is not a leaf any more, and x.grad stays None.
 
-It returns an input as it is. The result is then the *same* tensor, and recording the call gives the
-input a history: the leaf x of the demo becomes the result of a function of itself. So an input, or
-any other tensor with a history, is replaced by another tensor on the same memory (output).
+    until now    x = Same.apply(x)         y is x, and x.grad_fn is the call
+    from now on  y, on the memory of x     y.grad_fn is the call, x is as it was
 
-It writes into an input. x then has new elements and its old history, as in step 49c; and a write by
-NumPy is not counted. ctx.mark_dirty(x) declares the write: it is counted and checked as in step 49e
-(with recording on for the check: forward runs under no_grad, where any write is allowed), and x,
-which forward has to return, becomes the output. A view is refused, because its base would have to
-take the history too (step 50d).
+So `output` replaces an input that is returned by another tensor on the same memory. It does so for
+any tensor with a history: forward may return a weight that it did not get as an argument, and that
+must not lose its place in the graph either.
 
-It returns something that has no derivative: a mask, or the positions of a maximum. For this there
-is ctx.mark_non_differentiable(mask): the result then gets no history.
+The trap is what the call has saved. save_for_backward(y) means the tensor that forward returned,
+and roles_of looks for it among the results. So record gets both: the results, as forward returned
+them, and the outputs, which the program gets.
 
-save_for_backward accepts only tensors and None, and notes the time. saved_tensors compares it with
-the time of the last write (step 49b); forward itself may read saved_tensors, too.
+(PyTorch returns a view of the input in this case.)
 
-The names are PyTorch's.
-
-Changed: apply, record, save_for_backward, saved_tensors. New: mark_dirty, mark_non_differentiable,
-output.
-Try: at the end, call Doubled.apply(c) for c = x * 1.0, with and without ctx.mark_dirty(x), and
-print c and grad(c, x, ones).
+Changed: CustomFunction.apply, record. New: CustomFunction.output.
+Try: leave `or result.requires_grad` out of output. Which line of the demo notices?
 """
 
 from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import edge_of, grad
-from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import no_grad, set_grad_enabled
+from tinytorch.autograd.modes import no_grad
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
 from tinytorch.core.dtype import int64
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.core.version import bump_version, next_sequence_nr
+from tinytorch.core.version import next_sequence_nr
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
 
@@ -64,8 +59,6 @@ class CustomFunction(Function):
     """
 
     takes_tensors = True
-    dirty: tuple = ()
-    non_differentiable: tuple = ()
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
@@ -80,18 +73,12 @@ class CustomFunction(Function):
         several = isinstance(results, tuple)
         results = results if several else (results,)
         outputs = [ctx.output(x, args) for x in results]
-        if any(all(x is not y for y in outputs) for x in ctx.dirty):
-            raise RuntimeError(
-                "Some elements marked as dirty in forward were not returned as output."
-            )
-        if record and any(isinstance(x, Tensor) for x in outputs):
+        if record:
             ctx.record(outputs, results)
         return tuple(outputs) if several else outputs[0]
 
     def output(ctx, result: Any, args: tuple) -> Any:
         """What forward returned, as a tensor of its own where it is one of the inputs."""
-        if not isinstance(result, Tensor) or any(result is x for x in ctx.dirty):
-            return result
         if any(result is x for x in args) or result.requires_grad:
             return result.detach()
         return result
@@ -101,57 +88,26 @@ class CustomFunction(Function):
         wrapped anew for backward: kept as a tensor, it would close a cycle."""
         ctx.sequence_nr = next_sequence_nr()
         ctx.saves = ctx.roles_of((), results)
-        ctx.record_outputs([x if isinstance(x, Tensor) else None for x in outputs])
-        for x in outputs:
-            if any(x is y for y in ctx.non_differentiable):
-                x._requires_grad, x._edge = False, None
+        ctx.record_outputs(outputs)
         ctx.several = len(outputs) > 1
-        saved = list(ctx.saved)
-        for number, role in enumerate(ctx.saves):
-            if role is not None and saved[number] is not None and outputs[~role]._edge is not None:
-                saved[number] = saved[number].array
-        ctx.saved = tuple(saved) or NOTHING
+        saved = zip(ctx.saved, ctx.saves, strict=True)
+        ctx.saved = tuple(x if role is None else x.array for x, role in saved) or NOTHING
 
     # For forward and backward of a subclass.
 
     def save_for_backward(ctx, *tensors: Tensor | None) -> None:
         """Keep tensors for backward, where they are `ctx.saved_tensors`."""
-        for value in tensors:
-            if value is not None and not isinstance(value, Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument is of type "
-                    f"{type(value).__name__}"
-                )
-        ctx.saved, ctx.sequence_nr = tensors, next_sequence_nr()
+        ctx.saved = tensors
 
     @property
     def saved_tensors(ctx) -> tuple:
-        """What save_for_backward kept.
-
-        Raises:
-            RuntimeError: the values have been freed, or were changed in place since.
-        """
-        ctx.check_saved()
+        """What save_for_backward kept."""
         return tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
 
     def saved_tensor(ctx, number: int) -> Any:
         """A saved output comes from this node; other saved tensors are as the user saved them."""
         value = ctx.saved[number]
         return value if isinstance(value, Tensor) else Function.saved_tensor(ctx, number)
-
-    def mark_dirty(ctx, *tensors: Tensor) -> None:
-        """Declare that forward has changed these inputs in place; it has to return them."""
-        for x in tensors:
-            with set_grad_enabled(any(ctx.needs_input_grad)):
-                check_writable(x)
-                if x._view is not None and state.grad_enabled:
-                    raise RuntimeError("a view cannot be marked as dirty: clone() it first")
-            bump_version(x.array)
-        ctx.dirty = tensors
-
-    def mark_non_differentiable(ctx, *tensors: Tensor) -> None:
-        """Declare that no gradient flows through these outputs."""
-        ctx.non_differentiable = tensors
 
     # For the engine.
 
@@ -232,14 +188,6 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-
-    def message(action, *args):
-        try:
-            action(*args)
-        except (RuntimeError, TypeError, NotImplementedError) as error:
-            return str(error).partition(". ")[0]
-        return "no error"
-
     ones = tensor([1.0, 1.0])
 
     class Same(CustomFunction):
@@ -265,6 +213,16 @@ if __name__ == "__main__":
     y = Same.apply(x)
     print(y is x, x.is_leaf, *grad(y, x, ones))  # -> False True tensor([2.0, 2.0])
 
+    class Tripled(Same):
+        """A result that forward has made is handed on as it is."""
+
+        @staticmethod
+        def forward(ctx, x):
+            return x * 3.0
+
+    print(Tripled.apply(x), *grad(Tripled.apply(x), x, ones))
+    # -> tensor([3.0, 6.0]) tensor([2.0, 2.0])
+
     w = tensor([7.0, 7.0], requires_grad=True)
 
     class Other(Same):
@@ -276,84 +234,18 @@ if __name__ == "__main__":
 
     print("another tensor:", Other.apply(x) is w, w.is_leaf)  # -> another tensor: False True
 
-    class Doubled(CustomFunction):
-        """2 x, written into x by NumPy."""
+    class SavesResult(Same):
+        """x as it is, and saved: as an array, since this call has made it."""
 
         @staticmethod
         def forward(ctx, x):
-            ctx.mark_dirty(x)
-            x.numpy()[...] *= 2.0
+            ctx.save_for_backward(x)
             return x
 
         @staticmethod
         def backward(ctx, g):
-            return g * 2.0
+            (x,) = ctx.saved_tensors
+            return g * x
 
-    a = x * 1.0
-    product = a * a  # saves a
-    b = Doubled.apply(a)
-    print(b is a, *grad(b, x, ones))  # -> True tensor([2.0, 2.0])
-    print(message(product.backward, ones).partition(":")[0].rpartition(" has ")[2])
-    # -> been modified by an inplace operation
-    view = (x * 1.0).expand(2, 2)
-    print(message(Doubled.apply, view).partition(":")[0])
-    # -> unsupported operation
-
-    class Clipped(CustomFunction):
-        """x below a limit, and a mask of ones and zeros that says where."""
-
-        @staticmethod
-        def forward(ctx, x, limit):
-            mask = tensor([float(value < limit) for value in x.tolist()])
-            ctx.save_for_backward(mask, None)
-            ctx.mark_non_differentiable(mask)
-            return x * ctx.saved_tensors[0], mask, "a note"
-
-        @staticmethod
-        def backward(ctx, g, g_mask, g_note):
-            mask, nothing = ctx.saved_tensors
-            return g * mask, None
-
-    kept, mask, note = Clipped.apply(x, 1.5)
-    print(kept.requires_grad, mask.requires_grad, note)  # -> True False a note
-    print(*grad(kept, x, ones))  # -> tensor([1.0, 0.0])
-
-    class Exp2(CustomFunction):
-        """e^x, which saves its output."""
-
-        @staticmethod
-        def forward(ctx, x):
-            y = x.exp()
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            return g * y
-
-    y = Exp2.apply(x)
-    print("saved as an array:", y.grad_fn.saved[0] is y.array)  # -> saved as an array: True
-    y.backward(ones)
-    print(message(y.backward, ones).partition(":")[0])  # saved_tensors raises
-    # -> Trying to backward through the graph a second time
-
-    class Lost(Doubled):
-        """Says that x is dirty, and returns something else."""
-
-        @staticmethod
-        def forward(ctx, x):
-            ctx.mark_dirty(x)
-            return x * 2.0
-
-    class SavesNumber(Same):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(3.0)
-
-    print(message(Lost.apply, x * 1.0))
-    # -> Some elements marked as dirty in forward were not returned as output.
-    print(message(SavesNumber.apply, x))
-    # -> save_for_backward can only save variables, but argument is of type float
-    print(message(Doubled.apply, (x * 1.0).expand(1, 2)))
-    # -> a view cannot be marked as dirty: clone() it first
+    y = SavesResult.apply(x)
+    print(y.grad_fn.saves, *grad(y, x, ones))  # -> [-1] tensor([1.0, 2.0])

@@ -1,39 +1,41 @@
-"""Step 52c: Functions of your own: once_differentiable, setup_context
+"""Step 52c: Functions of your own: an input that is changed
 
-Some formulas cannot be differentiated again, because they compute with NumPy or another library:
-x.detach().numpy(). With create_graph their gradient is right, but it is a constant: the part that
-it adds to a second derivative is missing, without an error. The demo gets -1 / x^2 where 1 / x^2 is
-right. @once_differentiable runs such a backward without recording, and passes the result through a
-node that raises when it is differentiated: OnceDifferentiable.
+A forward may write into an input, for example with NumPy, to save memory. Then x has new elements
+and its old history: the mistake of step 49c. In the demo a doubles its elements, and its gradient
+is still 1 where it should be 2. And a write by NumPy is not counted, so that a product which has
+saved the old elements does not notice (step 49a).
 
-The rest is PyTorch's interface, which programs use:
+ctx.mark_dirty(x) declares the write. It does what an in-place method does (steps 49c to 49e):
 
-    setup_context(ctx, inputs, output)    forward takes no ctx and is an ordinary function; what
-                                          backward needs is saved here afterwards
-    ctx.set_materialize_grads(False)      backward gets None, not zeros, for an unused output
-    return g, None, None                  more Nones than arguments are accepted, at the end
+    before    the write is checked: a leaf, or an expanded tensor, is refused
+              it is counted: what has saved the old elements raises an error in backward
+    after     x, which forward has to return, becomes the output: it takes the call as its history
 
-And a mode (step 47d) sees these calls as it sees all others. In PyTorch the class is called
-torch.autograd.Function; here this name is given in autograd/function.py, which only imports.
+The check runs with recording switched on, if the call will be recorded: forward runs under no_grad,
+where any write is allowed. A view is refused, because its base would have to take the history too
+(step 50d), and our call is not CopySlices.
 
-Changed: apply, gradients. New: OnceDifferentiable, once_differentiable, setup_context. Finished:
-autograd/custom.py, autograd/function.py.
-Try: remove @once_differentiable from Reciprocal. Which call raises then, and why not in Silent?
+The trap is to mark x and return something else. Then x has changed, and no call says so. This is an
+error.
+
+(PyTorch: ctx.mark_dirty, and the same error.)
+
+Changed: CustomFunction.apply, output. New: mark_dirty.
+Try: at the end, call Doubled.apply(c) for c = x * 1.0, with and without ctx.mark_dirty(x), and
+print c and grad(c, x, ones).
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import tinytorch.ops.arithmetic  # noqa: F401 (it attaches methods to Tensor)
 from tinytorch.autograd.engine import edge_of, grad
 from tinytorch.autograd.inplace import check_writable
-from tinytorch.autograd.modes import FunctionMode, call_through_modes, no_grad, set_grad_enabled
+from tinytorch.autograd.modes import no_grad, set_grad_enabled
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.core.device import cpu
 from tinytorch.core.dtype import int64
-from tinytorch.core.state import open_modes, state
-from tinytorch.core.tensor import Tensor, from_numpy, tensor, tensor_method
+from tinytorch.core.state import state
+from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.broadcast import Expand
 from tinytorch.ops.conversion import cast
@@ -57,22 +59,14 @@ class CustomFunction(Function):
         y = Exp.apply(x)
 
     Both work on Tensors; forward is not recorded. backward gets one gradient for each output and
-    returns one for each argument of forward, None where there is none. With a static method
-    setup_context(ctx, inputs, output), forward takes no ctx, as in PyTorch 2.
+    returns one for each argument of forward, None where there is none.
     """
 
     takes_tensors = True
     dirty: tuple = ()
-    non_differentiable: tuple = ()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
-        raise NotImplementedError("setup_context is not implemented")
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        if open_modes and state.modes:
-            return call_through_modes(cls, args)
         ctx = new(cls)
         ctx.edges = [edge_of(x) if isinstance(x, Tensor) else None for x in args]
         ctx.input_likes = [(x.shape, x.dtype) if isinstance(x, Tensor) else None for x in args]
@@ -80,11 +74,7 @@ class CustomFunction(Function):
         ctx.xp = ctx.device.xp
         record = any(ctx.needs_input_grad) and state.grad_enabled
         with no_grad():
-            if cls.setup_context is not CustomFunction.setup_context:
-                results = cls.forward(*args)
-                cls.setup_context(ctx, args, results)
-            else:
-                results = cls.forward(ctx, *args)
+            results = cls.forward(ctx, *args)
         several = isinstance(results, tuple)
         results = results if several else (results,)
         outputs = [ctx.output(x, args) for x in results]
@@ -92,13 +82,13 @@ class CustomFunction(Function):
             raise RuntimeError(
                 "Some elements marked as dirty in forward were not returned as output."
             )
-        if record and any(isinstance(x, Tensor) for x in outputs):
+        if record:
             ctx.record(outputs, results)
         return tuple(outputs) if several else outputs[0]
 
     def output(ctx, result: Any, args: tuple) -> Any:
         """What forward returned, as a tensor of its own where it is one of the inputs."""
-        if not isinstance(result, Tensor) or any(result is x for x in ctx.dirty):
+        if any(result is x for x in ctx.dirty):
             return result
         if any(result is x for x in args) or result.requires_grad:
             return result.detach()
@@ -109,37 +99,20 @@ class CustomFunction(Function):
         wrapped anew for backward: kept as a tensor, it would close a cycle."""
         ctx.sequence_nr = next_sequence_nr()
         ctx.saves = ctx.roles_of((), results)
-        ctx.record_outputs([x if isinstance(x, Tensor) else None for x in outputs])
-        for x in outputs:
-            if any(x is y for y in ctx.non_differentiable):
-                x._requires_grad, x._edge = False, None
+        ctx.record_outputs(outputs)
         ctx.several = len(outputs) > 1
-        saved = list(ctx.saved)
-        for number, role in enumerate(ctx.saves):
-            if role is not None and saved[number] is not None and outputs[~role]._edge is not None:
-                saved[number] = saved[number].array
-        ctx.saved = tuple(saved) or NOTHING
+        saved = zip(ctx.saved, ctx.saves, strict=True)
+        ctx.saved = tuple(x if role is None else x.array for x, role in saved) or NOTHING
 
     # For forward and backward of a subclass.
 
     def save_for_backward(ctx, *tensors: Tensor | None) -> None:
         """Keep tensors for backward, where they are `ctx.saved_tensors`."""
-        for value in tensors:
-            if value is not None and not isinstance(value, Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument is of type "
-                    f"{type(value).__name__}"
-                )
-        ctx.saved, ctx.sequence_nr = tensors, next_sequence_nr()
+        ctx.saved = tensors
 
     @property
     def saved_tensors(ctx) -> tuple:
-        """What save_for_backward kept.
-
-        Raises:
-            RuntimeError: the values have been freed, or were changed in place since.
-        """
-        ctx.check_saved()
+        """What save_for_backward kept."""
         return tuple(ctx.saved_tensor(i) for i in range(len(ctx.saved)))
 
     def saved_tensor(ctx, number: int) -> Any:
@@ -157,14 +130,6 @@ class CustomFunction(Function):
             bump_version(x.array)
         ctx.dirty = tensors
 
-    def mark_non_differentiable(ctx, *tensors: Tensor) -> None:
-        """Declare that no gradient flows through these outputs."""
-        ctx.non_differentiable = tensors
-
-    def set_materialize_grads(ctx, value: bool) -> None:
-        """With False, backward gets None instead of zeros for an output that was not used."""
-        ctx.materialize_grads = value
-
     # For the engine.
 
     def saved_arrays(ctx) -> list:
@@ -174,8 +139,6 @@ class CustomFunction(Function):
         """What the user's backward returns, checked: one for each input, in its shape and type."""
         results = type(ctx).backward(ctx, *grads)
         results = results if isinstance(results, tuple) else (results,)
-        while len(results) > len(ctx.edges) and results[-1] is None:
-            results = results[:-1]
         if len(results) != len(ctx.edges):
             raise RuntimeError(
                 f"function {ctx.name()} returned an incorrect number of gradients (expected "
@@ -200,42 +163,10 @@ class CustomFunction(Function):
                     f"Function {ctx.name()} returned an invalid gradient at index {number} - got "
                     f"{list(grad.shape)} but expected shape compatible with {list(shape)}"
                 ) from None
-        return grad if grad.dtype is dtype else grad.to(dtype)
+        return grad.to(dtype)
 
     def name(ctx) -> str:
         return f"{type(ctx).__name__}Backward"
-
-
-class OnceDifferentiable(Function):
-    """Pass a gradient on, and raise if it is differentiated again."""
-
-    def forward(ctx, x: Any) -> Any:
-        return x
-
-    def backward(ctx, g: Any) -> Any:
-        raise RuntimeError(
-            "trying to differentiate twice a function that was marked with @once_differentiable"
-        )
-
-
-def once_differentiable(backward: Callable) -> Callable:
-    """Decorate a backward whose formula cannot be differentiated: a second derivative raises."""
-
-    @functools.wraps(backward)
-    def call(ctx, *grads: Tensor):
-        with no_grad():
-            results = backward(ctx, *grads)
-        if not state.grad_enabled:
-            return results
-        results = results if isinstance(results, tuple) else (results,)
-        marked = []
-        for result in results:
-            if isinstance(result, Tensor):
-                result = OnceDifferentiable.apply(result.detach().requires_grad_())
-            marked.append(result)
-        return tuple(marked)
-
-    return call
 
 
 class Exp(Function):
@@ -282,71 +213,65 @@ if __name__ == "__main__":
     def message(action, *args):
         try:
             action(*args)
-        except (RuntimeError, TypeError, NotImplementedError) as error:
+        except RuntimeError as error:
             return str(error).partition(". ")[0]
+        return "no error"
 
-    class Reciprocal(CustomFunction):
-        """1 / x with a backward that goes through NumPy."""
+    ones = tensor([1.0, 1.0])
+
+    x = tensor([1.0, 2.0], requires_grad=True)
+
+    class Silent(CustomFunction):
+        """2 x, written into x by NumPy. Nothing is declared."""
 
         @staticmethod
         def forward(ctx, x):
-            y = 1.0 / x
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        @once_differentiable
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            return from_numpy(-g.numpy() * y.numpy() ** 2)
-
-    class Silent(Reciprocal):
-        """Reciprocal without the decorator."""
+            x.numpy()[...] *= 2.0
+            return x
 
         @staticmethod
         def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            return from_numpy(-g.detach().numpy() * y.detach().numpy() ** 2)
+            return g * 2.0
 
-    x = tensor([2.0, 4.0], requires_grad=True)
-    ones = tensor([1.0, 1.0])
-    (g,) = grad(Silent.apply(x), x, ones, create_graph=True)
-    print("d(x g)/dx, should be 1 / x^2:", *grad(x * g, x, ones))
-    # -> d(x g)/dx, should be 1 / x^2: tensor([-0.25, -0.0625])
-    print(*grad(Reciprocal.apply(x), x, ones))  # -> tensor([-0.25, -0.0625])
-    (g,) = grad(Reciprocal.apply(x), x, ones, create_graph=True)
-    print(g, message(g.backward, ones).partition(" a function")[0])
-    # -> tensor([-0.25, -0.0625]) trying to differentiate twice
+    a = x * 1.0
+    product = a * a  # of [1, 2], with the derivative [2, 4]
+    Silent.apply(a)
+    print("wrong:", a, *grad(a, x, ones, retain_graph=True))
+    # -> wrong: tensor([2.0, 4.0]) tensor([1.0, 1.0])
+    print("d(a * a), wrong:", *grad(product, x, ones))  # -> d(a * a), wrong: tensor([4.0, 8.0])
 
-    class Scale(CustomFunction):
-        """k x and x, in PyTorch's newer style."""
+    class Doubled(CustomFunction):
+        """2 x, written into x by NumPy."""
 
         @staticmethod
-        def forward(x, k):
-            return x * k, x * 1.0
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            x.numpy()[...] *= 2.0
+            return x
 
         @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.k = inputs[1]
-            ctx.set_materialize_grads(False)
+        def backward(ctx, g):
+            return g * 2.0
+
+    a = x * 1.0
+    product = a * a  # saves a
+    b = Doubled.apply(a)
+    print("right:", b is a, *grad(b, x, ones))  # -> right: True tensor([2.0, 2.0])
+    print(message(product.backward, ones).partition(":")[0].rpartition(" has ")[2])
+    # -> been modified by an inplace operation
+    view = (x * 1.0).expand(2, 2)
+    print(message(Doubled.apply, view).partition(":")[0])
+    # -> unsupported operation
+
+    class Lost(Doubled):
+        """Says that x is dirty, and returns something else."""
 
         @staticmethod
-        def backward(ctx, g, unused):
-            print("unused:", unused)  # -> unused: None
-            return g * ctx.k, None, None
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x * 2.0
 
-    scaled, _ = Scale.apply(x, 3.0)
-    print(*grad(scaled, x, ones))  # -> tensor([3.0, 3.0])
-    print(message(CustomFunction.setup_context, None, (), None))
-    # -> setup_context is not implemented
-
-    class Names(FunctionMode):
-        """Prints the name of each call."""
-
-        def call(self, function, args):
-            print("calls", function.__name__)
-            return function.apply(*args)
-
-    with Names():
-        Reciprocal.apply(x)
-    # -> calls Reciprocal
+    print(message(Lost.apply, x * 1.0))
+    # -> Some elements marked as dirty in forward were not returned as output.
+    print(message(Doubled.apply, (x * 1.0).expand(1, 2)))
+    # -> a view cannot be marked as dirty: clone() it first

@@ -15,7 +15,7 @@ the check of step 53b, applied to this function:
 A gradient need not depend on everything: the derivative of a sum is 1, whatever the inputs are.
 materialize_grads=True makes zeros of the missing gradients.
 
-A backward that cannot be differentiated should say so: @once_differentiable of step 52c turns the
+A backward that cannot be differentiated should say so: @once_differentiable of step 52f turns the
 silent 0 into an error.
 
 New: gradgradcheck.

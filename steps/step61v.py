@@ -154,10 +154,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> 
         RuntimeError: the shapes do not fit.
     """
     tensors = tensor_list("cat", tensors)
-    first = next((x.array.shape for x in tensors if x.array.shape != (0,)), (0,))
-    dim = normalize_dim(dim if axis is None else axis, len(first))
-    if len(first) > 1:
-        nothing = (*first[:dim], 0, *first[dim + 1 :])
+    shapes = [x.array.shape for x in tensors]
+    longest = max(shapes, key=len)
+    dim = normalize_dim(dim if axis is None else axis, len(longest))
+    if (0,) in shapes and len(longest) > 1:
+        nothing = (*longest[:dim], 0, *longest[dim + 1 :])
         tensors = [x if x.array.shape != (0,) else Reshape.apply(x, nothing) for x in tensors]
     return Cat.apply(*tensors, dim)
 

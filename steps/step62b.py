@@ -46,8 +46,8 @@ class MatMul(Function):
     """
 
     def forward(ctx, a: Any, b: Any) -> Any:
-        need_a, need_b = ctx.needs_input_grad
-        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed
+        ctx.save_for_backward(None if edge_b is None else a, None if edge_a is None else b)
         ctx.shapes = a.shape, b.shape
         if a.ndim > 2 and 1 <= b.ndim <= 2:
             rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])

@@ -15,12 +15,12 @@ inner size of a matrix and of a vector; in `rows` a batch counts all its rows, a
 number only.
 
 The types are looked at before each product. Two tensors of one float type, the usual case, get by
-with three comparisons, written out in matmul. Only what fails them goes to check_operands.
+with three comparisons, in one_float_type. Only what fails them goes to check_operands.
 
 The trap: for float types NumPy has one dtype object each, so `is` may compare them, which is
 quicker than `==`. A dtype of another byte order is another object; then the slower check decides.
 
-Changed: matmul. New: MatMul.translate_error, check_operands.
+Changed: matmul. New: MatMul.translate_error, check_operands, one_float_type.
 Try: run the WRONG calls of the demo in step 62e. Which of them get no error there?
 """
 
@@ -69,8 +69,8 @@ class MatMul(Function):
     """
 
     def forward(ctx, a: Any, b: Any) -> Any:
-        need_a, need_b = ctx.needs_input_grad
-        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed
+        ctx.save_for_backward(None if edge_b is None else a, None if edge_a is None else b)
         ctx.shapes = a.shape, b.shape
         if a.ndim > 2 and 1 <= b.ndim <= 2:
             rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
@@ -140,6 +140,12 @@ def check_operands(name: str, *operands: Any) -> None:
         raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
 
 
+def one_float_type(a: Any, b: Any) -> bool:
+    """Whether both are tensors of one float type: the most common case, which needs no check."""
+    tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+    return tensors and a.array.dtype is b.array.dtype and a.array.dtype.kind == "f"
+
+
 @tensor_method("matmul", "__matmul__")
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
@@ -151,12 +157,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         RuntimeError: the shapes do not fit, or the types differ.
     """
-    # Two tensors of one float type are the most common case and need no other check.
-    if not (
-        isinstance(other, Tensor)
-        and input.array.dtype is other.array.dtype
-        and input.array.dtype.kind == "f"
-    ):
+    if not one_float_type(input, other):
         check_operands("matmul", input, other)
     return MatMul.apply(input, other)
 

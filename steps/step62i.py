@@ -72,8 +72,8 @@ class MatMul(Function):
     """
 
     def forward(ctx, a: Any, b: Any) -> Any:
-        need_a, need_b = ctx.needs_input_grad
-        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        edge_a, edge_b = ctx.edges  # None where no gradient is needed
+        ctx.save_for_backward(None if edge_b is None else a, None if edge_a is None else b)
         ctx.shapes = a.shape, b.shape
         if a.ndim > 2 and 1 <= b.ndim <= 2:
             rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
@@ -150,6 +150,12 @@ def check_operands(name: str, *operands: Any) -> None:
         raise NotImplementedError(f"{name}() is not implemented for {bool_!r}")
 
 
+def one_float_type(a: Any, b: Any) -> bool:
+    """Whether both are tensors of one float type: the most common case, which needs no check."""
+    tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
+    return tensors and a.array.dtype is b.array.dtype and a.array.dtype.kind == "f"
+
+
 @tensor_method("matmul", "__matmul__")
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product `input @ other`, by the number of dimensions:
@@ -163,25 +169,20 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     """
     if out is not None:
         return into(out, matmul(input, other))
-    # Two tensors of one float type are the most common case and need no other check.
-    if not (
-        isinstance(other, Tensor)
-        and input.array.dtype is other.array.dtype
-        and input.array.dtype.kind == "f"
-    ):
+    if not one_float_type(input, other):
         check_operands("matmul", input, other)
     return MatMul.apply(input, other)
 
 
-def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
-    """Checks the number of dimensions of each operand: vector (1), matrix (2) or batch (3).
+def check_ndims(name: str, a: Tensor, b: Tensor, *wanted: int) -> None:
+    """Checks the number of dimensions of both operands: vector (1), matrix (2) or batch (3).
 
     Raises:
         RuntimeError: an operand does not have the number of dimensions that is expected of it.
     """
-    check_operands(name, *(operand for operand, _ in expected))
-    found = [operand.array.ndim for operand, _ in expected]
-    wanted = [ndim for _, ndim in expected]
+    if not one_float_type(a, b):
+        check_operands(name, a, b)
+    found = a.array.ndim, b.array.ndim
     if found != wanted:
         wanted, found = (" and ".join(f"{n}D" for n in ndims) for ndims in (wanted, found))
         raise RuntimeError(f"{name}(): {wanted} tensors expected, but got {found} tensors")
@@ -190,14 +191,14 @@ def check_ndims(name: str, *expected: tuple[Tensor, int]) -> None:
 @tensor_method("mm")
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """[n, m] times [m, p]: matrices only."""
-    check_ndims("mm", (input, 2), (mat2, 2))
+    check_ndims("mm", input, mat2, 2, 2)
     return MatMul.apply(input, mat2)
 
 
 @tensor_method("bmm")
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """[b, n, m] times [b, m, p]: as many matrices on both sides, no broadcasting."""
-    check_ndims("bmm", (input, 3), (mat2, 3))
+    check_ndims("bmm", input, mat2, 3, 3)
     a, b = input.array.shape, mat2.array.shape
     if (a[0], a[2]) != b[:2]:
         raise RuntimeError(
@@ -210,14 +211,14 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 @tensor_method("mv")
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """[n, m] times [m]."""
-    check_ndims("mv", (input, 2), (vec, 1))
+    check_ndims("mv", input, vec, 2, 1)
     return MatMul.apply(input, vec)
 
 
 @tensor_method("dot", "vdot")
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of products of two vectors."""
-    check_ndims("dot", (input, 1), (tensor, 1))
+    check_ndims("dot", input, tensor, 1, 1)
     return MatMul.apply(input, tensor)
 
 

@@ -11,7 +11,7 @@ it.
 
 The offset is a difference of addresses: that of the first element of the array, minus that of the
 first element of the memory, in bytes; divided by the size of an element. Each backend knows how to
-ask its arrays for an address (Backend.address of step 43f).
+ask its arrays for an address (Backend.address of step 43g).
 
 With these, two tensors can be compared: if the memory begins at the same address, one is a view of
 the other, or both of a third.

@@ -17,7 +17,7 @@ place, through a view: reshape(-1) of an array whose elements lie in order does 
     larger                 written where it is, in chunks
 
 On a GPU each operation is a launch, and the memory is fast: there one chunk is best. The Backend
-says so, with chunk_elements = None (step 43f).
+says so, with chunk_elements = None (step 43g).
 
 The trap: a large parameter may be transposed. Its elements do not lie in order, and reshape(-1)
 would copy: the step would be written into the copy, and lost. Such a one is packed, whatever its
@@ -72,8 +72,12 @@ class FlatParameters:
         for i, state in enumerate(states):
             for row, name in zip(block, names, strict=True):
                 view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
-                if state.get(name) is not None:
-                    view[...] = state[name].array
+                known = state.get(name)
+                if known is not None and known.array.shape != view.shape:
+                    sizes = f"{list(known.array.shape)}, of a parameter {list(view.shape)}"
+                    raise RuntimeError(f"the state {name!r} has the shape {sizes}")
+                if known is not None:
+                    view[...] = known.array
                 state[name] = wrap(view, device)
         self.tensors = [value for state in states for value in state.values()]
         flats = [array.reshape(-1) for array in self.arrays]

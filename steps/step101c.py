@@ -40,7 +40,7 @@ BATCHES
         for (long b = 0; b < BLOCKS; b++) {
             const number *from = COLUMN_MATRIX + b * BLOCK * COLUMN;
             number (*to)[BLOCK] = packed[BATCH][b];
-            const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+            const long width = WIDTH;
             if (width < BLOCK) memset(to, 0, TERMS * sizeof *to);
             for (long k = 0; k < TERMS; k++)
                 for (long j = 0; j < width; j++) to[k][j] = from[k * COLUMN_TERM + j * COLUMN];
@@ -72,7 +72,7 @@ TILE = """\
                     }
                 }
                 const number (*sum)[BLOCK] = (const void *)sums;
-                const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+                const long width = WIDTH;
                 for (int p = 0; p < TALL; p++)
                     for (long j = 0; j < width; j++) to[p * OUT_ROW + j * OUT_COLUMN] = sum[p][j];
             }
@@ -123,6 +123,7 @@ class ProductKernel(Kernel):
             "ROW_MATRIX": self.place(self.rows, counters),
             "COLUMN_MATRIX": self.place(self.columns, counters),
             "RESULT": f"out0 + ({index(0, before, counters)}) * ROWS * COLUMNS",
+            "WIDTH": "COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK",
             "BATCHES\n": "".join(itertools.starmap(LOOP.format, enumerate(self.batch))),
             "BATCH": index(0, before, counters),
             "NESTED": str(len(counters) + 1),

@@ -23,6 +23,7 @@ Try: let `steps` grow by 1 instead of doubling. Which factors does y_3 get twice
 """
 
 import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul, sub
+from tinytorch.ops.arithmetic import add, in_old_order, mul, sub
 from tinytorch.ops.creation import meshgrid, ones, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
@@ -68,19 +69,27 @@ cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
 
 
 @attach("addcmul")
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Tensor, value: Any = 1
+) -> Tensor:
     """input + value * tensor1 * tensor2, as optimizers write it."""
+    if old:
+        tensor1, tensor2, value = in_old_order("addcmul", 2, value, tensor1, tensor2, *old)
     require_tensors("addcmul", (input, tensor1, tensor2))
     return add(input, mul(tensor1, tensor2), alpha=value)
 
 
 @attach("addcdiv")
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Tensor, value: Any = 1
+) -> Tensor:
     """input + value * tensor1 / tensor2.
 
     Raises:
         RuntimeError: both are of integer types.
     """
+    if old:
+        tensor1, tensor2, value = in_old_order("addcdiv", 2, value, tensor1, tensor2, *old)
     require_tensors("addcdiv", (input, tensor1, tensor2))
     if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
         raise RuntimeError("addcdiv does not divide integers by integers: convert one to a float")
@@ -229,6 +238,10 @@ if __name__ == "__main__":
     v.mul_(0.999).addcmul_(g, g, value=0.001)
     p.addcdiv_(m / 0.1, (v / 0.001).sqrt(), value=-0.01)
     print(p)  # -> tensor([0.9900, 1.0100])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the order of arguments of older programs
+        print(m.addcmul(0.1, g, g), m.addcdiv(0.1, g, g))
+    # -> tensor([0.0750, 1.2000]) tensor([ 0.1500, -0.3000])
 
     points = tensor([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
     print(cdist(points, points[:2]).tolist())  # -> [[0.0, 5.0], [5.0, 0.0], [10.0, 5.0]]

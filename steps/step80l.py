@@ -5,7 +5,7 @@ a task that never comes. They are orphans, and keep the dataset's memory, until 
 them in a list of processes. The demo makes one.
 
 Does the closed pipe not tell them? Not always: a worker started later may hold a copy of the other
-end (step 80r). What always changes is the parent. The system gives an orphan another one, so
+end (step 80s). What always changes is the parent. The system gives an orphan another one, so
 os.getppid() is another number. A worker that has nothing to do looks at it every five seconds:
 
     while os.getppid() == parent:

@@ -1,30 +1,26 @@
-"""Step 80o: Start methods: fork, spawn, forkserver
+"""Step 80o: Persistent workers: what is left of an epoch
 
-So far a worker was forked, where the system can do that: it is a copy of the main process, with all
-its memory. That is quick, and a trap. Only the thread that forks is copied. A lock that another
-thread held is locked in the copy and never unlocked: the worker hangs. And a GPU's
-driver cannot be used in a copy at all.
+After a loop that was left, step 80n's `begin` waits for all answers that are still owed. With four
+workers, each with two batches of a second ahead, the next epoch begins two seconds late, for
+batches that nobody takes. In the demo they are 50 batches of 8 milliseconds.
 
-    fork         a copy of this process                     a millisecond; Linux, macOS
-    spawn        Python is started anew, and imports        a second; everywhere; the only one on
-                 what it needs                              Windows
-    forkserver   a server is spawned once, and forked       in between; Linux, macOS
+The answers cannot be told from those of the new epoch:
 
-multiprocessing_context chooses, by name or as a context. Without one, the program's choice holds
-(multiprocessing.set_start_method).
+    worker    [0, 1] of epoch 1   [2, 3] of epoch 1   [7, 4] of epoch 2
+    loop      wants the first of epoch 2, and gets [0, 1]
 
-With spawn and forkserver, the dataset is sent through a pipe, so pickle must be able to write it:
-no lambda, no open file. The program's own file is imported by each worker. The trap: a program
-without
+So the answers carry the number of their epoch too, and both sides throw away those of an older one:
+the worker when a newer task arrives, before it has made the batch, and the loop when it takes an
+answer. `begin` reads what is there already, since loops that are left again and again would fill a
+pipe.
 
-    if __name__ == "__main__":
+The trap: a worker may be in the middle of an old batch when the new epoch begins. Its answer comes
+later, so `answer` has to look at the number as well; reading in `begin` is not enough.
 
-would then start its training in each worker, and this would start workers.
+(PyTorch's loader waits for the answers of the old epoch.)
 
-(torch.utils.data.DataLoader has the same argument.)
-
-Changed: WorkerIterator, DataLoader.
-Try: a dataset with a lambda in it, with fork and with spawn.
+Changed: commands, work, WorkerIterator.
+Try: take the `while` out of `answer`, and leave a loop. Which numbers come in the next one?
 """
 
 import contextlib
@@ -264,7 +260,6 @@ class WorkerIterator(BatchIterator):
     """Batches from other processes, each `ahead` tasks ahead: at most 50 answers fill no pipe."""
 
     def start(self, loader: "DataLoader") -> None:
-        context = loader.multiprocessing_context or get_context()
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
         self.persistent = loader.persistent_workers
@@ -273,7 +268,7 @@ class WorkerIterator(BatchIterator):
 
         def make_worker(number: int) -> Worker:
             info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
-            return Worker(context, info, loader.make_fetch(), loader.worker_init_fn)
+            return Worker(get_context(), info, loader.make_fetch(), loader.worker_init_fn)
 
         self.workers, self.epoch = [], 0
         self.close = weakref.finalize(self, close, self.workers, os.getpid())
@@ -343,7 +338,6 @@ class DataLoader:
         drop_last: leaves out a last batch that is shorter.
         timeout: seconds after which a worker that does not answer is an error; 0: never.
         worker_init_fn: called with the number of the worker in each, before it begins.
-        multiprocessing_context: "fork", "spawn", "forkserver", or a context.
         generator: draws the order and the workers' seeds.
         persistent_workers: keeps the processes from one epoch to the next.
         pin_memory_device: has no effect, as in PyTorch, which has given it up.
@@ -366,7 +360,6 @@ class DataLoader:
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
         generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -383,7 +376,6 @@ class DataLoader:
             (not num_workers and prefetch_factor is not None, "prefetch_factor needs num_workers"),
             (prefetch_factor is not None and prefetch_factor < 1, "prefetch_factor must be >= 1"),
             (not num_workers and persistent_workers, "persistent_workers needs num_workers > 0"),
-            (not num_workers and multiprocessing_context, "a context needs num_workers > 0"),
             (stream and shuffle, "an IterableDataset cannot be shuffled: it has its own order"),
             (stream and own_order, "an IterableDataset takes no sampler"),
             (sampler is not None and shuffle, "sampler option is mutually exclusive with shuffle"),
@@ -396,10 +388,6 @@ class DataLoader:
         ):
             if wrong:
                 raise ValueError(f"DataLoader: {reason}")
-        context = multiprocessing_context
-        context = get_context(context) if isinstance(context, str) else context
-        if not isinstance(context, BaseContext | None):
-            raise TypeError(f"multiprocessing_context is not a context: {context}")
         if stream:
             sampler = itertools.repeat(None)  # endless: only the stream knows its end
         elif sampler is None:
@@ -417,7 +405,7 @@ class DataLoader:
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.generator, self.in_order = generator, in_order
-        self.multiprocessing_context, self.persistent_workers = context, persistent_workers
+        self.persistent_workers = persistent_workers
         self.iterator: WorkerIterator | None = None  # the one with the workers that stay
 
     @property
@@ -463,44 +451,64 @@ class Slow(Dataset):
 
 
 if __name__ == "__main__":
-    import threading
 
-    # A lock that another thread holds: in a forked process, nobody unlocks it.
-    lock = threading.Lock()
+    def order(loader):
+        return [number for _, numbers, _ in loader for number in numbers.tolist()]
 
-    def try_lock(pipe):
-        pipe.send(lock.acquire(timeout=0.1))
+    # A loop that is left, and the next epoch. Step 80n waits for the answers that are owed.
+    class Waits(WorkerIterator):
+        def begin(self, make_worker=None):
+            while make_worker is None and self.owed:
+                self.answer(self.workers[self.owed.popleft()])
+            super().begin(make_worker)
 
-    ours, theirs = multiprocessing.Pipe()
-    with lock:
-        process = multiprocessing.get_context("fork").Process(target=try_lock, args=(theirs,))
-        process.start()
-    process.join()
-    print("here:", lock.acquire(timeout=0.1), "in the copy:", ours.recv())
-    # -> here: True in the copy: False
-
-    # The same batches, however the workers start.
-    for context in ("fork", multiprocessing.get_context("spawn")):
+    def first_batch(kind):
+        """Seconds until the first batch after a loop that was left."""
+        loader = DataLoader(
+            Slow(800), 8, num_workers=1, prefetch_factor=50, persistent_workers=True
+        )
+        loader.iterator = kind(loader)
+        next(loader.iterator)
+        time.sleep(0.004)  # the worker is in the middle of the next batch
         start = time.perf_counter()
-        loader = DataLoader(range(6), 2, num_workers=1, multiprocessing_context=context)
-        batches = [batch.tolist() for batch in loader]
-        name = loader.multiprocessing_context.get_start_method()
-        print(f"{name:5} {time.perf_counter() - start:.2f} s", batches)
-    # -> fork ... s [[0, 1], [2, 3], [4, 5]]
-    # -> spawn ... s [[0, 1], [2, 3], [4, 5]]
+        first = next(iter(loader))
+        seconds = time.perf_counter() - start
+        print("numbers:", first[1].tolist())
+        return seconds
 
-    # What is refused.
-    for options in (
-        {"multiprocessing_context": "fork"},
-        {"multiprocessing_context": 5, "num_workers": 1},
-    ):
-        try:
-            DataLoader(range(6), **options)
-        except (ValueError, TypeError) as error:
-            print(error)
-    # -> DataLoader: a context needs num_workers > 0
-    # -> multiprocessing_context is not a context: 5
-    try:
-        DataLoader(range(6), num_workers=1, multiprocessing_context="thread")
-    except ValueError as error:
-        print(error)  # -> cannot find context for 'thread'
+    waits, goes_on = first_batch(Waits), first_batch(WorkerIterator)
+    # -> numbers: [0, 1, 2, 3, 4, 5, 6, 7]
+    # -> numbers: [0, 1, 2, 3, 4, 5, 6, 7]
+    print(f"waiting {waits:.2f} s, going on {goes_on:.2f} s")  # -> ...
+    print("twice as fast:", goes_on * 2 < waits)  # -> twice as fast: True
+
+    # A loop that is left in the middle of its answers.
+    loader = DataLoader(Slow(80), 8, num_workers=2, persistent_workers=True)
+    for batch in loader:
+        if batch[1][0] == 24:
+            break
+    time.sleep(0.05)  # the answers that nobody takes arrive
+    print(order(loader) == list(range(80)))  # -> True
+    del loader
+
+    # A worker's two epochs, played in this process: the older task is thrown away.
+    ours, theirs = multiprocessing.Pipe()
+
+    class Ends(Dataset):  # its last item ends the worker, by a None in the pipe
+        def __getitem__(self, index):
+            if index == 9:
+                ours.send(None)
+            return [][index] if index == 5 else index
+
+    for command in ((1, 3), (1, 4), (2, 5), (2, 9)):
+        ours.send(command)
+    before = signal.getsignal(signal.SIGINT)
+    work(theirs, WorkerInfo(0, 1, 0, Ends()), DataLoader([0], None).make_fetch(), print)  # -> 0
+    print([receive(ours)[:2] for _ in range(2)])  # -> [(2, 'error'), (2, 'batch')]
+    ours, theirs = multiprocessing.Pipe()
+    ours.send((1, 0))
+    real, os.getppid = os.getppid, iter([7, 7, 1]).__next__
+    work(theirs, WorkerInfo(0, 1, 0, Ends()), DataLoader([0], None).make_fetch(), None)
+    os.getppid = real
+    signal.signal(signal.SIGINT, before)
+    here.clear()

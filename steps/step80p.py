@@ -1,27 +1,36 @@
-"""Step 80p: Workers that do not stop: SIGKILL
+"""Step 80p: Start methods: fork, spawn, forkserver
 
-A worker may stand still: it is stopped (SIGSTOP), hangs in a driver, or ignores SIGTERM. Step 80k
-gives the workers five seconds, and then calls terminate, which sends SIGTERM, and join. A stopped
-process gets no SIGTERM before it goes on, so join waits forever, and the training with it.
+So far a worker was forked, where the system can do that: it is a copy of the main process, with all
+its memory. That is quick, and a trap. Only the thread that forks is copied. A lock that another
+thread held is locked in the copy and never unlocked: the worker hangs. And a GPU's
+driver cannot be used in a copy at all.
 
-    SIGTERM     asks a process to end. It can be handled, ignored, and put off.
-    SIGKILL     ends it. The system does it, and the process is not asked.
+    fork         a copy of this process                     a millisecond; Linux, macOS
+    spawn        Python is started anew, and imports        a second; everywhere; the only one on
+                 what it needs                              Windows
+    forkserver   a server is spawned once, and forked       in between; Linux, macOS
 
-A worker has nothing that it could lose: it only reads. So `close` uses SIGKILL.
+multiprocessing_context chooses, by name or as a context. Without one, the program's choice holds
+(multiprocessing.set_start_method).
 
-The second delay comes after an error. A worker sent nothing in time, and RuntimeError ends the
-loop; but the others still had five seconds to end in peace. Nobody wants their batches any more,
-so they are killed at once: timeout=2 means two seconds, not seven.
+With spawn and forkserver, the dataset is sent through a pipe, so pickle must be able to write it:
+no lambda, no open file. The program's own file is imported by each worker. The trap: a program
+without
 
-(PyTorch's loader sends SIGTERM after five seconds, and then waits.)
+    if __name__ == "__main__":
 
-Changed: close, WorkerIterator.answer.
-Try: write terminate() in close again. Be ready to end the demo from outside, with kill -9.
+would then start its training in each worker, and this would start workers.
+
+(torch.utils.data.DataLoader has the same argument.)
+
+Changed: WorkerIterator, DataLoader.
+Try: a dataset with a lambda in it, with fork and with spawn.
 """
 
 import contextlib
 import importlib
 import itertools
+import multiprocessing
 import os
 import pickle
 import random
@@ -186,7 +195,7 @@ def close(workers: list[Worker], owner: int) -> None:
     for worker in workers:
         worker.process.join(max(0.0, deadline - time.monotonic()))
         if worker.process.is_alive():
-            worker.process.kill()  # which it cannot ignore, also if it is stopped
+            worker.process.terminate()
             worker.process.join()
         worker.connection.close()
 
@@ -313,8 +322,6 @@ class WorkerIterator(BatchIterator):
                 continue
             return answer[1:]
         except RuntimeError:
-            for each in self.workers:  # else close() would give them five seconds
-                each.process.kill()
             self.close()
             raise
 
@@ -456,28 +463,44 @@ class Slow(Dataset):
 
 
 if __name__ == "__main__":
-    from types import SimpleNamespace
+    import threading
 
-    def stop():
-        os.kill(os.getpid(), signal.SIGSTOP)
+    # A lock that another thread holds: in a forked process, nobody unlocks it.
+    lock = threading.Lock()
 
-    def order(loader):
-        return [number for _, numbers, _ in loader for number in numbers.tolist()]
+    def try_lock(pipe):
+        pipe.send(lock.acquire(timeout=0.1))
 
-    def new_worker():
-        info, loader = WorkerInfo(0, 1, 0, Slow(1)), DataLoader([0])
-        return Worker(get_context(), info, loader.make_fetch(), loader.worker_init_fn)
+    ours, theirs = multiprocessing.Pipe()
+    with lock:
+        process = multiprocessing.get_context("fork").Process(target=try_lock, args=(theirs,))
+        process.start()
+    process.join()
+    print("here:", lock.acquire(timeout=0.1), "in the copy:", ours.recv())
+    # -> here: True in the copy: False
 
-    # A worker that is stopped. With SIGTERM and a join, this would never end.
-    start = time.perf_counter()
+    # The same batches, however the workers start.
+    for context in ("fork", multiprocessing.get_context("spawn")):
+        start = time.perf_counter()
+        loader = DataLoader(range(6), 2, num_workers=1, multiprocessing_context=context)
+        batches = [batch.tolist() for batch in loader]
+        name = loader.multiprocessing_context.get_start_method()
+        print(f"{name:5} {time.perf_counter() - start:.2f} s", batches)
+    # -> fork ... s [[0, 1], [2, 3], [4, 5]]
+    # -> spawn ... s [[0, 1], [2, 3], [4, 5]]
+
+    # What is refused.
+    for options in (
+        {"multiprocessing_context": "fork"},
+        {"multiprocessing_context": 5, "num_workers": 1},
+    ):
+        try:
+            DataLoader(range(6), **options)
+        except (ValueError, TypeError) as error:
+            print(error)
+    # -> DataLoader: a context needs num_workers > 0
+    # -> multiprocessing_context is not a context: 5
     try:
-        order(DataLoader(Slow(20, 7, stop), 4, num_workers=2, timeout=0.5))
-    except RuntimeError as error:
-        print(error, "and no later:", time.perf_counter() - start < 3)
-    # -> DataLoader timed out after 0.5 seconds and no later: True
-    stuck = new_worker()
-    os.kill(stuck.process.pid, signal.SIGSTOP)
-    real, time = time, SimpleNamespace(monotonic=itertools.count(0, 6).__next__)
-    close([stuck], os.getpid())  # its five seconds go by at once
-    time = real
-    print("it ended by signal", -stuck.process.exitcode)  # -> it ended by signal 9
+        DataLoader(range(6), num_workers=1, multiprocessing_context="thread")
+    except ValueError as error:
+        print(error)  # -> cannot find context for 'thread'

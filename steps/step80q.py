@@ -1,22 +1,22 @@
-"""Step 80q: Ctrl-C in the middle of a message
+"""Step 80q: Workers that do not stop: SIGKILL
 
-recv of a pipe reads the length of a message, and then the message. Ctrl-C may come between the two.
-With persistent workers the same pipe is used in the next epoch: recv then takes the first bytes of
-the old message for a length, and waits for a billion bytes that never come.
+A worker may stand still: it is stopped (SIGSTOP), hangs in a driver, or ignores SIGTERM. Step 80k
+gives the workers five seconds, and then calls terminate, which sends SIGTERM, and join. A stopped
+process gets no SIGTERM before it goes on, so join waits forever, and the training with it.
 
-Such a pipe cannot be repaired, since there is no way to tell where the next message begins. So
-whatever interrupts a message ends all workers, and the next epoch starts new ones:
+    SIGTERM     asks a process to end. It can be handled, ignored, and put off.
+    SIGKILL     ends it. The system does it, and the process is not asked.
 
-    with self.whole_messages():        any error, Ctrl-C included: kill the workers, close, raise
+A worker has nothing that it could lose: it only reads. So `close` uses SIGKILL.
 
-An error of an item (step 80i) is a message like others. It is raised after the block, and ends no
-worker. So __next__ is divided: `take` gets the answer within the block.
+The second delay comes after an error. A worker sent nothing in time, and RuntimeError ends the
+loop; but the others still had five seconds to end in peace. Nobody wants their batches any more,
+so they are killed at once: timeout=2 means two seconds, not seven.
 
-The trap: KeyboardInterrupt is not an Exception. `except Exception` would not see it; BaseException
-does.
+(PyTorch's loader sends SIGTERM after five seconds, and then waits.)
 
-New: WorkerIterator.whole_messages, take. Changed: WorkerIterator.__next__, answer; DataLoader.
-Try: write `except Exception` in whole_messages. What is left after Ctrl-C?
+Changed: close, WorkerIterator.answer.
+Try: write terminate() in close again. Be ready to end the demo from outside, with kill -9.
 """
 
 import contextlib
@@ -285,33 +285,7 @@ class WorkerIterator(BatchIterator):
         # Which worker owes us the next batch, the one after it, ...
         self.owed = deque(place % self.count for place in range(len(first)))
 
-    @contextlib.contextmanager
-    def whole_messages(self) -> Iterator[None]:
-        """Ends all workers where an error, or Ctrl-C, may have come in the middle of a message."""
-        try:
-            yield
-        except BaseException:
-            for worker in self.workers:
-                worker.process.kill()
-            self.close()
-            raise
-
     def __next__(self) -> Any:
-        with self.whole_messages():
-            kind, value = self.take()
-        if kind == "error":
-            del self  # a traceback that is kept would keep it, and with it the processes
-            raise again(*value)
-        if kind != END:
-            return self.delivered(value)
-        if not self.persistent and self.close.alive:
-            for worker in self.workers:  # some had no task at all
-                worker.ask(None)
-            leaving.append(self.close.detach()[2])  # from now on another thread may close them
-        raise StopIteration
-
-    def take(self) -> tuple[str, Any]:
-        """The next answer. Its worker gets another task instead."""
         while self.owed:
             number = self.owed[0] if self.in_order else self.ready()
             self.owed.remove(number)
@@ -321,15 +295,28 @@ class WorkerIterator(BatchIterator):
                 self.owed.append(number)
             if number not in self.owed and not self.persistent:
                 self.workers[number].ask(None)  # it may go, while the others still work
+            if kind == "error":
+                del self  # a traceback that is kept would keep it, and with it the processes
+                raise again(*value)
             if kind != END:
-                return kind, value
-        return END, None
+                return self.delivered(value)
+        if not self.persistent and self.close.alive:
+            for worker in self.workers:  # some had no task at all
+                worker.ask(None)
+            leaving.append(self.close.detach()[2])  # from now on another thread may close them
+        raise StopIteration
 
     def answer(self, worker: Worker) -> tuple[str, Any]:
         """What the worker answers in this epoch: not what a loop that was left did not take."""
-        while (answer := worker.answer(self.timeout))[0] != self.epoch:
-            continue
-        return answer[1:]
+        try:
+            while (answer := worker.answer(self.timeout))[0] != self.epoch:
+                continue
+            return answer[1:]
+        except RuntimeError:
+            for each in self.workers:  # else close() would give them five seconds
+                each.process.kill()
+            self.close()
+            raise
 
     def ready(self) -> int:
         """A worker that has something for us: the first in turn of those that have."""
@@ -441,9 +428,8 @@ class DataLoader:
         if self.iterator is None or not self.iterator.close.alive:
             self.iterator = WorkerIterator(self)
         else:
-            with self.iterator.whole_messages():
-                self.iterator.tasks = iter(self.index_sampler)
-                self.iterator.begin()
+            self.iterator.tasks = iter(self.index_sampler)
+            self.iterator.begin()
         return self.iterator
 
     def __len__(self) -> int:
@@ -470,44 +456,28 @@ class Slow(Dataset):
 
 
 if __name__ == "__main__":
-    import multiprocessing
+    from types import SimpleNamespace
 
-    def interrupt():
-        os.kill(os.getppid(), signal.SIGINT)
+    def stop():
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     def order(loader):
         return [number for _, numbers, _ in loader for number in numbers.tolist()]
 
-    # Half a message: the length is gone, and the next four bytes are taken for one.
-    ours, theirs = multiprocessing.Pipe()
-    theirs.send_bytes(b"a message")
-    for _ in range(2):
-        print(int.from_bytes(os.read(ours.fileno(), 4)), "bytes")
-    # -> 9 bytes
-    # -> 1629515109 bytes
+    def new_worker():
+        info, loader = WorkerInfo(0, 1, 0, Slow(1)), DataLoader([0])
+        return Worker(get_context(), info, loader.make_fetch(), loader.worker_init_fn)
 
-    # So after Ctrl-C the next epoch begins with new workers.
-    loader = DataLoader(Slow(40, 7, interrupt), 4, num_workers=2, persistent_workers=True)
+    # A worker that is stopped. With SIGTERM and a join, this would never end.
+    start = time.perf_counter()
     try:
-        order(loader)
-    except KeyboardInterrupt:
-        print("interrupted, left:", multiprocessing.active_children())  # -> interrupted, left: []
-    loader.dataset.at = None
-    for _ in range(2):
-        for _ in loader:
-            break  # what is left of this epoch comes in the next one, and is thrown away
-        print(order(loader) == list(range(40)))
-    # -> True
-    # -> True
-    del loader
-
-    # An error in an item ends nothing.
-    batches = iter(DataLoader(Slow(8, 1, partial(int, "x")), 4, num_workers=1))
-    try:
-        next(batches)
-    except ValueError:
-        print(next(batches)[1].tolist())  # -> [4, 5, 6, 7]
-
-    # Workers that are not persistent end with their epoch, as before.
-    print(order(DataLoader(Slow(8), 4, num_workers=2)), len(leaving))
-    # -> [0, 1, 2, 3, 4, 5, 6, 7] 1
+        order(DataLoader(Slow(20, 7, stop), 4, num_workers=2, timeout=0.5))
+    except RuntimeError as error:
+        print(error, "and no later:", time.perf_counter() - start < 3)
+    # -> DataLoader timed out after 0.5 seconds and no later: True
+    stuck = new_worker()
+    os.kill(stuck.process.pid, signal.SIGSTOP)
+    real, time = time, SimpleNamespace(monotonic=itertools.count(0, 6).__next__)
+    close([stuck], os.getpid())  # its five seconds go by at once
+    time = real
+    print("it ended by signal", -stuck.process.exitcode)  # -> it ended by signal 9

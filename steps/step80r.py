@@ -1,23 +1,22 @@
-"""Step 80r: Pipes that stay open, and lists shared by threads
+"""Step 80r: Ctrl-C in the middle of a message
 
-A worker ends when the other end of its pipe is closed: recv raises EOFError (step 80b). But a fork
-inherits all open files. Each worker holds copies of the main process's ends: of its own pipe, and
-of those of all workers that were started before. As long as one of them lives, the system counts
-the pipe as open, and no worker ends.
+recv of a pipe reads the length of a message, and then the message. Ctrl-C may come between the two.
+With persistent workers the same pipe is used in the next epoch: recv then takes the first bytes of
+the old message for a length, and waits for a billion bytes that never come.
 
-    main      ours0  ours1                    fork 0 has ours0
-    fork 0    theirs0  ours0                  fork 1 has ours0, ours1
-    fork 1    theirs1  ours0  ours1           close ours0 in main: two copies are left
+Such a pipe cannot be repaired, since there is no way to tell where the next message begins. So
+whatever interrupts a message ends all workers, and the next epoch starts new ones:
 
-So the main process notes its ends in a set, `ends`, and the first thing that a worker does is to
-close its copies.
+    with self.whole_messages():        any error, Ctrl-C included: kill the workers, close, raise
 
-The trap: two threads, each with a loader, share this set, and the list `leaving`. An end leaves the
-set before it is closed: in between another thread may fork. And `leaving` may be empty although it
-was not when it was looked at, a moment before.
+An error of an item (step 80i) is a message like others. It is raised after the block, and ends no
+worker. So __next__ is divided: `take` gets the answer within the block.
 
-New: ends. Changed: work, Worker.__init__, close, WorkerIterator.start.
-Try: leave out `end.close()`. A worker of the demo lives on.
+The trap: KeyboardInterrupt is not an Exception. `except Exception` would not see it; BaseException
+does.
+
+New: WorkerIterator.whole_messages, take. Changed: WorkerIterator.__next__, answer; DataLoader.
+Try: write `except Exception` in whole_messages. What is left after Ctrl-C?
 """
 
 import contextlib
@@ -59,7 +58,6 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 END = "end"  # what a worker answers when its stream has no more items
 leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
-ends: weakref.WeakSet = weakref.WeakSet()  # the main process's ends of all pipes
 
 
 @dataclass
@@ -129,8 +127,6 @@ def work(
 ) -> None:
     """A worker's life: it gets numbers of items, and sends back the batch or the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends us
-    for end in list(ends):  # a fork has copies, with which no pipe would ever be closed
-        end.close()
     here["worker"], current = info, None
     random.seed(info.seed)
     np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
@@ -158,7 +154,6 @@ class Worker:
 
     def __init__(self, context: BaseContext, *args: Any):
         self.connection, theirs = context.Pipe()
-        ends.add(self.connection)
         self.process = context.Process(target=work, args=(theirs, *args), daemon=True)
         self.process.start()
         theirs.close()
@@ -193,7 +188,6 @@ def close(workers: list[Worker], owner: int) -> None:
         if worker.process.is_alive():
             worker.process.kill()  # which it cannot ignore, also if it is stopped
             worker.process.join()
-        ends.discard(worker.connection)  # first: another thread may fork while it is being closed
         worker.connection.close()
 
 
@@ -265,9 +259,8 @@ class WorkerIterator(BatchIterator):
         self.count, self.ahead = loader.num_workers, min(loader.prefetch_factor, 50)
         self.timeout, self.in_order = loader.timeout or None, loader.in_order
         self.persistent = loader.persistent_workers
-        with contextlib.suppress(IndexError):  # another thread may take the last ones
-            while leaving:  # they have ended long ago
-                close(*leaving.pop())
+        while leaving:  # they have ended long ago
+            close(*leaving.pop())
 
         def make_worker(number: int) -> Worker:
             info = WorkerInfo(number, self.count, self.seed + number, loader.dataset)
@@ -477,21 +470,44 @@ class Slow(Dataset):
 
 
 if __name__ == "__main__":
+    import multiprocessing
+
+    def interrupt():
+        os.kill(os.getppid(), signal.SIGINT)
 
     def order(loader):
         return [number for _, numbers, _ in loader for number in numbers.tolist()]
 
-    def new_worker():
-        info, loader = WorkerInfo(0, 1, 0, Slow(1)), DataLoader([0])
-        return Worker(get_context(), info, loader.make_fetch(), loader.worker_init_fn)
-
-    # A pipe that is closed ends its worker, though others still run.
-    worker, other = new_worker(), new_worker()
-    worker.connection.close()
-    worker.process.join(3)
-    print(worker.process.is_alive(), other.process.is_alive())  # -> False True
-    close([other], os.getpid())
+    # Half a message: the length is gone, and the next four bytes are taken for one.
+    ours, theirs = multiprocessing.Pipe()
+    theirs.send_bytes(b"a message")
     for _ in range(2):
-        print(order(DataLoader(Slow(8), 4, num_workers=2)), len(leaving))
-    # -> [0, 1, 2, 3, 4, 5, 6, 7] 1
+        print(int.from_bytes(os.read(ours.fileno(), 4)), "bytes")
+    # -> 9 bytes
+    # -> 1629515109 bytes
+
+    # So after Ctrl-C the next epoch begins with new workers.
+    loader = DataLoader(Slow(40, 7, interrupt), 4, num_workers=2, persistent_workers=True)
+    try:
+        order(loader)
+    except KeyboardInterrupt:
+        print("interrupted, left:", multiprocessing.active_children())  # -> interrupted, left: []
+    loader.dataset.at = None
+    for _ in range(2):
+        for _ in loader:
+            break  # what is left of this epoch comes in the next one, and is thrown away
+        print(order(loader) == list(range(40)))
+    # -> True
+    # -> True
+    del loader
+
+    # An error in an item ends nothing.
+    batches = iter(DataLoader(Slow(8, 1, partial(int, "x")), 4, num_workers=1))
+    try:
+        next(batches)
+    except ValueError:
+        print(next(batches)[1].tolist())  # -> [4, 5, 6, 7]
+
+    # Workers that are not persistent end with their epoch, as before.
+    print(order(DataLoader(Slow(8), 4, num_workers=2)), len(leaving))
     # -> [0, 1, 2, 3, 4, 5, 6, 7] 1

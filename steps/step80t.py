@@ -1,22 +1,21 @@
-"""Step 80t: Ctrl-C while a process ends
+"""Step 80t: Ctrl-C while a process starts
 
-join() asks the system how a process has ended, and then writes that down. The system tells it once.
-After an interrupt between the two, the process seems to live forever: is_alive() says True, and
-exitcode is None. So `answer` puts Ctrl-C off while it asks, as Worker does for a start (step 80s).
+Ctrl-C becomes a KeyboardInterrupt between any two instructions, also inside of multiprocessing.
+start() forks, and then writes the child down. An interrupt between the two leaves a process that
+Python does not know: it is not joined, and its pipes stay open. A notebook whose cells are stopped
+often ends in "too many open files".
 
-`close` gives the workers up to five seconds, and five seconds are too long to put Ctrl-C off. So it
-waits outside of the block, for something else: wait() looks at the pipe that the end of a process
-closes, and asks for no exit code. Ctrl-C there ends the waiting. `finally` then kills what is still
-alive; inside the block, since this takes no time.
+A start takes less than a millisecond. So Ctrl-C can wait for its end: a handler that only notes the
+signal replaces the real one, and afterwards the real one is called. (A mask of signals would not
+do: NumPy's threads could still get it, and Python would act on it in the main thread.)
 
-    wait for up to five seconds      can be interrupted
-    finally, without interrupts      kill, join, close the pipe
+The trap: only the main thread gets signals, and only it may set a handler. In another thread the
+block is run as it is. And what waits must not stand in such a block, since it could not be
+interrupted.
 
-The trap: the error message shows the exit code, but must not ask for it: it is made outside of the
-block. So `code` keeps it.
-
-Changed: Worker.answer, close.
-Try: write `except TimeoutError` for `finally` in close. Which worker outlives the demo's Ctrl-C?
+Moved: step 80s's loader, to tinytorch/utils/data/dataloader.py. New: without_interrupts.
+Changed: Worker.__init__.
+Try: sleep for ten seconds under without_interrupts(), and press Ctrl-C.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -184,12 +183,10 @@ class Worker:
                 raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
             return receive(self.connection)
         except (EOFError, ConnectionResetError):
-            with without_interrupts():  # one would lose the exit code, which is given once
-                self.process.join(1)
-                code = self.process.exitcode
+            self.process.join(1)
             raise RuntimeError(
                 f"DataLoader worker (pid {self.process.pid}) exited unexpectedly with exit code "
-                f"{code}"
+                f"{self.process.exitcode}"
             ) from None
 
 
@@ -197,35 +194,46 @@ def close(workers: list[Worker], owner: int) -> None:
     """Ends all processes: in peace, or where one is stuck, after five seconds by force."""
     if os.getpid() != owner:
         return  # this is a fork with a copy of the list: the processes are not its own
+    for worker in workers:
+        worker.ask(None)
     deadline = time.monotonic() + 5
-    try:
-        for worker in workers:
-            worker.ask(None)
-        for worker in workers:
-            wait([worker.process.sentinel], max(0.0, deadline - time.monotonic()))
-    finally:  # also after Ctrl-C: no worker outlives this
-        with without_interrupts():
-            for worker in workers:
-                if worker.process.is_alive():
-                    worker.process.kill()  # which it cannot ignore, also if it is stopped
-                    worker.process.join()
-                ends.discard(worker.connection)  # first: another thread may fork during close()
-                worker.connection.close()
+    for worker in workers:
+        worker.process.join(max(0.0, deadline - time.monotonic()))
+        if worker.process.is_alive():
+            worker.process.kill()  # which it cannot ignore, also if it is stopped
+            worker.process.join()
+        ends.discard(worker.connection)  # first: another thread may fork while it is being closed
+        worker.connection.close()
 
 
 if __name__ == "__main__":
     import multiprocessing
 
+    ForkProcess = multiprocessing.get_context("fork").Process
+
     def interrupt():
         os.kill(os.getpid(), signal.SIGINT)
 
+    # The block is left as a whole.
+    done = []
+    try:
+        with without_interrupts():
+            interrupt()
+            done.append("first")
+            done.append("last")
+        done.append("after")
+    except KeyboardInterrupt:
+        print(done)  # -> ['first', 'last']
+
+    # Processes that are interrupted at the worst moment: the fork is done, and that is all.
     @contextlib.contextmanager
     def interrupted(name):
         """Ctrl-C comes right after each call of a function of the module os."""
 
         def call(*args):
             result = original(*args)
-            interrupt()
+            if result:  # not in a new process, where fork gives 0
+                interrupt()
             return result
 
         original = getattr(os, name)
@@ -235,38 +243,32 @@ if __name__ == "__main__":
         finally:
             setattr(os, name, original)
 
+    class Process(ForkProcess):
+        def start(self):
+            with interrupted("fork"):
+                ForkProcess.start(self)
+
+    def more_files(make):
+        before = len(os.listdir("/dev/fd"))
+        for _ in range(10):
+            with contextlib.suppress(KeyboardInterrupt):
+                make()
+        while multiprocessing.active_children():  # they end by themselves
+            time.sleep(0.01)
+        return len(os.listdir("/dev/fd")) - before
+
+    class Context:
+        Pipe, Process = staticmethod(multiprocessing.Pipe), Process
+
     info, fetch = WorkerInfo(0, 1, 0, [0]), DataLoader([0]).make_fetch()
+    print(more_files(lambda: Process(target=int, daemon=True).start()))  # -> 40
+    print(more_files(lambda: Worker(Context, info, fetch, None)))  # -> 0
 
-    # A process that has ended, and an interrupt before its exit code is written down.
-    fork = multiprocessing.get_context("fork")
-    lost = fork.Process(target=int, daemon=True)
-    lost.start()
-    wait([lost.sentinel])
-    with contextlib.suppress(KeyboardInterrupt), interrupted("waitpid"):
-        lost.join()
-    print(lost.is_alive(), lost.exitcode)  # -> True None
+    # Other threads get no signals, and may set no handler.
+    def in_a_thread():
+        with without_interrupts():
+            print("the same in a thread")  # -> the same in a thread
 
-    def new_worker(at_first):
-        worker = Worker(fork, info, fetch, at_first)
-        worker.ask((1, [0]))
-        return worker
-
-    worker = new_worker(lambda number: os._exit(3))
-    with contextlib.suppress(KeyboardInterrupt), interrupted("waitpid"):
-        worker.answer(None)
-    print(worker.process.is_alive(), worker.process.exitcode)  # -> False 3
-    try:
-        worker.answer(None)
-    except RuntimeError as error:
-        print(error)  # -> DataLoader worker (pid ...) exited unexpectedly with exit code 3
-
-    # Ctrl-C while close() waits for a worker that sleeps: none outlives it.
-    asleep = fork.Event()
-    workers = [worker, new_worker(lambda number: asleep.set() or time.sleep(60)), new_worker(abs)]
-    asleep.wait()
-    threading.Timer(0.3, interrupt).start()
-    try:
-        close(workers, os.getpid())
-    except KeyboardInterrupt:
-        print([worker.process.is_alive() for worker in workers])  # -> [False, False, False]
-    print(workers[1].process.exitcode == -signal.SIGKILL)  # -> True
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()

@@ -1,185 +1,272 @@
-"""Step 80u: Parameters that processes share: share_memory_
+"""Step 80u: Ctrl-C while a process ends
 
-Four processes are to train one network, each on its part of the data, without waiting for each
-other (Hogwild). A process that is started gets a copy of what it is given, or, after a fork, pages
-that become copies when they are written. It trains its copy, and the network of the main process
-stays as it was:
+join() asks the system how a process has ended, and then writes that down. The system tells it once.
+After an interrupt between the two, the process seems to live forever: is_alive() says True, and
+exitcode is None. So `answer` puts Ctrl-C off while it asks, as Worker does for a start (step 80t).
 
-    in the worker: loss 0.00        in the main process: loss 3.47, as before
+`close` gives the workers up to five seconds, and five seconds are too long to put Ctrl-C off. So it
+waits outside of the block, for something else: wait() looks at the pipe that the end of a process
+closes, and asks for no exit code. Ctrl-C there ends the waiting. `finally` then kills what is still
+alive; inside the block, since this takes no time.
 
-Memory that is shared is a file that lives in memory, and that both map into their addresses. Python
-has one without a name, `Arena`: the system removes it when no process has it open. share_memory_
-copies the elements into such a file, and makes an array of it. After a fork, the worker has the
-same pages, and they are not copied.
+    wait for up to five seconds      can be interrupted
+    finally, without interrupts      kill, join, close the pipe
 
-A tensor that is sent through a queue, or to a process that is started by "spawn", goes as a pickle,
-and pickle would write its elements. ForkingPickler has a table of types for that: `reduce` hands
-over the open file (Arena knows how to), and `rebuild` maps it.
+The trap: the error message shows the exit code, but must not ask for it: it is made outside of the
+block. So `code` keeps it.
 
-Two traps. A view of a shared tensor is sent as a copy. And a tensor with a history cannot be sent:
-the graph is not in the other process. It is refused, as in PyTorch. (That several processes write
-the same parameters without a lock loses some updates. SGD forgives it.)
-
-New: arenas, array_in, is_shared, share_memory_, rebuild, sends, reduce, share_memory.
-Try: leave `model.share_memory()` out, and read the last loss.
+Changed: Worker.answer, close.
+Try: write `except TimeoutError` for `finally` in close. Which worker outlives the demo's Ctrl-C?
 """
 
+import contextlib
 import importlib
-import math
+import os
+import pickle
+import random
+import select
+import signal
+import threading
+import time
+import traceback
 import weakref
-from collections.abc import Callable
-from multiprocessing.heap import Arena
-from multiprocessing.reduction import ForkingPickler
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.core.version import storage_of
-from tinytorch.nn.module import Module
-from tinytorch.nn.parameter import Parameter
-from tinytorch.ops.random import manual_seed, randn
+from tinytorch.ops.random import manual_seed
+from tinytorch.threads import set_num_threads, threadpoolctl
+from tinytorch.utils.data.dataloader import DataLoader
+from tinytorch.utils.data.dataset import IterableDataset
+from tinytorch.utils.data.transfer import receive, send
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
-# id of a memory that is shared -> (weak reference to it, its file)
-arenas: dict[int, tuple[weakref.ref, Arena]] = {}
+
+END = "end"  # what a worker answers when its stream has no more items
+leaving: list[tuple] = []  # the arguments of close() for epochs that are over: run at the next one
+ends: weakref.WeakSet = weakref.WeakSet()  # the main process's ends of all pipes
 
 
-def array_in(arena: Arena, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """The array that lies in this file, which lives in memory and has no name."""
-    owner = np.frombuffer(arena.buffer, np.uint8)
-    key = id(owner)
-    arenas[key] = weakref.ref(owner, lambda _: arenas.pop(key, None)), arena
-    count = math.prod(shape) * np.dtype(dtype).itemsize
-    return owner[:count].view(dtype).reshape(shape)
+@dataclass
+class WorkerInfo:
+    """Which worker a process is: its number, how many there are, its seed, its dataset."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
 
 
-@tensor_method("is_shared")
-def is_shared(self: Tensor) -> bool:
-    """Whether the elements lie in memory that a process started or told later can share."""
-    return id(storage_of(self.array)) in arenas
+here: dict[str, WorkerInfo] = {}  # in a worker: {"worker": which one this process is}
 
 
-@tensor_method("share_memory_")
-def share_memory_(self: Tensor) -> Tensor:
-    """Moves the elements to memory that processes share. A tensor that is sent to another process,
-    or given to one that is started, is there the same elements and not a copy: what one process
-    writes, the others see. Views that were made before keep the old memory.
-
-    A tensor on another device stays what it is.
-    """
-    if isinstance(self.array, np.ndarray) and not is_shared(self):
-        array = array_in(Arena(max(self.array.nbytes, 1)), self.array.dtype, self.array.shape)
-        array[...] = self.array
-        self.array = array
-    return self
+def get_worker_info() -> WorkerInfo | None:
+    """In a worker of a DataLoader, which one it is; None in the main process."""
+    return here.get("worker")
 
 
-def rebuild(cls: type, arena: Arena, dtype: Any, shape: tuple, requires_grad: bool) -> Tensor:
-    """The tensor in the process that receives it."""
-    tensor = Tensor()
-    tensor.array = array_in(arena, dtype, shape)
-    if cls is not Tensor:
-        return cls(tensor, requires_grad)
-    return tensor.requires_grad_(requires_grad)
+def commands(connection: Connection) -> Iterator[tuple[int, Any]]:
+    """What comes through the pipe: (number of the epoch, task). A new epoch takes the place of what
+    is left of an older one. It ends with a None; EOFError when the main process is gone."""
+    waiting, parent, arrived = deque(), os.getppid(), select.poll()
+    arrived.register(connection, select.POLLIN)
+    while os.getppid() == parent:
+        if arrived.poll(0 if waiting else 5000):  # a tenth of the time of connection.poll
+            command = connection.recv()
+            if command is None:
+                return
+            if waiting and waiting[0][0] != command[0]:
+                waiting.clear()
+            waiting.append(command)
+        elif waiting:
+            yield waiting.popleft()
+    raise EOFError
 
 
-def sends(*kinds: type) -> Callable:
-    """Registers a function that tells how processes send objects of these kinds to each other."""
-
-    def decorate(function: Callable) -> Callable:
-        for kind in kinds:
-            ForkingPickler.register(kind, function)
-        return function
-
-    return decorate
+class Readable(str):  # a text without quotes and \n, since KeyError shows the repr of its message
+    __repr__ = str.__str__
 
 
-@sends(Tensor, Parameter)
-def reduce(self: Tensor) -> tuple:
-    """What is sent in the place of a tensor: its file, if it is shared and not a part of another.
-
-    Raises:
-        RuntimeError: the tensor has a history, which another process could not know.
-    """
-    if self.requires_grad and not self.is_leaf:
-        raise RuntimeError(
-            "Cowardly refusing to serialize non-leaf tensor which requires_grad: detach() it, if "
-            "another process should get the elements"
-        )
-    _, arena = arenas.get(id(storage_of(self.array)), (None, None))
-    whole = arena is not None and self.array.flags.c_contiguous
-    if not whole or self.array.nbytes < storage_of(self.array).nbytes:
-        return self.__reduce_ex__(2)
-    return rebuild, (type(self), arena, self.array.dtype, self.array.shape, self.requires_grad)
+def describe(error: Exception, number: int) -> tuple[type, str]:
+    """The type of an error and its traceback as text: the traceback itself stays in the process."""
+    kind, text = type(error), "".join(traceback.format_exception(error))
+    message = f"Caught {kind.__name__} in DataLoader worker process {number}.\nOriginal {text}"
+    try:
+        pickle.dumps(kind)
+    except Exception:  # a class from inside a function: it has no name to be found by
+        kind = RuntimeError
+    return kind, message
 
 
-def share_memory(self: Module) -> Module:
-    """Moves all parameters and buffers to memory that processes share."""
-    for tensor in (*self.parameters(), *self.buffers()):
-        share_memory_(tensor)
-    return self
+def again(kind: type, message: str) -> Exception:
+    """A worker's error in this process. Where its type wants other arguments: RuntimeError."""
+    try:
+        return kind(Readable(message))
+    except Exception:
+        return RuntimeError(message)
 
 
-Module.share_memory = share_memory
+def work(
+    connection: Connection,
+    info: WorkerInfo,
+    make_fetch: Callable[[Any], Callable[[Any], Any]],
+    worker_init_fn: Callable[[int], None] | None,
+) -> None:
+    """A worker's life: it gets numbers of items, and sends back the batch or the error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process, which ends us
+    for end in list(ends):  # a fork has copies, with which no pipe would ever be closed
+        end.close()
+    here["worker"], current = info, None
+    random.seed(info.seed)
+    np.random.seed(info.seed % (1 << 32))  # noqa: NPY002 (what programs still use)
+    manual_seed(info.seed)
+    if threadpoolctl is not None:  # the processes share the cores: one for the products of each
+        set_num_threads(1)
+    try:
+        for epoch, task in commands(connection):
+            try:
+                if current is None and worker_init_fn is not None:
+                    worker_init_fn(info.id)
+                if epoch != current:
+                    current, fetch = epoch, make_fetch(info.dataset)
+                send(connection, (epoch, "batch", fetch(task)))
+            except Exception as error:
+                over = type(error) is StopIteration and isinstance(info.dataset, IterableDataset)
+                answer = (END, None) if over else ("error", describe(error, info.id))
+                send(connection, (epoch, *answer))
+    except (EOFError, OSError):
+        return  # the main process is gone
+
+
+@contextlib.contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Puts Ctrl-C off until the end of the block. Only the main thread gets it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    put_off: list[tuple] = []
+    handler = signal.signal(signal.SIGINT, lambda *args: put_off.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if put_off and callable(handler):
+            handler(*put_off[0])
+
+
+class Worker:
+    """One process, and our end of the pipe to it."""
+
+    def __init__(self, context: BaseContext, *args: Any):
+        with without_interrupts():  # multiprocessing would lose a process that has just started
+            self.connection, theirs = context.Pipe()
+            ends.add(self.connection)
+            self.process = context.Process(target=work, args=(theirs, *args), daemon=True)
+            self.process.start()
+            theirs.close()
+
+    def ask(self, command: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has gone
+            self.connection.send(command)
+
+    def answer(self, timeout: float | None) -> Any:
+        """What the worker has sent. RuntimeError if it has died, or sends nothing in time."""
+        try:
+            if timeout is not None and not self.connection.poll(timeout):
+                raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
+            return receive(self.connection)
+        except (EOFError, ConnectionResetError):
+            with without_interrupts():  # one would lose the exit code, which is given once
+                self.process.join(1)
+                code = self.process.exitcode
+            raise RuntimeError(
+                f"DataLoader worker (pid {self.process.pid}) exited unexpectedly with exit code "
+                f"{code}"
+            ) from None
+
+
+def close(workers: list[Worker], owner: int) -> None:
+    """Ends all processes: in peace, or where one is stuck, after five seconds by force."""
+    if os.getpid() != owner:
+        return  # this is a fork with a copy of the list: the processes are not its own
+    deadline = time.monotonic() + 5
+    try:
+        for worker in workers:
+            worker.ask(None)
+        for worker in workers:
+            wait([worker.process.sentinel], max(0.0, deadline - time.monotonic()))
+    finally:  # also after Ctrl-C: no worker outlives this
+        with without_interrupts():
+            for worker in workers:
+                if worker.process.is_alive():
+                    worker.process.kill()  # which it cannot ignore, also if it is stopped
+                    worker.process.join()
+                ends.discard(worker.connection)  # first: another thread may fork during close()
+                worker.connection.close()
 
 
 if __name__ == "__main__":
-    from multiprocessing import get_context
+    import multiprocessing
 
-    from tinytorch.nn.linear import Linear
-    from tinytorch.optim.sgd import SGD
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
 
-    importlib.import_module("tinytorch.autograd.engine")
-    importlib.import_module("tinytorch.core.printing")
-    manual_seed(0)
-    x = randn(20, 3)
-    y = x.sum(1, keepdim=True)
+    @contextlib.contextmanager
+    def interrupted(name):
+        """Ctrl-C comes right after each call of a function of the module os."""
 
-    def loss_of(model: Module) -> Tensor:
-        return ((model(x) - y) ** 2).mean()
+        def call(*args):
+            result = original(*args)
+            interrupt()
+            return result
 
-    def train(model: Module) -> None:
-        optimizer = SGD(model.parameters(), lr=0.05)
-        for _ in range(100):
-            optimizer.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        original = getattr(os, name)
+        setattr(os, name, call)
+        try:
+            yield
+        finally:
+            setattr(os, name, original)
 
-    def in_workers(model: Module, count: int = 2) -> float:
-        workers = [get_context("fork").Process(target=train, args=(model,)) for _ in range(count)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        return loss_of(model).item()
+    info, fetch = WorkerInfo(0, 1, 0, [0]), DataLoader([0]).make_fetch()
 
-    model = Linear(3, 1)
-    before = loss_of(model).item()
-    print("copies, the loss stays:", in_workers(model) == before)  # -> copies, the loss stays: True
-    model.share_memory()
-    print("shared:", model.weight.is_shared(), "- learned:", in_workers(model) < 1e-3)
-    # -> shared: True - learned: True
+    # A process that has ended, and an interrupt before its exit code is written down.
+    fork = multiprocessing.get_context("fork")
+    lost = fork.Process(target=int, daemon=True)
+    lost.start()
+    wait([lost.sentinel])
+    with contextlib.suppress(KeyboardInterrupt), interrupted("waitpid"):
+        lost.join()
+    print(lost.is_alive(), lost.exitcode)  # -> True None
 
-    here, there = get_context("fork").Pipe()
-    here.send(model.weight)
-    weight = there.recv()
-    weight.detach()[0, 0] = 7.0
-    print(type(weight).__name__, model.weight[0, 0].item())  # -> Parameter 7.0
-    numbers = Tensor([1.0, 2.0]).share_memory_()
-    here.send(numbers)
-    there.recv()[1] = 5.0
-    print(numbers)  # -> tensor([1., 5.])
-    here.send(numbers[:1])
-    there.recv()[0] = 5.0
-    print("a view is copied:", numbers.tolist())  # -> a view is copied: [1.0, 5.0]
+    def new_worker(at_first):
+        worker = Worker(fork, info, fetch, at_first)
+        worker.ask((1, [0]))
+        return worker
+
+    worker = new_worker(lambda number: os._exit(3))
+    with contextlib.suppress(KeyboardInterrupt), interrupted("waitpid"):
+        worker.answer(None)
+    print(worker.process.is_alive(), worker.process.exitcode)  # -> False 3
     try:
-        here.send(model.weight * 2)
+        worker.answer(None)
     except RuntimeError as error:
-        print(str(error)[:62])
-    # -> Cowardly refusing to serialize non-leaf tensor which requires_
-    here.close()
-    there.close()
+        print(error)  # -> DataLoader worker (pid ...) exited unexpectedly with exit code 3
+
+    # Ctrl-C while close() waits for a worker that sleeps: none outlives it.
+    asleep = fork.Event()
+    workers = [worker, new_worker(lambda number: asleep.set() or time.sleep(60)), new_worker(abs)]
+    asleep.wait()
+    threading.Timer(0.3, interrupt).start()
+    try:
+        close(workers, os.getpid())
+    except KeyboardInterrupt:
+        print([worker.process.is_alive() for worker in workers])  # -> [False, False, False]
+    print(workers[1].process.exitcode == -signal.SIGKILL)  # -> True

@@ -1,148 +1,129 @@
-"""Step 80v: mp.spawn: one function in several processes
+"""Step 80v: Parameters that processes share: share_memory_
 
-A process that raises an exception prints it, and ends. The program that started four of them joins
-them one after the other: it waits for process 0, which waits for a message of process 2, which has
-ended. Nothing happens any more, and the traceback is somewhere in the output.
+Four processes are to train one network, each on its part of the data, without waiting for each
+other (Hogwild). A process that is started by a fork gets pages of memory that become copies when
+they are written. It trains its copy, and the network of the main process stays as it was:
 
-`spawn(fn, args, nprocs=4)` calls fn(0, *args), ..., fn(3, *args), and `join` waits for all of them
-at once, by their sentinels: files that the system closes when a process ends. If one has failed,
-the others are ended, and its traceback, which came through a pipe, is raised here.
+    in the worker: loss 0.00        in the main process: loss 3.47, as before
 
-    process 1 raises   ->  traceback into its pipe, exit code 1
-    main               ->  wakes up, ends the others, raises ProcessRaisedException
+Memory that is shared is a file that lives in memory, and that both map into their addresses.
+Python has one without a name, `Arena`: the system removes it when no process has it open.
+share_memory_ copies the elements into such a file, and makes an array of it. After a fork, the
+worker has the same pages, and they are not copied.
 
-The trap is the wait itself: it returns when the first process ends, and the others may go on for
-hours. So `spawn` calls `join` until it says that all have ended.
+`arenas` notes which memory is shared, by the id of the array that owns it, and forgets it with the
+array: a weak reference calls a function when its object is gone. is_shared looks there for the
+storage, since a view of a shared tensor is shared too.
 
-New: ProcessRaisedException, run, ProcessContext, spawn.
-Try: join the processes of the demo one after the other instead. How long does it take?
+The trap: several processes write the same parameters without a lock, and some updates are lost. SGD
+forgives that; a counter would not.
+
+(PyTorch's methods have the same names.)
+
+New: arenas, array_in, is_shared, share_memory_, share_memory.
+Try: leave `model.share_memory()` out, and read the last loss.
 """
 
 import importlib
-import sys
-import traceback
-from collections.abc import Callable
-from multiprocessing import get_context
-from multiprocessing.connection import wait
+import math
+import weakref
+from multiprocessing.heap import Arena
 from typing import Any
 
-from tinytorch.core.tensor import Tensor
+import numpy as np
+
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.version import storage_of
+from tinytorch.nn.module import Module
+from tinytorch.ops.random import manual_seed, randn
 
 # Importing these modules, which import the others, gives Tensor its methods.
-importlib.import_module("tinytorch.multiprocessing.shared_memory")
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
+# id of a memory that is shared -> (weak reference to it, its file)
+arenas: dict[int, tuple[weakref.ref, Arena]] = {}
 
-class ProcessRaisedException(RuntimeError):
-    """A process ended with an exception, whose traceback is in the message.
 
-    Attributes:
-        error_index: the number of the process.
-        error_pid: its number in the system.
+def array_in(arena: Arena, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The array that lies in this file, which lives in memory and has no name."""
+    owner = np.frombuffer(arena.buffer, np.uint8)
+    key = id(owner)
+    arenas[key] = weakref.ref(owner, lambda _: arenas.pop(key, None)), arena
+    count = math.prod(shape) * np.dtype(dtype).itemsize
+    return owner[:count].view(dtype).reshape(shape)
+
+
+@tensor_method("is_shared")
+def is_shared(self: Tensor) -> bool:
+    """Whether the elements lie in memory that a process started or told later can share."""
+    return id(storage_of(self.array)) in arenas
+
+
+@tensor_method("share_memory_")
+def share_memory_(self: Tensor) -> Tensor:
+    """Moves the elements to memory that processes share. A tensor that is sent to another process,
+    or given to one that is started, is there the same elements and not a copy: what one process
+    writes, the others see. Views that were made before keep the old memory.
+
+    A tensor on another device stays what it is.
     """
-
-    def __init__(self, message: str, error_index: int, error_pid: int):
-        super().__init__(message)
-        self.error_index, self.error_pid = error_index, error_pid
-
-
-def run(fn: Callable, rank: int, args: tuple, errors: Any) -> None:
-    """What a process does."""
-    try:
-        fn(rank, *args)
-    except Exception:
-        errors.send(traceback.format_exc())
-        sys.exit(1)
+    if isinstance(self.array, np.ndarray) and not is_shared(self):
+        array = array_in(Arena(max(self.array.nbytes, 1)), self.array.dtype, self.array.shape)
+        array[...] = self.array
+        self.array = array
+    return self
 
 
-class ProcessContext:
-    """Processes that were started together.
-
-    Attributes:
-        processes: of multiprocessing.
-    """
-
-    def __init__(self, processes: list, errors: list):
-        self.processes, self.errors = processes, errors
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Waits until one fails or all have ended. Returns whether all have; if one failed, ends
-        the others.
-
-        Raises:
-            ProcessRaisedException: the first process that failed raised an exception.
-        """
-        alive = [process for process in self.processes if process.exitcode is None]
-        ended = wait([process.sentinel for process in alive], timeout)
-        for process in alive:
-            if process.sentinel in ended:
-                process.join()
-        failed = [i for i, process in enumerate(self.processes) if process.exitcode]
-        if not failed:
-            return all(process.exitcode == 0 for process in self.processes)
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.join()
-        number, process = failed[0], self.processes[failed[0]]
-        text = self.errors[number].recv()
-        text = f"\n\n-- Process {number} terminated with the following error:\n{text}"
-        raise ProcessRaisedException(text, number, process.pid)
+def share_memory(self: Module) -> Module:
+    """Moves all parameters and buffers to memory that processes share."""
+    for tensor in (*self.parameters(), *self.buffers()):
+        share_memory_(tensor)
+    return self
 
 
-def spawn(
-    fn: Callable,
-    args: tuple = (),
-    nprocs: int = 1,
-    daemon: bool = False,
-    start_method: str = "spawn",
-) -> None:
-    """Calls fn(i, *args) in `nprocs` processes, i from 0 on, and waits for them.
-
-    Raises:
-        ProcessRaisedException: as of ProcessContext.join.
-    """
-    context = get_context(start_method)
-    processes, errors = [], []
-    for rank in range(nprocs):
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=run, args=(fn, rank, args, theirs), daemon=daemon)
-        process.start()
-        theirs.close()
-        processes.append(process)
-        errors.append(ours)
-    started = ProcessContext(processes, errors)
-    ended = False
-    while not ended:  # each time one of them ends
-        ended = started.join()
+Module.share_memory = share_memory
 
 
 if __name__ == "__main__":
-    import time
+    from multiprocessing import get_context
 
-    def add(rank: int, total: Tensor) -> None:
-        total[rank] += rank + 1
+    from tinytorch.nn.linear import Linear
+    from tinytorch.optim.sgd import SGD
 
-    def fail(rank: int) -> None:
-        if rank == 0:
-            time.sleep(30)
-        raise ValueError("broken")
+    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
+    x = randn(20, 3)
+    y = x.sum(1, keepdim=True)
 
-    total = Tensor([0.0, 0.0, 0.0]).share_memory_()
-    spawn(add, (total,), nprocs=3, start_method="fork")
-    print(total.tolist())  # -> [1.0, 2.0, 3.0]
+    def loss_of(model: Module) -> Tensor:
+        return ((model(x) - y) ** 2).mean()
 
-    start = time.monotonic()
-    try:
-        spawn(fail, nprocs=2, start_method="fork")
-    except ProcessRaisedException as error:
-        print("process", error.error_index, "-", str(error).split()[-2:])
-    # -> process 1 - ['ValueError:', 'broken']
-    print("at once:", time.monotonic() - start < 20)  # -> at once: True
+    def train(model: Module) -> None:
+        optimizer = SGD(model.parameters(), lr=0.05)
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
 
-    ours, errors = get_context("fork").Pipe()
-    try:
-        run(fail, 1, (), errors)  # as it runs in a process
-    except SystemExit as error:
-        print(error.code, ours.recv().split()[-1])  # -> 1 broken
+    def in_workers(model: Module, count: int = 2) -> float:
+        workers = [get_context("fork").Process(target=train, args=(model,)) for _ in range(count)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return loss_of(model).item()
+
+    model = Linear(3, 1)
+    before = loss_of(model).item()
+    print("copies, the loss stays:", in_workers(model) == before)  # -> copies, the loss stays: True
+    model.share_memory()
+    print("shared:", model.weight.is_shared(), "- learned:", in_workers(model) < 1e-3)
+    # -> shared: True - learned: True
+
+    # Memory that is shared is forgotten with its tensor.
+    number = Tensor([1.0, 2.0]).share_memory_()
+    print(number, number[1:].is_shared(), len(arenas))  # -> tensor([1., 2.]) True 3
+    del number
+    print(len(arenas))  # -> 2

@@ -1,162 +1,162 @@
-"""Step 80w: Processes that end without an exception
+"""Step 80w: Sending tensors to another process
 
-A process can end without Python knowing: by a signal, for lack of memory, or in sys.exit. Then no
-traceback comes, and `recv` of step 80v raises EOFError: the other end of the pipe is closed, and
-nobody wrote into it. What remains is the exit code, a number of the process's own, or a signal with
-a minus sign: -9 is SIGKILL, what the system sends when it has no memory left.
+A tensor of step 80v is shared by processes that are forked after it was made. A tensor that is
+sent later, through a pipe or a queue, or given to a process that is started by "spawn", goes as a
+pickle, and pickle writes its elements. The other process gets a copy, though the memory is shared:
 
-ProcessExitedException tells it. A Ctrl-C in the terminal reaches all processes: those that it ends
-have nothing to tell, since the main process has it, too.
+    here.send(numbers)     ->     there.recv()[1] = 5.0     and numbers has no 5 in it
 
-With join=False the caller gets the ProcessContext, and can do something else in the meantime: join
-with a timeout says whether all have ended.
+multiprocessing pickles with ForkingPickler, which has a table: for a type, a function that says
+how its objects are sent. `sends` writes into it. For a shared tensor `reduce` sends the open file,
+which one process can hand to another (Arena knows how to), with the type and the shape. `rebuild`,
+in the other process, maps the file and makes the tensor.
 
-The trap: a pipe whose other end is closed is ready to be read. poll() says True, and recv raises.
+Two traps. A view of a shared tensor is not the whole file; it is sent as a copy. And a tensor with
+a history cannot be sent: the graph is not in the other process. It is refused, as in PyTorch.
 
-New: ProcessExitedException, ProcessContext.pids. Changed: run, ProcessContext.join, spawn.
-Try: ask `poll()` before `recv()`, instead of catching EOFError.
+New: rebuild, sends, reduce.
+Try: take `@sends(Tensor, Parameter)` away. Which lines of the demo change?
 """
 
 import importlib
-import signal
-import sys
-import traceback
+import math
+import weakref
 from collections.abc import Callable
-from multiprocessing import get_context
-from multiprocessing.connection import wait
+from multiprocessing.heap import Arena
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
+
+import numpy as np
+
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.version import storage_of
+from tinytorch.nn.module import Module
+from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.random import manual_seed
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
+# id of a memory that is shared -> (weak reference to it, its file)
+arenas: dict[int, tuple[weakref.ref, Arena]] = {}
 
-class ProcessRaisedException(RuntimeError):
-    """A process ended with an exception, whose traceback is in the message.
 
-    Attributes:
-        error_index: the number of the process.
-        error_pid: its number in the system.
+def array_in(arena: Arena, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The array that lies in this file, which lives in memory and has no name."""
+    owner = np.frombuffer(arena.buffer, np.uint8)
+    key = id(owner)
+    arenas[key] = weakref.ref(owner, lambda _: arenas.pop(key, None)), arena
+    count = math.prod(shape) * np.dtype(dtype).itemsize
+    return owner[:count].view(dtype).reshape(shape)
+
+
+@tensor_method("is_shared")
+def is_shared(self: Tensor) -> bool:
+    """Whether the elements lie in memory that a process started or told later can share."""
+    return id(storage_of(self.array)) in arenas
+
+
+@tensor_method("share_memory_")
+def share_memory_(self: Tensor) -> Tensor:
+    """Moves the elements to memory that processes share. A tensor that is sent to another process,
+    or given to one that is started, is there the same elements and not a copy: what one process
+    writes, the others see. Views that were made before keep the old memory.
+
+    A tensor on another device stays what it is.
     """
-
-    def __init__(self, message: str, error_index: int, error_pid: int):
-        super().__init__(message)
-        self.error_index, self.error_pid = error_index, error_pid
-
-
-class ProcessExitedException(ProcessRaisedException):
-    """A process ended without an exception of Python: by a signal, or by sys.exit."""
+    if isinstance(self.array, np.ndarray) and not is_shared(self):
+        array = array_in(Arena(max(self.array.nbytes, 1)), self.array.dtype, self.array.shape)
+        array[...] = self.array
+        self.array = array
+    return self
 
 
-def run(fn: Callable, rank: int, args: tuple, errors: Any) -> None:
-    """What a process does."""
-    try:
-        fn(rank, *args)
-    except KeyboardInterrupt:
-        pass  # the main process has it, too
-    except Exception:
-        errors.send(traceback.format_exc())
-        sys.exit(1)
+def rebuild(cls: type, arena: Arena, dtype: Any, shape: tuple, requires_grad: bool) -> Tensor:
+    """The tensor in the process that receives it."""
+    tensor = Tensor()
+    tensor.array = array_in(arena, dtype, shape)
+    if cls is not Tensor:
+        return cls(tensor, requires_grad)
+    return tensor.requires_grad_(requires_grad)
 
 
-class ProcessContext:
-    """Processes that were started together.
+def sends(*kinds: type) -> Callable:
+    """Registers a function that tells how processes send objects of these kinds to each other."""
 
-    Attributes:
-        processes: of multiprocessing.
-    """
+    def decorate(function: Callable) -> Callable:
+        for kind in kinds:
+            ForkingPickler.register(kind, function)
+        return function
 
-    def __init__(self, processes: list, errors: list):
-        self.processes, self.errors = processes, errors
-
-    def pids(self) -> list[int]:
-        return [process.pid for process in self.processes]
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Waits until one fails or all have ended. Returns whether all have; if one failed, ends
-        the others.
-
-        Raises:
-            ProcessRaisedException: the first process that failed raised an exception.
-            ProcessExitedException: it ended by a signal or with an exit code.
-        """
-        alive = [process for process in self.processes if process.exitcode is None]
-        ended = wait([process.sentinel for process in alive], timeout)
-        for process in alive:
-            if process.sentinel in ended:
-                process.join()
-        failed = [i for i, process in enumerate(self.processes) if process.exitcode]
-        if not failed:
-            return all(process.exitcode == 0 for process in self.processes)
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.join()
-        number, process = failed[0], self.processes[failed[0]]
-        try:
-            text = self.errors[number].recv()
-        except EOFError:  # nobody wrote into this pipe, and its other end is closed
-            code = process.exitcode
-            end = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
-            text = f"process {number} terminated with {end}"
-            raise ProcessExitedException(text, number, process.pid) from None
-        text = f"\n\n-- Process {number} terminated with the following error:\n{text}"
-        raise ProcessRaisedException(text, number, process.pid)
+    return decorate
 
 
-def spawn(
-    fn: Callable,
-    args: tuple = (),
-    nprocs: int = 1,
-    join: bool = True,
-    daemon: bool = False,
-    start_method: str = "spawn",
-) -> ProcessContext | None:
-    """Calls fn(i, *args) in `nprocs` processes, i from 0 on, and waits for them; with join=False
-    returns the ProcessContext.
+@sends(Tensor, Parameter)
+def reduce(self: Tensor) -> tuple:
+    """What is sent in the place of a tensor: its file, if it is shared and not a part of another.
 
     Raises:
-        ProcessRaisedException, ProcessExitedException: as of ProcessContext.join.
+        RuntimeError: the tensor has a history, which another process could not know.
     """
-    context = get_context(start_method)
-    processes, errors = [], []
-    for rank in range(nprocs):
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=run, args=(fn, rank, args, theirs), daemon=daemon)
-        process.start()
-        theirs.close()
-        processes.append(process)
-        errors.append(ours)
-    started = ProcessContext(processes, errors)
-    if not join:
-        return started
-    ended = False
-    while not ended:  # each time one of them ends
-        ended = started.join()
+    if self.requires_grad and not self.is_leaf:
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad: detach() it, if "
+            "another process should get the elements"
+        )
+    _, arena = arenas.get(id(storage_of(self.array)), (None, None))
+    whole = arena is not None and self.array.flags.c_contiguous
+    if not whole or self.array.nbytes < storage_of(self.array).nbytes:
+        return self.__reduce_ex__(2)
+    return rebuild, (type(self), arena, self.array.dtype, self.array.shape, self.requires_grad)
+
+
+def share_memory(self: Module) -> Module:
+    """Moves all parameters and buffers to memory that processes share."""
+    for tensor in (*self.parameters(), *self.buffers()):
+        share_memory_(tensor)
+    return self
+
+
+Module.share_memory = share_memory
 
 
 if __name__ == "__main__":
-    import os
-    import time
+    from multiprocessing import get_context
 
-    def end(rank: int, how: str) -> None:
-        if how == "interrupt":
-            raise KeyboardInterrupt
-        if rank == 0:
-            time.sleep(30 if how != "wait" else 0.2)
-        elif how == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif how == "exit":
-            sys.exit(3)
+    from tinytorch.nn.linear import Linear
 
-    for how in ("killed", "exit"):
-        try:
-            spawn(end, (how,), nprocs=2, start_method="fork")
-        except ProcessExitedException as error:
-            print(error)
-    # -> process 1 terminated with signal SIGKILL
-    # -> process 1 terminated with exit code 3
-    context = spawn(end, ("wait",), join=False, start_method="fork")
-    print(len(context.pids()), context.join(timeout=0), context.join(timeout=20))
-    # -> 1 False True
-    run(end, 1, ("interrupt",), None)
+    importlib.import_module("tinytorch.autograd.engine")
+    importlib.import_module("tinytorch.core.printing")
+    manual_seed(0)
+    here, there = get_context("fork").Pipe()
+
+    def received(value: Any) -> Any:
+        """What comes out of the pipe."""
+        here.send(value)
+        return there.recv()
+
+    # Memory of its own is copied, shared memory is the same.
+    numbers = Tensor([1.0, 2.0])
+    received(numbers)[1] = 5.0
+    print("a copy:", numbers)  # -> a copy: tensor([1., 2.])
+    numbers.share_memory_()
+    received(numbers)[1] = 5.0
+    print("the same:", numbers)  # -> the same: tensor([1., 5.])
+
+    model = Linear(3, 1).share_memory()
+    weight = received(model.weight)
+    weight.detach()[0, 0] = 7.0
+    print(type(weight).__name__, weight.requires_grad, model.weight[0, 0].item())
+    # -> Parameter True 7.0
+
+    # A part of a tensor, and a tensor with a history.
+    received(numbers[:1])[0] = 5.0
+    print("a view is copied:", numbers.tolist())  # -> a view is copied: [1.0, 5.0]
+    try:
+        here.send(model.weight * 2)
+    except RuntimeError as error:
+        print(str(error)[:62])
+    # -> Cowardly refusing to serialize non-leaf tensor which requires_
+    here.close()
+    there.close()

@@ -23,9 +23,12 @@ Two traps. Never load a file from a stranger with weights_only=False. And the fi
 of classes, and not their code. Rename the class, or an attribute that its forward uses, and the
 file is of no use. A state_dict has only the numbers.
 
+Programs of the years before call load(path) and expect a module. Two environment variables change
+the default for a program as it is; `forced` reads them.
+
 (PyTorch cannot load the objects that are saved here: it does not have these classes.)
 
-Changed: Writer, Reader.run, save, load. New: rebuild, ObjectCalls, ObjectUnpickler.
+Changed: Writer, Reader.run, save, load. New: rebuild, ObjectCalls, ObjectUnpickler, forced.
 Try: save Linear(2, 2).forward, a method, load it again, and print its __self__.
 """
 
@@ -40,6 +43,7 @@ import secrets
 import shutil
 import struct
 import sys
+import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -119,15 +123,14 @@ class Writer:
     def __init__(self):
         # id of the array that owns the memory -> key in the file, type, bytes, device, that array
         self.storages: dict[int, tuple[str, DType, Any, Device, Any]] = {}
-        self.calls = ObjectCalls(plain_calls)
-        self.calls.update(
-            {
-                Size: lambda value: ("torch.Size", tuple(value)),
-                Device: lambda value: ("torch.device", str(value)),
-                Tensor: self.call_of_tensor,
-                Parameter: self.call_of_parameter,
-            }
-        )
+        self.calls: dict[type, Callable[[Any], tuple]] = {
+            **plain_calls,
+            Size: lambda value: ("torch.Size", tuple(value)),
+            Device: lambda value: ("torch.device", str(value)),
+            Tensor: self.call_of_tensor,
+            Parameter: self.call_of_parameter,
+        }
+        self.calls = ObjectCalls(self.calls)
 
     def call_of_tensor(self, tensor: Tensor) -> tuple:
         """A tensor as a call that makes a view of a storage."""
@@ -391,7 +394,26 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         add_member(archive, "version", b"3\n")
 
 
-def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+def forced(weights_only: bool | None) -> bool:
+    """What load() takes weights_only for: True where the caller does not say.
+
+    Two environment variables change that for a program as it is. TORCH_FORCE_WEIGHTS_ONLY_LOAD=1
+    means True for every call, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 means False where the caller does
+    not say.
+
+    Raises:
+        RuntimeError: both are set.
+    """
+    names = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    always, never = (os.environ.get(name) in ("1", "y", "yes", "true") for name in names)
+    if always and never:
+        raise RuntimeError(f"Both {names[0]} and {names[1]} are set")
+    if never and weights_only is None:
+        warnings.warn(f"{names[1]} is set: load() may run code that the file names", stacklevel=3)
+    return always or (not never if weights_only is None else bool(weights_only))
+
+
+def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=None) -> Any:
     """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything, unless
     with weights_only=False.
 
@@ -401,14 +423,15 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=No
             function that gets each storage, on the CPU, and the name of the device where it was,
             and returns a storage, or None. By default each tensor goes where it was.
         weights_only: False loads objects of any class, such as whole modules, by running the code
-            that the file names. Do so only with a file from a source that you trust.
+            that the file names. Do so only with a file from a source that you trust. By default
+            True, unless an environment variable says otherwise: see `forced`.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
     Raises:
         pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
             one that holds something else than `save` writes.
         RuntimeError: for a tensor of a device that is not there.
     """
-    is_path = isinstance(f, (str, os.PathLike))
+    weights_only, is_path = forced(weights_only), isinstance(f, (str, os.PathLike))
     with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
         try:
             reader = Reader(file)
@@ -466,6 +489,24 @@ if __name__ == "__main__":
             print(str(error).partition(", which")[0])
     # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
     # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
+
+    # Two environment variables: one for callers who do not say what they want, one for all of them.
+    some, every = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = [os.environ.pop(name, "") for name in (some, every)]
+    print(forced(None), forced(False))  # -> True False
+    os.environ[some] = "1"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        print(round_trip(np.float64(0.25)), forced(True), caught[0].message)
+    # -> 0.25 True TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set: load() may run code that the file names
+    os.environ[every] = "yes"
+    try:
+        forced(None)
+    except RuntimeError as error:
+        print(str(error)[:34])  # -> Both TORCH_FORCE_WEIGHTS_ONLY_LOAD
+    del os.environ[some]
+    print(forced(False))  # -> True
+    os.environ[some], os.environ[every] = before
 
     # Why: what the file names is called.
     class Evil:

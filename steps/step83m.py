@@ -5,7 +5,8 @@ name that it only asks about, so the names that common programs ask for are here
 that is true of tinytorch:
 
     backends.cudnn.benchmark = True       a switch, which changes nothing here
-    backends.mps                          is_available() is False
+    backends.mps, xpu                     is_available() is False
+    onnx.is_in_onnx_export()              False, and there is no export
     multiprocessing                       Python's own
     nn.modules.batchnorm._BatchNorm       whatever tinytorch.nn and its modules have under the name
     nn.DataParallel(model)                calls the model: there is one device
@@ -19,8 +20,8 @@ A module may have a function `__getattr__`, which Python asks for a name that it
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
 process had one more batch than the others, it would wait for them forever.
 
-New: backends/cudnn.py, mps.py, cuda.py; multiprocessing, nn/modules.py, utils/einops.py,
-nn/parallel/data_parallel.py, utils/data/distributed.py.
+New: backends/cudnn.py, mps.py, cuda.py; xpu.py, onnx.py, multiprocessing, nn/modules.py,
+utils/einops.py, nn/parallel/data_parallel.py, utils/data/distributed.py.
 Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
 """
 
@@ -54,6 +55,16 @@ def is_available() -> bool:
 
 
 is_built = is_available
+
+
+def device_count() -> int:
+    """0: there are none that tinytorch uses."""
+    return 0
+
+
+def is_in_onnx_export() -> bool:
+    """Whether a network is being written to a file: never."""
+    return False
 
 
 class matmul:
@@ -189,6 +200,7 @@ if __name__ == "__main__":
 
     print(is_available(), is_built(), enabled, benchmark, matmul.allow_tf32)
     # -> False False False False False
+    print(device_count(), is_in_onnx_export())  # -> 0 False
 
     # Names in the places where PyTorch has them.
     place = importlib.import_module("tinytorch.nn.modules.linear")

@@ -13,6 +13,7 @@ from tinytorch.utils.data import DataLoader, DistributedSampler
 
 @pytest.mark.parametrize(
     "path",
+    "onnx xpu "
     "backends.cudnn backends.mps backends.cuda distributed multiprocessing nn.parallel nn.modules "
     "nn.modules.module nn.modules.loss nn.modules.utils nn.modules.batchnorm nn.modules.rnn "
     "utils.data.distributed distributions.categorical distributions.normal".split(),
@@ -50,6 +51,8 @@ def test_switches_and_questions():
         tinytorch.set_float32_matmul_precision("low")
     assert not backends.mps.is_available() and not backends.mps.is_built()
     assert not backends.cudnn.is_available()
+    assert not tinytorch.xpu.is_available() and tinytorch.xpu.device_count() == 0
+    assert not tinytorch.onnx.is_in_onnx_export() and not hasattr(tinytorch.onnx, "export")
     assert tinytorch.distributed.is_available() in (True, False)
     assert not tinytorch.distributed.is_initialized()
     assert tinytorch.distributed.is_nccl_available() == tinytorch.cuda.is_available()

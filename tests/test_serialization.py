@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
+import warnings
 import zipfile
 from collections import Counter, OrderedDict
 from pathlib import Path
@@ -548,6 +549,50 @@ def test_mutations_give_one_kind_of_error():
         except RuntimeError as error:
             assert "map_location='cpu'" in str(error)  # "cpu" became another name of a device
     assert failures > 200
+
+
+SWITCHES = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+
+
+@pytest.mark.parametrize(
+    "always, never, given, plain",
+    [
+        ("", "", None, True),
+        ("", "", True, True),
+        ("", "", False, False),
+        ("1", "", False, True),
+        ("yes", "0", None, True),
+        ("no", "", False, False),
+        ("", "true", None, False),
+        ("", "y", True, True),
+        ("0", "1", False, False),
+        ("", "2", None, True),
+    ],
+)
+def test_environment_variables_decide_whether_objects_are_loaded(
+    monkeypatch, always, never, given, plain
+):
+    for name, value in zip(SWITCHES, (always, never), strict=True):
+        monkeypatch.setenv(name, value)
+    model, options = nn.Linear(2, 1), {} if given is None else {"weights_only": given}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if plain:
+            with pytest.raises(pickle.UnpicklingError):
+                round_trip(model, **options)
+        else:
+            assert repr(round_trip(model, **options)) == repr(model)
+    by_variable = given is None and not plain
+    assert [SWITCHES[1] in str(each.message) for each in caught] == [True] * by_variable
+    assert round_trip({"lr": 0.1}, weights_only=True) == {"lr": 0.1}
+
+
+def test_both_environment_variables_are_refused(monkeypatch):
+    for name in SWITCHES:
+        monkeypatch.setenv(name, "1")
+    for options in ({}, {"weights_only": True}):
+        with pytest.raises(RuntimeError, match="Both .* are set"):
+            round_trip([1], **options)
 
 
 def test_weights_only_changes_nothing():

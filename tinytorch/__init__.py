@@ -9,7 +9,7 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
-    jit, kernels, multiprocessing, nn, optim, profiler, random, sparse, utils,
+    jit, kernels, multiprocessing, nn, onnx, optim, profiler, random, sparse, special, utils, xpu,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.anomaly_mode import is_anomaly_enabled

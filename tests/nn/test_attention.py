@@ -275,3 +275,27 @@ REFUSED = [
 def test_the_layer_refuses(error, call):
     with pytest.raises(error):
         call(layer_of(), numbers(5, 3, 8))
+
+
+def test_backends_that_a_program_allows(device):
+    from tinytorch.nn.attention import SDPBackend, sdpa_kernel
+
+    q = tinytorch.randn(1, 2, 4, 8, device=device)
+    expected = nn.functional.scaled_dot_product_attention(q, q, q)
+    for allowed in (SDPBackend.MATH, [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]):
+        with sdpa_kernel(allowed, set_priority=True):
+            assert tinytorch.equal(nn.functional.scaled_dot_product_attention(q, q, q), expected)
+    for allowed in ([], SDPBackend.EFFICIENT_ATTENTION, SDPBackend.ERROR):
+        with pytest.raises(RuntimeError, match="No viable backend"), sdpa_kernel(allowed):
+            nn.functional.scaled_dot_product_attention(q, q, q)
+    for wrong in ("math", [1], (SDPBackend.MATH,)):
+        with pytest.raises(AssertionError, match="SDPBackend"), sdpa_kernel(wrong):
+            pass
+
+    @sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
+    def decorated():
+        return nn.functional.scaled_dot_product_attention(q, q, q)
+
+    with pytest.raises(RuntimeError, match="CUDNN"):
+        decorated()
+    assert tinytorch.equal(nn.functional.scaled_dot_product_attention(q, q, q), expected)

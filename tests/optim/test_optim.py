@@ -20,6 +20,7 @@ EVERY = [
     (optim.RMSprop, {"lr": 0.01, "momentum": 0.5, "weight_decay": 0.1}),
     (optim.Adagrad, {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
     (optim.Adadelta, {"lr": 0.5, "rho": 0.8, "weight_decay": 0.1}),
+    (optim.Adamax, {"lr": 0.1, "weight_decay": 0.1}),
 ]
 IDS = [f"{cls.__name__}-{'-'.join(options)}" for cls, options in EVERY]
 
@@ -193,6 +194,7 @@ def test_the_state_is_one_flat_array_and_a_replaced_one_is_taken_in():
         (lambda p: optim.RMSprop([p], momentum=-1), ValueError),
         (lambda p: optim.Adagrad([p], lr_decay=-1), ValueError),
         (lambda p: optim.Adadelta([p], rho=1.1), ValueError),
+        (lambda p: optim.Adamax([p], betas=(0.9, 1.0)), ValueError),
         (lambda p: optim.Adam([p], amsgrad=True), RuntimeError),
         (lambda p: optim.RMSprop([p], centered=True), RuntimeError),
         (lambda p: optim.Optimizer([p], {}).add_param_group([p]), TypeError),
@@ -216,7 +218,9 @@ def test_the_base_class_says_what_is_missing():
         optim.Optimizer([p], {}).step()
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta"])
+@pytest.mark.parametrize(
+    "name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax"]
+)
 def test_switches_of_pytorchs_implementations_change_nothing(name):
     p = tinytorch.ones(3, requires_grad=True)
     getattr(tinytorch.optim, name)([p], foreach=False, differentiable=False)
@@ -231,3 +235,24 @@ def test_gradients_cut_element_by_element(device):
     p.grad = tensor([-5.0, 0.5, 5.0], device=device)
     assert nn.utils.clip_grad_value_([p, tensor([1.0])], 2.0) is None
     assert p.grad.tolist() == [-2.0, 0.5, 2.0]
+
+
+def test_the_old_name_of_clipping_warns(device):
+    p = tensor([3.0, 4.0], device=device, requires_grad=True)
+    p.grad = tensor([3.0, 4.0], device=device)
+    with pytest.warns(FutureWarning, match="clip_grad_norm_"):
+        assert nn.utils.clip_grad_norm([p], max_norm=1.0).item() == 5.0
+    assert p.grad.norm().item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_vector_becomes_the_parameters(device):
+    layer = nn.Linear(3, 2, device=device)
+    vector = nn.utils.parameters_to_vector(layer.parameters()).detach() * 2
+    before = layer.weight.detach().clone(), layer.bias
+    assert nn.utils.vector_to_parameters(vector, layer.parameters()) is None
+    assert tinytorch.equal(layer.weight, 2 * before[0])
+    assert layer.bias is before[1]
+    vector.zero_()  # their memory, as in PyTorch
+    assert not layer.weight.any()
+    with pytest.raises(TypeError, match="list"):
+        nn.utils.vector_to_parameters([1.0], layer.parameters())

@@ -322,6 +322,58 @@ def an_optimizer_of_ones_own(torch):
 
 
 @program
+def an_optimizer_of_2019(torch):
+    """Numbers before tensors: add_(number, tensor), addcmul_(number, tensor, tensor)."""
+
+    class Adam(torch.optim.Optimizer):
+        def __init__(self, params, lr=0.1, betas=(0.9, 0.999)):
+            super().__init__(params, dict(lr=lr, betas=betas))
+
+        def step(self):
+            for group in self.param_groups:
+                (b1, b2), lr = group["betas"], group["lr"]
+                for p in group["params"]:
+                    grad, state = p.grad.data, self.state[p]
+                    if not state:
+                        state["m"], state["v"] = torch.zeros_like(p.data), torch.zeros_like(p.data)
+                    state["m"].mul_(b1).add_(1 - b1, grad)
+                    state["v"].mul_(b2).addcmul_(1 - b2, grad, grad)
+                    p.data.addcdiv_(-lr, state["m"], state["v"].sqrt().add_(1e-8))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = fill(torch, torch.nn.Linear(3, 2))
+        optimizer = Adam(model.parameters())
+        for seed in range(4):
+            optimizer.zero_grad()
+            loss = (model(drawn(torch, 5, 3, seed=seed)) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            for p in model.parameters():
+                p.data.sub_(0.01, p.data).add_(-0.5, p.grad.data)
+            print(loss.item())
+        x, y = drawn(torch, 3), drawn(torch, 3, seed=2)
+        print(torch.add(x, 2, y), torch.sub(x, -0.5, y), x.add(torch.tensor(3.0), y), x.add(1.5, 2))
+        print(torch.addcmul(x, 2, y, y), x.addcdiv(-1, y, x), model.weight, model.bias)
+        for wrong in (
+            lambda: x.add(y, y),
+            lambda: x.add(y, 2),
+            lambda: x.add_(2, y, y),
+            lambda: x.sub(1, 2, 3),
+            lambda: x.add(2, y, alpha=3),
+            lambda: x.add(y[:1], y),
+            lambda: x.addcmul(y, y, 2),
+            lambda: x.addcdiv_(2, y, y, y),
+            lambda: x.addcmul(1, 2, 3),
+        ):
+            try:
+                print(wrong())
+            except TypeError as error:
+                print(type(error))
+        print(x)
+
+
+@program
 def what_older_programs_write(torch):
     x = torch.autograd.Variable(torch.FloatTensor([1.0, 2.0]), requires_grad=True)
     print(x, isinstance(x, torch.FloatTensor), (x > 1).type(torch.LongTensor))

@@ -194,8 +194,9 @@ def in_place(
     @functools.wraps(function)
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
-        if operation is not None and args and write_directly(operation, self, *args, **kwargs):
-            return self
+        if operation is not None and len(args) == 1:
+            if write_directly(operation, self, *args, **kwargs):
+                return self
         values = function(self, *args, **kwargs)
         if has_saved(values.grad_fn, self.array):  # backward needs what is overwritten now
             values = function(self.clone(), *args, **kwargs)

@@ -37,7 +37,8 @@ class View:
 
 def record_view(out: Tensor, source: Tensor, call: tuple) -> None:
     """Note that `out` was made from `source` by `call`, unless the call had to copy."""
-    if storage_of(out.array) is storage_of(source.array):
+    whole = source.array  # most often the owner of the memory, which NumPy notes as the base
+    if out.array.base is whole or storage_of(out.array) is storage_of(whole):
         view = source._view
         base, path = (source, None) if view is None else (view.base, view.path)
         out._view = View(base, (path, call))

@@ -7,11 +7,11 @@ are, with whatever strides: a transposed matrix is not copied.
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tinytorch.compiler.build import find_compiler
 from tinytorch.compiler.c_code import index
-from tinytorch.compiler.convolution_code import balanced, registers
+from tinytorch.compiler.convolution_code import balanced, convolution_source, registers
 from tinytorch.compiler.expressions import C_TYPES
 from tinytorch.compiler.graph import Node
 from tinytorch.compiler.kernel import Kernel, Load, address
@@ -28,7 +28,7 @@ BATCHES
         for (long b = 0; b < BLOCKS; b++) {
             const number *from = COLUMN_MATRIX + first * COLUMN_TERM + b * BLOCK * COLUMN;
             number (*to)[BLOCK] = packed[BATCH][b];
-            const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+            const long width = WIDTH;
             if (width < BLOCK) memset(to, 0, depth * sizeof *to);
             OUTER
                 INNER to[k][j] = from[k * COLUMN_TERM + j * COLUMN];
@@ -68,14 +68,24 @@ TILE = """\
                             sums[p][v] += x * *(const vector *)&columns[v * LANES];
                     }
                 }
+STORE
+            }
+"""
+STORE_VECTORS = """\
+                for (int p = 0; p < HEIGHT; p++)
+                    for (int v = 0; v < VECTORS; v++) {
+                        vector *at = (void *)&to[p * OUT_ROW + v * LANES];
+                        *at = first > 0 ? *at + sums[p][v] : sums[p][v];
+                    }
+"""
+STORE_NUMBERS = """\
                 const number (*sum)[BLOCK] = (const void *)sums;
-                const long width = COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK;
+                const long width = WIDTH;
                 OUTER
                     INNER {
                         number *at = &to[p * OUT_ROW + j * OUT_COLUMN];
                         *at = sum[p][j] + (first > 0 ? *at : 0);
                     }
-            }
 """
 OVER_TERMS = "for (long k = 0; k < depth; k++)"
 OVER_COLUMNS = "for (long j = 0; j < width; j++)"
@@ -113,6 +123,7 @@ class ProductKernel(Kernel):
         """The C function from the list of its parameters on."""
         node, c = self.nodes[0], self.constants
         kind, turned = C_TYPES[node.dtype.name], c["ROW_TERM"] != 1
+        whole = c["COLUMNS"] % c["BLOCK"] == 0 and c["OUT_COLUMN"] == 1
         given = [f"const {kind} *restrict in{i}" for i in range(len(self.inputs))]
         given += [f"{kind} *restrict out0", *(f"{kind} *restrict {x}_memory" for x in self.memory)]
         sizes = ", ".join(f"{name} = {value}" for name, value in c.items())
@@ -124,7 +135,8 @@ class ProductKernel(Kernel):
         lines += ["    #pragma omp parallel num_threads(threads) if(threads > 1)"]
         lines += ["    for (long first = 0; first < TERMS; first += DEEP) {"]
         lines += ["        const long depth = TERMS - first < DEEP ? TERMS - first : DEEP;"]
-        tile = TURN * turned + nested(TILE, OVER_ROWS, c["OUT_COLUMN"])
+        stores = STORE_VECTORS if whole else nested(STORE_NUMBERS, OVER_ROWS, c["OUT_COLUMN"])
+        tile = TURN * turned + TILE.replace("STORE\n", stores)
         tiles = tile.replace("HEIGHT", "TALL")
         if c["REST"]:
             tiles = f"            if (ROWS - i >= TALL) {{\n{tiles}            }} else {{\n"
@@ -147,6 +159,7 @@ class ProductKernel(Kernel):
             "ROW_MATRIX": self.place(self.rows, counters),
             "COLUMN_MATRIX": self.place(self.columns, counters),
             "RESULT": f"out0 + ({index(0, before, counters)}) * ROWS * COLUMNS",
+            "WIDTH": "COLUMNS - b * BLOCK < BLOCK ? COLUMNS - b * BLOCK : BLOCK",
             "BATCHES\n": "".join(itertools.starmap(LOOP.format, enumerate(self.batch))),
             "BATCH": index(0, before, counters),
             "NESTED": str(len(counters) + 1),
@@ -156,6 +169,12 @@ class ProductKernel(Kernel):
         """Where the matrix of a pair begins."""
         at = index(load.offset, load.strides[:-2], counters)
         return f"in{self.inputs.index(load.base)} + {at}"
+
+
+def product_source(kernels: Sequence[ProductKernel]) -> str:
+    """The functions of the kernels. With -O2 they are as fast, and compiled in half of the time."""
+    source = convolution_source(kernels).replace("FUSED", "FUSED_O2")
+    return source.replace('"fp-contract=fast"', '"fp-contract=fast", "O2"')
 
 
 def load_of(x: Node, dims: int, show: Callable) -> Load:

@@ -31,7 +31,7 @@ from tinytorch.compiler.graph import (
 from tinytorch.compiler.kernel import Kernel
 from tinytorch.compiler.memory import Lives, Memory, array_at, block, makes, reads
 from tinytorch.compiler.numpy_code import Text
-from tinytorch.compiler.product_code import ProductKernel, product_kernel
+from tinytorch.compiler.product_code import ProductKernel, product_kernel, product_source
 from tinytorch.threads import blas_libraries
 
 
@@ -259,8 +259,10 @@ def build_kernels(source: str) -> ctypes.CDLL:
 def compiled_c(kernels: Sequence[Kernel]) -> tuple[str, dict[str, Callable]]:
     """The text of kernels in C, and what calls them: name -> function(arrays, threads)."""
     loops = [kernel for kernel in kernels if not isinstance(kernel, IN_C)]
-    direct = [kernel for kernel in kernels if isinstance(kernel, IN_C)]
-    source = c_source(loops) + convolution_source(direct) + callers(kernels)
+    convolutions = [kernel for kernel in kernels if isinstance(kernel, ConvolutionKernel)]
+    products = [kernel for kernel in kernels if isinstance(kernel, ProductKernel)]
+    source = c_source(loops) + convolution_source(convolutions) + product_source(products)
+    source += callers(kernels)
     library, functions = build_kernels(source), {}
     for kernel in kernels:
         function = functions[kernel.name] = library[f"call_{kernel.name}"]

@@ -1,6 +1,9 @@
 """Attention: each query gets a mean of the values, weighted by how well their keys fit it."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from tinytorch.autograd.node import Function
@@ -172,6 +175,31 @@ class Attention(Function):
         return "ScaledDotProductFlashAttentionForCpuBackward0"  # PyTorch's name
 
 
+class SDPBackend(Enum):
+    """Ways of computing attention. One, in blocks, serves MATH and FLASH_ATTENTION here."""
+
+    ERROR, MATH, FLASH_ATTENTION, EFFICIENT_ATTENTION, CUDNN_ATTENTION, OVERRIDEABLE = range(-1, 5)
+
+
+VIABLE = {SDPBackend.MATH, SDPBackend.FLASH_ATTENTION}  # as on PyTorch's CPU
+ALLOWED = [VIABLE]  # the last one counts
+
+
+@contextmanager
+def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
+    """Within it, attention may use this SDPBackend, or those of this list. Their order, which
+    set_priority makes one of preference, changes nothing. AssertionError for anything else."""
+    backends = [backends] if isinstance(backends, SDPBackend) else backends
+    if not isinstance(backends, list) or not all(isinstance(b, SDPBackend) for b in backends):
+        says = "Backend must be an instance of SDPBackend or a list of SDPBackend instances"
+        raise AssertionError(f"{says}, got {type(backends).__name__}")
+    ALLOWED.append(set(backends))
+    try:
+        yield
+    finally:
+        ALLOWED.pop()
+
+
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
@@ -188,9 +216,12 @@ def scaled_dot_product_attention(
         enable_gqa: dimension -3 of query holds more heads than those of key and value, which are
             shared out evenly (Ainslie et al., 2023).
     Raises:
-        RuntimeError: types or shapes do not fit, or is_causal comes with a mask.
+        RuntimeError: types or shapes do not fit, is_causal comes with a mask, or sdpa_kernel
+            forbids what is there.
     """
     check_operands("scaled_dot_product_attention", query, key, value)
+    if not ALLOWED[-1] & VIABLE:
+        raise RuntimeError(f"No viable backend for attention was found among {ALLOWED[-1]}")
     dtype, device, shapes = query.dtype, query.device, [x.array.shape for x in (query, key, value)]
     if not dtype.is_floating_point or min(map(len, shapes)) < 2:
         raise RuntimeError(

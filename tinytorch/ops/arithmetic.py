@@ -1,6 +1,7 @@
 """The operators + - * / and the rule that brings their two operands together."""
 
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
@@ -113,9 +114,37 @@ def operands(a: Any, b: Any, floating: bool = False) -> tuple[Any, Any]:
     )
 
 
+def in_old_order(name: str, count: int, named: Any, *given: Any) -> tuple:
+    """The arguments of add(x, 2, y), which is written add(x, y, alpha=2) now: (y, 2); those of
+    addcmul(x, 2, y, z): (y, z, 2). Two numbers are in the order of today.
+
+    Args:
+        count: how many tensors there should be after the number.
+        named: the number that was given by name, or 1.
+    Raises:
+        TypeError: for other arguments.
+    """
+    number, *tensors = given
+    is_number = not isinstance(number, Tensor)
+    kinds = {isinstance(each, Tensor) for each in tensors}
+    if len(tensors) == count and named == 1:
+        if is_number and kinds == {False}:
+            return given
+        if kinds == {True} and (is_number or not (number.ndim or number.requires_grad)):
+            text = (
+                f"{name}(number, tensor) is deprecated: give the number by name, after the tensor"
+            )
+            warnings.warn(text, stacklevel=4)
+            return *tensors, number
+    types = ", ".join(type(each).__name__ for each in given)
+    raise TypeError(f"{name}() received an invalid combination of arguments - got ({types})")
+
+
 @tensor_method("add", "__add__", "__radd__")
-def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
+    if old:
+        other, alpha = in_old_order("add", 1, alpha, other, *old)
     if out is not None:
         return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
@@ -128,12 +157,14 @@ def add(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None)
 
 
 @tensor_method("sub", "subtract", "__sub__")
-def sub(input: Tensor, other: Any, *, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
+def sub(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input - alpha * other, broadcast.
 
     Raises:
         RuntimeError: an operand is boolean.
     """
+    if old:
+        other, alpha = in_old_order("sub", 1, alpha, other, *old)
     if out is not None:
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:

@@ -7,7 +7,7 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import bool_, int64
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul, sub
+from tinytorch.ops.arithmetic import add, in_old_order, mul, sub
 from tinytorch.ops.creation import meshgrid, ones, zeros
 from tinytorch.ops.cumulative import Shift
 from tinytorch.ops.dims import normalize_dim
@@ -41,19 +41,27 @@ cumprod_ = tensor_method("cumprod_")(in_place(cumprod))
 
 
 @attach("addcmul")
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Tensor, value: Any = 1
+) -> Tensor:
     """input + value * tensor1 * tensor2, as optimizers write it."""
+    if old:
+        tensor1, tensor2, value = in_old_order("addcmul", 2, value, tensor1, tensor2, *old)
     require_tensors("addcmul", (input, tensor1, tensor2))
     return add(input, mul(tensor1, tensor2), alpha=value)
 
 
 @attach("addcdiv")
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *old: Tensor, value: Any = 1
+) -> Tensor:
     """input + value * tensor1 / tensor2.
 
     Raises:
         RuntimeError: both are of integer types.
     """
+    if old:
+        tensor1, tensor2, value = in_old_order("addcdiv", 2, value, tensor1, tensor2, *old)
     require_tensors("addcdiv", (input, tensor1, tensor2))
     if not (tensor1.is_floating_point() or tensor2.is_floating_point()):
         raise RuntimeError("addcdiv does not divide integers by integers: convert one to a float")

@@ -1,6 +1,8 @@
 """Clipping: gradients that became too large are cut back before a step is made with them."""
 
+import warnings
 from collections.abc import Iterable
+from typing import Any
 
 from tinytorch.autograd.modes import no_grad
 from tinytorch.core.tensor import Tensor, tensor
@@ -66,3 +68,10 @@ def clip_grad_value_(
     """Cuts each element of the gradients to [-clip_value, clip_value]. The direction changes."""
     for grad in gradients_of(parameters):
         grad.clamp_(-clip_value, clip_value)
+
+
+def clip_grad_norm(*args: Any, **kwargs: Any) -> Tensor:
+    """The name that clip_grad_norm_ had until 2018, with a warning."""
+    says = "`clip_grad_norm` is deprecated in favor of `clip_grad_norm_`, which does the same."
+    warnings.warn(says, FutureWarning, stacklevel=2)
+    return clip_grad_norm_(*args, **kwargs)

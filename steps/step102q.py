@@ -5,6 +5,8 @@ Three more kinds of functions run in eager, the first two with a reason in the l
 1. A function that changes a variable of the program, such as self.calls += 1. A graph has no such
    node: until now the counter goes up once, during the trace. The watch detects it right after
    the trace, and puts the old value back (step 102n), so that eager counts each call once.
+   A cache is such a variable too, if the first call fills it. So the first time only this call runs
+   in eager, and the next one is traced again. If that changes something, too, eager is for good.
 2. A call with an error, such as shapes that do not match. The trace fails too, but the user should
    see the error in the program and not in the compiler. So the function runs in eager, and raises
    its own error.
@@ -15,7 +17,7 @@ text, and with fullgraph=True the error is raised.
 
 PyTorch's name is torch.compiler.disable. It replays the side effects that it knows.
 
-New: disable, is_compiling. Changed: Compiled.made, Compiled.traced.
+New: SideEffect, disable, is_compiling. Changed: Compiled.made, Compiled.traced.
 Try: compile a function that appends to a list of the program. What does the log say?
 """
 
@@ -195,6 +197,10 @@ class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
 
 
+class SideEffect(Break):
+    """The function has changed a variable of the program."""
+
+
 def generate(
     graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
 ) -> Callable[[list], list] | None:
@@ -237,6 +243,7 @@ class Compiled:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
+        effects: the keys of calls that changed a variable of the program when they were traced.
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
@@ -250,6 +257,7 @@ class Compiled:
     dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
+    effects: set[tuple] = field(default_factory=set)
     log: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
@@ -296,7 +304,8 @@ class Compiled:
         """Whether to make a graph for a call that has none."""
         if key in self.breaks or self.full:
             return False
-        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+        traced_in_vain = len(self.breaks.keys() | self.effects)
+        if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
             self.note(f"traced {count} times: other calls run in eager")
             self.full = True
             return False
@@ -322,6 +331,11 @@ class Compiled:
         try:
             entry = self.compiled(*call)
         except Break as reason:
+            if isinstance(reason, SideEffect) and key not in self.effects:
+                self.effects.add(key)  # the call may fill a cache: the next one is traced again
+                self.kinds[without_numbers(key)] -= 1
+                self.note(f"runs in eager this time: {reason}")
+                return None
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
@@ -329,6 +343,7 @@ class Compiled:
             if self.fullgraph:
                 raise
             return self.refuse(key, f"{type(error).__name__}: {error}")
+        self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
         return entry
@@ -352,8 +367,11 @@ class Compiled:
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
                 raise Break(f"the function changes a variable of the program: {reason}")
-        except BaseException:  # the function is going to run in eager
+        except BaseException as error:  # the function is going to run in eager
+            effect = isinstance(error, Break) and watch.changed()
             watch.restore()
+            if effect:
+                raise SideEffect(str(error)) from error
             raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]
@@ -417,6 +435,8 @@ def is_compiling() -> bool:
 
 
 if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
     importlib.import_module("tinytorch.core.printing")
@@ -435,8 +455,22 @@ if __name__ == "__main__":
     compiled = Compiled(model)
     for _ in range(3):
         compiled(ones(1))
-    print("counted:", model.calls, compiled.log[0][:59])
-    # -> counted: 3 runs in eager: the function changes a variable of the progr
+    print("counted:", model.calls)  # -> counted: 3
+    print(*(line[:53] for line in compiled.log), sep="\n")
+    # -> runs in eager this time: the function changes a varia
+    # -> runs in eager: the function changes a variable of the
+
+    # A cache: the first call fills it, and the second one is compiled.
+    positions = {}
+
+    def place(x):
+        if len(x) not in positions:
+            positions[len(x)] = tensor([float(i) for i in range(len(x))])
+        return x * positions[len(x)]
+
+    compiled = Compiled(place, fullgraph=True)
+    print([compiled(ones(3)).tolist() for _ in range(3)][-1], [*positions], compiled.count)
+    # -> [0.0, 1.0, 2.0] [3] 1
 
     # 2. The error is the program's own, with and without fullgraph.
     for options in ({}, {"fullgraph": True}):

@@ -206,6 +206,10 @@ class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
 
 
+class SideEffect(Break):
+    """The function has changed a variable of the program."""
+
+
 def generate(
     graph: Graph | None, backend: Any, device: Device, shared: Collection[int] = ()
 ) -> Callable[[list], list] | None:
@@ -248,6 +252,7 @@ class Compiled:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
+        effects: the keys of calls that changed a variable of the program when they were traced.
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
         seldom: the keys of the last calls that ran in eager because their sizes vary.
@@ -261,6 +266,7 @@ class Compiled:
     dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
+    effects: set[tuple] = field(default_factory=set)
     log: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
     seldom: deque = field(default_factory=lambda: deque(maxlen=50))
@@ -319,7 +325,8 @@ class Compiled:
         """Whether to make a graph for a call that has none."""
         if key in self.breaks or self.full:
             return False
-        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+        traced_in_vain = len(self.breaks.keys() | self.effects)
+        if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
             self.note(f"traced {count} times: other calls run in eager")
             self.full = True
             return False
@@ -345,6 +352,11 @@ class Compiled:
         try:
             entry = self.compiled(*call)
         except Break as reason:
+            if isinstance(reason, SideEffect) and key not in self.effects:
+                self.effects.add(key)  # the call may fill a cache: the next one is traced again
+                self.kinds[without_numbers(key)] -= 1
+                self.note(f"runs in eager this time: {reason}")
+                return None
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             return self.refuse(key, str(reason))
@@ -352,6 +364,7 @@ class Compiled:
             if self.fullgraph:
                 raise
             return self.refuse(key, f"{type(error).__name__}: {error}")
+        self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
         return entry
@@ -375,8 +388,11 @@ class Compiled:
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
                 raise Break(f"the function changes a variable of the program: {reason}")
-        except BaseException:  # the function is going to run in eager
+        except BaseException as error:  # the function is going to run in eager
+            effect = isinstance(error, Break) and watch.changed()
             watch.restore()
+            if effect:
+                raise SideEffect(str(error)) from error
             raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]

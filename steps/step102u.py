@@ -71,6 +71,10 @@ class Unsupported(RuntimeError):
     """With fullgraph=True: something in the function cannot be part of one graph."""
 
 
+class SideEffect(Break):
+    """The function has changed a variable of the program."""
+
+
 def example_of(node: Node) -> np.ndarray | None:
     """Zeros like an input of a graph; None for one that is no array, such as a kept Function."""
     return None if node.dtype is None else np.zeros(node.shape, node.dtype)
@@ -137,6 +141,7 @@ class Compiled:
         function: the program's function.
         entries: key of a call -> its graphs; those whose guards fail are passed over.
         breaks: key of a call -> why it runs in eager.
+        effects: the keys of calls that changed a variable of the program when they were traced.
         parts: the modules that are compiled instead when it does, and what stands for each.
         log: what has happened, in words.
         kinds: keys without numbers -> how many calls were traced.
@@ -152,6 +157,7 @@ class Compiled:
     dynamic: bool | None = None
     entries: dict[tuple, list[Entry]] = field(default_factory=dict)
     breaks: dict[tuple, str] = field(default_factory=dict)
+    effects: set[tuple] = field(default_factory=set)
     parts: dict[Module, Callable] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
@@ -212,7 +218,8 @@ class Compiled:
         """Whether to make a graph for a call that has none."""
         if key in self.breaks or self.full:
             return False
-        if (count := self.count + len(self.breaks)) >= RECOMPILE_LIMIT:  # its graphs stay in use
+        traced_in_vain = len(self.breaks.keys() | self.effects)
+        if (count := self.count + traced_in_vain) >= RECOMPILE_LIMIT:  # its graphs stay in use
             self.note(f"traced {count} times: other calls run in eager")
             self.full = True
             return False
@@ -239,6 +246,11 @@ class Compiled:
         try:
             entry = self.compiled(*call, found)
         except Break as reason:
+            if isinstance(reason, SideEffect) and key not in self.effects:
+                self.effects.add(key)  # the call may fill a cache: the next one is traced again
+                self.kinds[without_numbers(key)] -= 1
+                self.note(f"runs in eager this time: {reason}")
+                return None
             if self.fullgraph:
                 raise Unsupported(str(reason)) from reason
             self.compile_parts(found)
@@ -247,6 +259,7 @@ class Compiled:
             if self.fullgraph:
                 raise
             return self.refuse(key, f"{type(error).__name__}: {error}")
+        self.effects.discard(key)
         self.entries.setdefault(key, []).append(entry)
         self.count += 1
         return entry
@@ -292,9 +305,12 @@ class Compiled:
                 captured = capture(self.function, args, kwargs, known)
             if reason := watch.changed():
                 raise Break(f"the function changes a variable of the program: {reason}")
-        except BaseException:  # the function is going to run in eager
+        except BaseException as error:  # the function is going to run in eager
+            effect = isinstance(error, Break) and watch.changed()
             watch.restore()
             found += watch.keep
+            if effect:
+                raise SideEffect(str(error)) from error
             raise
         numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
         places = [numbers.get(id(source.tensor)) for source in captured.sources]

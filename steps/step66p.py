@@ -1,22 +1,27 @@
-"""Step 66p: out=: results in memory that is given
+"""Step 66p: In-place shapes, and views that were made before
 
-An optimizer that somebody has written keeps the largest second moment that it has seen:
+Take the first row of a square, and then transpose the square itself with t_ of step 66o. The row
+is a view, and remembers how to make itself anew from its base: element 0 along dimension 0. When
+the base is written afterwards, the row follows (step 50c), and element 0 of the transposed square
+is its first column. The demo's row keeps the numbers [20, 40], but its gradient goes to the
+column, and there is no error:
 
-    torch.maximum(largest, second, out=largest)
+    d(sum of the row)/dx     should be  20 20       is  20  0
+                                         0  0           20  0
 
-`maximum` makes a new array in each step, and the program says that it is not needed. add, mul and
-matmul take `out=` since step 50n, where `into` writes a result into a tensor, and refuses what
-cannot be written: an expanded tensor, another type, a call that autograd would have to record.
+So a tensor with a history is not the base of itself any more: what it was becomes a tensor of its
+own, which stays the base, and the tensor becomes a view of that. The row is a view of the old
+tensor, whose shape does not change.
 
-For all others the same is a wrapper: call the function, and pass its result to `into`. That saves
-no memory at all, but every program reads the same numbers, and the tensor that it gave is the one
-that has changed. Only the functions of the package are wrapped. Methods have no `out=`, and pay for
-no wrapper.
+    before    square  <-  row            after    old square  <-  row
+                                                       ^
+                                                     square       (its transposed view)
 
-The trap: an `out` of another shape gets new memory, with a warning if it was not empty.
+The trap: the row was not told that its base was written through another view. To use it after that
+raises an error, as for any view whose base has changed its history in another way.
 
-New: with_out, and the functions that are made by it.
-Try: give `maximum` a tensor of integers as out. Which error comes?
+Changed: shape_in_place.
+Try: leave out rebase_history. Which write of the demo is refused then?
 """
 
 import functools
@@ -24,48 +29,48 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from tinytorch.autograd.inplace import into
-from tinytorch.core.tensor import Tensor
-from tinytorch.ops import comparison, creation, elementwise, joining, reduction
-from tinytorch.ops import matmul as products
+from tinytorch.autograd.inplace import check_writable
+from tinytorch.autograd.views import rebase_history
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.core.version import bump_version
+from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison elementwise indexing reduction shape storage".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def with_out(function: Callable) -> Callable:
-    """The function with an argument `out`: a tensor that takes the result, and is returned.
+def shape_in_place(view: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of an operation that returns a view: the tensor becomes this view."""
 
-    Raises:
-        RuntimeError: as of `into`.
-    """
+    @functools.wraps(view)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_writable(self)
+        base = self
+        if self._view is None and self._edge is not None:
+            # What it was stays the base: views that were made of it before must not take the new
+            # shape for that of their base. They raise an error when it is written.
+            base = wrap(self.array, self.device)
+            rebase_history(base, self._edge)
+        new = view(base, *args, **kwargs)
+        if base is not self or self._view is not None:
+            self._view = new._view
+        self.array = new.array
+        if new._edge is not None:
+            self._requires_grad, self._edge = True, new._edge
+        bump_version(self.array)
+        return self
 
-    @functools.wraps(function)
-    def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return result if out is None else into(out, result)
-
-    return call
+    method.__name__ = method.__qualname__ = f"{view.__name__}_"
+    method.__doc__ = f"{view.__name__}(), of this tensor itself: its elements stay where they are."
+    return method
 
 
-abs = with_out(elementwise.abs)
-bmm = with_out(products.bmm)
-cat = with_out(joining.cat)
-clamp = with_out(comparison.clamp)
-div = with_out(elementwise.div)
-exp = with_out(elementwise.exp)
-eye = with_out(creation.eye)
-log = with_out(elementwise.log)
-maximum = with_out(elementwise.maximum)
-mean = with_out(reduction.mean)
-minimum = with_out(elementwise.minimum)
-mm = with_out(products.mm)
-pow = with_out(elementwise.pow)
-rsqrt = with_out(elementwise.rsqrt)
-sqrt = with_out(elementwise.sqrt)
-stack = with_out(joining.stack)
-sum = with_out(reduction.sum)
+unsqueeze_ = tensor_method("unsqueeze_")(shape_in_place(unsqueeze))
+squeeze_ = tensor_method("squeeze_")(shape_in_place(squeeze))
+transpose_ = tensor_method("transpose_")(shape_in_place(transpose))
+swapaxes_ = tensor_method("swapaxes_")(transpose_)
+t_ = tensor_method("t_")(shape_in_place(t))
 
 
 if __name__ == "__main__":
@@ -74,16 +79,32 @@ if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
     importlib.import_module("tinytorch.autograd.engine")
 
-    largest, second = tensor([1.0, 5.0]), tensor([3.0, 4.0])
-    print(maximum(largest, second, out=largest) is largest, largest)  # -> True tensor([3., 5.])
-    batch = tensor([])
-    print(stack([largest, second], 0, out=batch) is batch, batch.shape)
-    # -> True tinytorch.Size([2, 2])
-    print(clamp(second, 0.0, 3.5, out=second), mm(batch, eye(2), out=batch)[0])
-    # -> tensor([3.0000, 3.5000]) tensor([3., 5.])
-    weight = tensor([1.0, 1.0], requires_grad=True)
+    def become_view(square):
+        """t_ of step 66o."""
+        new = t(square)
+        square.array, square._edge = new.array, new._edge
+        bump_version(square.array)
+
+    def gradient_of_row(transpose_in_place):
+        x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        square = (x * 2).contiguous()
+        first = square[0]
+        transpose_in_place(square)
+        square.mul_(10)
+        first.sum().backward()
+        return x.grad.tolist()
+
+    print(gradient_of_row(become_view))  # -> [[20.0, 0.0], [20.0, 0.0]]
     try:
-        exp(weight, out=largest)
+        gradient_of_row(t_)
     except RuntimeError as error:
-        print(str(error)[:66])
-    # -> functions with out=... arguments don't support automatic different
+        print(str(error)[:63])
+    # -> the base of a view that SelectBackward0 returned was changed in
+
+    # A view that is made afterwards follows, and the gradient goes where it should.
+    x = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    square = (x * 2).contiguous()
+    column = square.t_()[0]
+    square.mul_(10)
+    column.sum().backward()
+    print(column.tolist(), x.grad.tolist())  # -> [20.0, 60.0] [[20.0, 0.0], [20.0, 0.0]]

@@ -1,106 +1,124 @@
-"""Step 66q: Sparse tensors: only the elements that are not 0
+"""Step 66q: resize_: any shape, in memory that may grow
 
-A graph of 2,708 papers that cite each other is a matrix of 2,708 rows and columns: 7.3 million
-numbers, 29 MB as float32. 10,556 of them are not 0. The places and the values of these are enough,
-0.2 MB:
+A program reads records of different length into one buffer. view_ does not exist, and reshape to a
+shape with another number of elements is an error. `resize_` is an older function, and rougher: it
+takes any shape, and reads the elements as they lie in memory.
 
-    0  0  3                 indices  0  1  1     (rows)
-    4  0  5                          2  0  2     (columns)
-                            values   3  4  5
+    memory 0 1 2 3 4 5       resize_(2, 2):   0 1      resize_(2, 3):   0 1 2
+                                              2 3                       3 4 5
 
-A SparseTensor holds both as ordinary tensors. `to_dense` makes the whole matrix of them. Seen as
-one long row of numbers, the matrix has the element (row, column) at row * columns + column; `flat`
-computes this for all places at once. index_add (step 64s) adds each value there. These are
-differentiable operations, so gradients reach the values. `to_sparse` goes the other way: nonzero
-(step 64j) finds the places.
+A shape that needs fewer elements leaves the rest in memory, where a later resize_ finds them. One
+that needs more than there are gets new memory, whose first part is a copy, and its rest has any
+value.
 
-The trap: a place may occur twice, as where one paper cites another one twice. Its element is the
-sum of both values. So to_dense adds the values, and must not assign them.
+The trap is that rest: it holds what was in memory before, and looks like numbers. And no derivative
+can be said of that, so a tensor that requires gradients refuses.
 
-PyTorch's words: sparse_coo_tensor, COO, for "coordinates"; a tensor with all its elements is dense.
-
-New: SparseTensor, sparse_coo_tensor, to_sparse.
-Try: assign the values in to_dense, with everything[self.flat()] = values. Which line shows it?
+New: resize_, resize_as_.
+Try: print all eight numbers after resize_as_ in the demo, in several runs.
 """
 
+import functools
 import importlib
 import math
+from collections.abc import Callable
 from typing import Any
 
-from tinytorch.core.dtype import DType, int64
-from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
+from tinytorch.autograd.inplace import check_writable
+from tinytorch.autograd.views import rebase_history
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.core.version import bump_version
 from tinytorch.ops.broadcast import as_shape
-from tinytorch.ops.creation import zeros
-from tinytorch.ops.gather import index_add
-from tinytorch.ops.indexing import nonzero
-from tinytorch.ops.shape import reshape
+from tinytorch.ops.shape import squeeze, t, transpose, unsqueeze
+from tinytorch.ops.storage import memory_of, offset_of
 
 # Importing these modules, which import the others, gives Tensor its methods.
-for name in "comparison extremes gather indexing matmul reduction shape sorting".split():
+for name in "comparison elementwise indexing reduction shape storage".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class SparseTensor:
-    """A tensor of which only some elements are stored: `elements[i]` at the place `places[:, i]`.
-    A place that occurs twice has the sum.
+def shape_in_place(view: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The in-place form of an operation that returns a view: the tensor becomes this view."""
+
+    @functools.wraps(view)
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_writable(self)
+        base = self
+        if self._view is None and self._edge is not None:
+            # What it was stays the base: views that were made of it before must not take the new
+            # shape for that of their base. They raise an error when it is written.
+            base = wrap(self.array, self.device)
+            rebase_history(base, self._edge)
+        new = view(base, *args, **kwargs)
+        if base is not self or self._view is not None:
+            self._view = new._view
+        self.array = new.array
+        if new._edge is not None:
+            self._requires_grad, self._edge = True, new._edge
+        bump_version(self.array)
+        return self
+
+    method.__name__ = method.__qualname__ = f"{view.__name__}_"
+    method.__doc__ = f"{view.__name__}(), of this tensor itself: its elements stay where they are."
+    return method
+
+
+unsqueeze_ = tensor_method("unsqueeze_")(shape_in_place(unsqueeze))
+squeeze_ = tensor_method("squeeze_")(shape_in_place(squeeze))
+transpose_ = tensor_method("transpose_")(shape_in_place(transpose))
+swapaxes_ = tensor_method("swapaxes_")(transpose_)
+t_ = tensor_method("t_")(shape_in_place(t))
+
+
+@tensor_method("resize_")
+def resize_(self: Tensor, *sizes: Any) -> Tensor:
+    """Gives the tensor another shape. The elements stay, in the order in which they lie in memory;
+    what is added at the end has any value. Memory that is too small is replaced by a copy.
+
+    Raises:
+        RuntimeError: the tensor requires gradients, or a size is negative.
     """
-
-    def __init__(self, indices: Tensor, values: Tensor, size: tuple):
-        self.places, self.elements, self.sizes = indices, values, Size(size)
-
-    def flat(self) -> Tensor:
-        """The places, counted in the flattened tensor."""
-        steps = [math.prod(self.sizes[i + 1 :]) for i in range(len(self.sizes))]
-        return (self.places * as_tensor(steps, device=self.places.device).reshape(-1, 1)).sum(0)
-
-    def to_dense(self) -> Tensor:
-        """The tensor with all its elements."""
-        values = self.elements
-        everything = zeros(math.prod(self.sizes), dtype=values.dtype, device=values.device)
-        return reshape(index_add(everything, 0, self.flat(), values), self.sizes)
-
-
-def sparse_coo_tensor(
-    indices: Any,
-    values: Any,
-    size: Any = None,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-) -> SparseTensor:
-    """A sparse tensor from the places [dimensions, n] of its elements and their n values. Without a
-    size, the smallest that has these places.
-    """
-    values = as_tensor(values, dtype=dtype, device=device)
-    indices = as_tensor(indices, device=values.device).to(int64)
-    size = (indices.amax(1) + 1).tolist() if size is None else as_shape((size,))
-    return SparseTensor(indices, values, tuple(size))
+    if self.requires_grad:
+        raise RuntimeError("cannot resize variables that require grad")
+    shape = as_shape(sizes)
+    if min(shape, default=0) < 0:
+        raise RuntimeError(f"resize_: sizes may not be negative, but are {list(shape)}")
+    start, count = offset_of(self.array), math.prod(shape)
+    memory = memory_of(self.array)[start:]
+    if memory.size < count:
+        memory, old = self.device.xp.empty(count, memory.dtype), memory
+        memory[: old.size] = old
+    self.array = memory[:count].reshape(shape)
+    bump_version(self.array)
+    return self
 
 
-@tensor_method("to_sparse")
-def to_sparse(self: Tensor) -> SparseTensor:
-    """The elements that are not 0, and their places."""
-    places = nonzero(self).T.contiguous()
-    return SparseTensor(places, self[tuple(places)], self.shape)
+@tensor_method("resize_as_")
+def resize_as_(self: Tensor, the_template: Tensor) -> Tensor:
+    """`resize_`, to the shape of another tensor."""
+    return resize_(self, the_template.shape)
 
 
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import arange
 
+    importlib.import_module("tinytorch.core.printing")
     importlib.import_module("tinytorch.autograd.engine")
 
-    values = tensor([3.0, 4.0, 5.0], requires_grad=True)
-    s = sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], values)
-    print(s.flat().tolist(), s.to_dense().tolist())
-    # -> [2, 3, 5] [[0.0, 0.0, 3.0], [4.0, 0.0, 5.0]]
-    (s.to_dense() * tensor([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]])).sum().backward()
-    print(values.grad.tolist())  # -> [1.0, 2.0, 2.0]
-    twice = sparse_coo_tensor([[0, 0]], [1, 2], (2,))
-    print(twice.to_dense().tolist())  # -> [3, 0]
+    buffer = tensor([0, 1, 2, 3, 4, 5])
+    print(buffer.resize_(2, 2).tolist(), buffer.resize_(2, 3).tolist())
+    # -> [[0, 1], [2, 3]] [[0, 1, 2], [3, 4, 5]]
+    print(buffer.resize_as_(tensor([0] * 8))[:6].tolist())  # -> [0, 1, 2, 3, 4, 5]
 
-    # A matrix of 300 x 300, of which one element in a hundred is not 0.
-    dense = (arange(90_000) % 100 == 7).reshape(300, 300).float()
-    sparse = dense.to_sparse()
-    print(sparse.to_dense().equal(dense))  # -> True
-    print(dense.nbytes, sparse.places.nbytes + sparse.elements.nbytes)  # -> 360000 18000
+    # From the place where a view begins.
+    part = tensor([0, 1, 2, 3, 4, 5])[2:4]
+    print(part.resize_(3).tolist())  # -> [2, 3, 4]
+
+    x = tensor([1.0, 2.0], requires_grad=True)
+    for wrong in (lambda: x.resize_(1), lambda: buffer.resize_(-1)):
+        try:
+            wrong()
+        except RuntimeError as error:
+            print(error)
+    # -> cannot resize variables that require grad
+    # -> resize_: sizes may not be negative, but are [-1]

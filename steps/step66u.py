@@ -1,42 +1,38 @@
-"""Step 66u: Sparse matrices times others: a network on a graph
+"""Step 66u: coalesce: each place once, in order
 
-A network on a graph gives each paper the mean of its neighbours' features: A @ X, with the sparse A
-of the graph. No product with a 0 has to be computed. Each entry (row, column, value) takes the row
-of X that belongs to its column along, and adds it to its row of the result:
+Two citations of one paper are two entries at one place. print(s) of step 66t shows them as they
+were given, (1, 0) twice and not in order. A program that reads the elements one by one, to square
+them or to find the largest, needs their sums: `coalesce` makes them.
 
-    out[row] += value * X[column]                 index_select, a product, index_add
+    places     (1, 0) (0, 1) (1, 0)          values   1  2  4
+    flat          2      1      2                             row * columns + column
+    unique        1  2                       which    1  0  1
+    values        2  5                                index_add, at `which`
 
-10,556 rows are touched, and not 2,708 * 2,708. All three are differentiable, so A @ X is, for the
-values and for X.
+`unique` (step 63f) sorts the flattened places, and says for each entry which of them it is.
+Division by the sizes, from the last one to the first, makes rows and columns of them again. The
+places that nonzero finds are in order, so to_sparse marks its result as coalesced.
 
-X @ A is (A^T X^T)^T. The trap is Python's order: in `X + A` it asks X first, a Tensor, which does
-not know A. But if the class of the right operand is a subclass of the left one's, and has __radd__,
-the right one is asked first. So SparseTensor is a Tensor.
+The trap: `values()` of a tensor that is not coalesced would give parts of a sum to a program that
+takes them for elements. It is an error, as in PyTorch; `_values()` gives what is stored.
 
-An element-wise product with a dense tensor reads that one at the places alone; elsewhere it is 0.
-
-PyTorch's words: torch.sparse.mm, torch.spmm, and mm or matmul, which take either.
-
-New: SparseTensor.t, to, __matmul__, __rmatmul__, __add__, __mul__, product, mm, matmul,
-FloatTensor.
-Try: leave __radd__ out, and read the error of X + A.
+Changed: SparseTensor.__init__, to_sparse. New: SparseTensor.is_coalesced, known, indices, values,
+coalesce.
+Try: take `reversed` out of coalesce. Which places does the demo print?
 """
 
 import importlib
 import math
 from typing import Any
 
-from tinytorch.autograd.inplace import into
-from tinytorch.core.dtype import DType, float32, int64
+from tinytorch.core.dtype import DType, int64
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
-from tinytorch.ops import out as dense
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import zeros
-from tinytorch.ops.gather import index_add, index_select
+from tinytorch.ops.gather import index_add
 from tinytorch.ops.indexing import nonzero
-from tinytorch.ops.joining import cat, stack
-from tinytorch.ops.matmul import matmul as dense_matmul
-from tinytorch.ops.shape import reshape, unsqueeze
+from tinytorch.ops.joining import stack
+from tinytorch.ops.shape import reshape
 from tinytorch.ops.sorting import unique
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -130,39 +126,6 @@ class SparseTensor(Tensor):
             places = places // n
         return SparseTensor(stack(indices[::-1]), values, self.sizes, True)
 
-    def t(self) -> "SparseTensor":
-        if self.ndim > 2:
-            raise RuntimeError(f"t() expects at most 2 dimensions, but got {self.ndim}")
-        return SparseTensor(self.places.flip(0), self.elements, self.sizes[::-1])
-
-    def to(self, *args: Any, **kwargs: Any) -> "SparseTensor":
-        values = self.elements.to(*args, **kwargs)
-        return SparseTensor(self.places.to(values.device), values, self.sizes, self.coalesced)
-
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return product(self, other)
-
-    def __rmatmul__(self, other: Tensor) -> Tensor:
-        return product(self.t(), other.T).T
-
-    def __add__(self, other: Tensor) -> Tensor:
-        """With a sparse tensor, sparse; with another one, not."""
-        if not isinstance(other, SparseTensor):
-            return self.to_dense() + other
-        if self.sizes != other.sizes:
-            raise RuntimeError(f"add: sparse tensors of sizes {self.sizes} and {other.sizes}")
-        places, values = cat([self.places, other.places], 1), cat([self.elements, other.elements])
-        return SparseTensor(places, values, self.sizes).coalesce()
-
-    def __mul__(self, other: Any) -> "SparseTensor":
-        """With a number, or with a dense tensor that broadcasts to this one."""
-        if isinstance(other, Tensor) and other.ndim:
-            other = other.expand(self.sizes)[tuple(self.places)]
-        return SparseTensor(self.places, self.elements * other, self.sizes, self.coalesced)
-
-    # Python asks the class of the right operand first, as it is a subclass of the left one's.
-    __radd__, __rmul__ = __add__, __mul__
-
     def __repr__(self) -> str:
         return (
             f"tensor(indices={self.places.tolist()}, values={self.elements.tolist()}, "
@@ -177,26 +140,13 @@ def sparse_coo_tensor(
     *,
     dtype: DType | None = None,
     device: Any = None,
-    requires_grad: bool = False,
 ) -> SparseTensor:
     """A sparse tensor from the places [dimensions, n] of its elements and their n values. Without a
     size, the smallest that has these places.
-
-    Raises:
-        RuntimeError: there are not as many values as places, or a place is outside.
     """
     values = as_tensor(values, dtype=dtype, device=device)
     indices = as_tensor(indices, device=values.device).to(int64)
-    if indices.ndim != 2 or values.shape != indices.shape[1:]:
-        raise RuntimeError(
-            f"sparse_coo_tensor: indices [dimensions, n] and n values expected, but got "
-            f"{list(indices.shape)} and {list(values.shape)}"
-        )
     size = (indices.amax(1) + 1).tolist() if size is None else as_shape((size,))
-    for row, n in zip(indices.tolist(), size, strict=True):
-        if row and not 0 <= min(row) <= max(row) < n:
-            raise RuntimeError(f"size is inconsistent with indices: {n} does not hold {row}")
-    values = values.detach().requires_grad_() if requires_grad else values
     return SparseTensor(indices, values, tuple(size))
 
 
@@ -207,79 +157,26 @@ def to_sparse(self: Tensor) -> SparseTensor:
     return SparseTensor(places, self[tuple(places)], self.shape, True)
 
 
-def product(sparse: SparseTensor, other: Tensor) -> Tensor:
-    """A sparse matrix [n, m] times a matrix [m, p] or a vector [m]. Each stored element takes its
-    row of the other matrix along; the rows are added up.
-
-    Raises:
-        RuntimeError: the sizes do not fit.
-    """
-    if other.ndim == 1:
-        return product(sparse, unsqueeze(other, 1))[:, 0]
-    if sparse.ndim != 2 or other.ndim != 2 or sparse.sizes[1] != other.shape[0]:
-        shapes = f"{list(sparse.sizes)} and {list(other.shape)}"
-        raise RuntimeError(f"sparse: matrices expected whose sizes fit, but got {shapes}")
-    rows, columns = sparse.places
-    parts = unsqueeze(sparse.elements, 1) * index_select(other, 0, columns)
-    nothing = zeros(sparse.sizes[0], other.shape[1], dtype=parts.dtype, device=parts.device)
-    return index_add(nothing, 0, rows, parts)
-
-
-def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The product of two matrices, of which one may be sparse."""
-    if isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor):
-        return input @ mat2 if out is None else into(out, input @ mat2)
-    return dense.mm(input, mat2, out=out)
-
-
-def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The matrix product, of which one side may be a sparse matrix."""
-    if isinstance(input, SparseTensor) or isinstance(other, SparseTensor):
-        return input @ other if out is None else into(out, input @ other)
-    return dense_matmul(input, other, out=out)
-
-
-def FloatTensor(indices: Tensor, values: Tensor, size: Any) -> SparseTensor:
-    """What sparse_coo_tensor was in older programs."""
-    return sparse_coo_tensor(indices, values, size, dtype=float32)
-
-
 if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
-    from tinytorch.ops.creation import eye
 
     importlib.import_module("tinytorch.autograd.engine")
 
-    graph = sparse_coo_tensor([[0, 1, 1, 2], [1, 0, 2, 1]], [1.0, 1.0, 1.0, 1.0], (3, 3))
-    x = tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]], requires_grad=True)
-    y = mm(graph, x)
-    print(y.tolist())  # -> [[2.0, 20.0], [4.0, 40.0], [2.0, 20.0]]
-    y.sum().backward()
-    print(x.grad.tolist())  # -> [[1.0, 1.0], [2.0, 2.0], [1.0, 1.0]]
-    print((eye(3) + graph).tolist(), matmul(eye(3), graph).equal(graph.to_dense()))
-    # -> [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]] True
-    both = graph + graph.t() * 2
-    print(both.values().tolist(), (graph @ tensor([1.0, 2.0, 3.0])).tolist())
-    # -> [3.0, 3.0, 3.0, 3.0] [2.0, 4.0, 2.0]
-    print(FloatTensor([[0], [1]], [5], (2, 2)).to("cpu").dtype, mm(x.detach().T, x.detach()).shape)
-    # -> tinytorch.float32 tinytorch.Size([2, 2])
-    print(matmul(x.detach().T, x.detach()).shape)  # -> tinytorch.Size([2, 2])
-    weights = tensor([1.0, 2.0, 3.0])  # for the columns, as in a product of dense tensors
-    print((graph * weights).to_dense().tolist())
-    # -> [[0.0, 2.0, 0.0], [1.0, 0.0, 3.0], [0.0, 2.0, 0.0]]
-    result = tensor([])
-    print(mm(graph, eye(3), out=result) is matmul(graph, eye(3), out=result), result.shape)
-    # -> True tinytorch.Size([3, 3])
-    three = sparse_coo_tensor([[0], [0], [1]], [1.0])
-    for wrong in (
-        lambda: graph @ x.T,
-        lambda: graph + FloatTensor([[0], [1]], [5], (2, 2)),
-        three.t,
-    ):
-        try:
-            wrong()
-        except RuntimeError as error:
-            print(str(error)[:38])
-    # -> sparse: matrices expected whose sizes
-    # -> add: sparse tensors of sizes tinytorch
-    # -> t() expects at most 2 dimensions, but
+    values = tensor([1.0, 2.0, 4.0], requires_grad=True)
+    s = sparse_coo_tensor([[1, 0, 1], [0, 1, 0]], values, (2, 2))
+    try:
+        s.values()
+    except RuntimeError as error:
+        print(error)  # -> Cannot get values on an uncoalesced tensor: call .coalesce() first
+    print(s._values().square().sum().item(), "of", s.to_dense().square().sum().item())
+    # -> 21.0 of 29.0
+    once = s.coalesce()
+    print(once.indices().tolist(), once.values().tolist(), once.coalesce() is once)
+    # -> [[0, 1], [1, 0]] [2.0, 5.0] True
+    (once.values() * tensor([1.0, 10.0])).sum().backward()
+    print(values.grad.tolist())  # -> [10.0, 1.0, 10.0]
+    wide = sparse_coo_tensor([[1, 0, 1], [2, 1, 2]], [1, 2, 4], (2, 3)).coalesce()
+    print(wide.indices().tolist())  # -> [[0, 1], [1, 2]]
+    sparse = tensor([[0.0, 7.0], [0.0, 0.0]]).to_sparse()
+    print(sparse.indices().tolist(), sparse.is_coalesced(), s.is_coalesced())
+    # -> [[0], [1]] True False

@@ -16,7 +16,9 @@ The parameters stay where they are, since the program holds these tensors. They 
 flat array before, and back after the formula. It costs little: a copy is one call for all of them.
 
 The state does not have to be copied. It lives in the block all the time, and the tensors in
-optimizer.state are views of their part of it (step 66b). So state_dict notices nothing.
+optimizer.state are views of their part of it (step 66b). So state_dict notices nothing. A state
+that was loaded is copied in once. That of another network has another shape, and NumPy would
+broadcast it without a word if it could, so the shapes are compared.
 
 `chunks` is a generator that yields once. The code before the yield gathers, the caller computes,
 and the code after it puts the numbers back.
@@ -62,8 +64,12 @@ class FlatParameters:
         for i, state in enumerate(states):
             for row, name in zip(block, names, strict=True):
                 view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
-                if state.get(name) is not None:
-                    view[...] = state[name].array
+                known = state.get(name)
+                if known is not None and known.array.shape != view.shape:
+                    sizes = f"{list(known.array.shape)}, of a parameter {list(view.shape)}"
+                    raise RuntimeError(f"the state {name!r} has the shape {sizes}")
+                if known is not None:
+                    view[...] = known.array
                 state[name] = wrap(view, device)
         self.state = dict(zip(names, block, strict=True))
         self.copies, self.grads = self.xp.zeros((2, ends[-1]), dtype)
@@ -228,6 +234,12 @@ if __name__ == "__main__":
     first, second, _ = (state["v"] for state in states)
     print(first.shape, second.shape, "one memory:", first.array.base is second.array.base)
     # -> tinytorch.Size([3, 4]) tinytorch.Size([5]) one memory: True
+
+    # The state of another network: NumPy would give each of the five rows the same velocities.
+    try:
+        FlatParameters([randn(5, 4).requires_grad_()], [{"v": randn(4)}], ["v"])
+    except RuntimeError as error:
+        print(error)  # -> the state 'v' has the shape [4], of a parameter [5, 4]
 
     # A saved tensor notices the write.
     w = tensor([2.0], requires_grad=True)

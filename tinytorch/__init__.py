@@ -9,7 +9,8 @@ from numpy import newaxis
 
 from tinytorch import (
     accelerator, amp, autograd, backends, cuda, datasets, distributed, distributions, func,
-    jit, kernels, multiprocessing, nn, onnx, optim, profiler, random, sparse, special, utils, xpu,
+    jit, kernels, multiprocessing, nn, onnx, optim, profiler, random, sparse, special, testing,
+    utils, xpu,
 )
 from tinytorch.amp.autocast_mode import autocast, get_autocast_dtype, is_autocast_enabled
 from tinytorch.autograd.anomaly_mode import is_anomaly_enabled
@@ -31,7 +32,7 @@ from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import as_tensor, from_numpy, is_tensor, Size, Tensor, tensor
 from tinytorch.lazy import __getattr__
 from tinytorch.func.transforms import vmap
-from tinytorch.linalg import inv as inverse
+from tinytorch.linalg import cholesky, inv as inverse
 from tinytorch.nn.functional import (
     adaptive_avg_pool1d, avg_pool1d, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, cosine_similarity, group_norm, layer_norm, max_pool1d, max_pool2d, max_pool3d,
@@ -75,6 +76,7 @@ from tinytorch.ops.finite import nan_to_num
 from tinytorch.ops.gather import (
     gather, index_add, index_select, masked_fill, repeat_interleave, scatter, scatter_add,
 )
+from tinytorch.ops.histogram import histc, histogram
 from tinytorch.ops.indexing import nonzero as argwhere, masked_select, nonzero
 from tinytorch.ops.joining import chunk, split, unbind
 from tinytorch.ops.legacy import (

@@ -332,3 +332,43 @@ def test_a_large_array_of_a_network_leaves_its_parts_compiled():
     compiled = compile(model)
     compiled(tinytorch.ones(1, 2))
     assert [part.count for part in compiled.compiled.parts.values()] == [1]
+
+
+def test_a_function_that_fills_a_cache_runs_in_eager_once_and_is_then_compiled():
+    kept = {}
+
+    def place(x):
+        if len(x) not in kept:
+            kept[len(x)] = tinytorch.arange(len(x)) * 2.0  # a tensor made inside the function
+        return x * kept[len(x)]
+
+    compiled = compile(place, fullgraph=True)
+    for n in (3, 4):
+        x = tinytorch.ones(n, requires_grad=True)
+        for _ in range(3):
+            y = compiled(x)
+            assert y.tolist() == [2.0 * i for i in range(n)]
+            (grad,) = tinytorch.autograd.grad(y.sum(), x)
+            assert grad.tolist() == kept[n].tolist()
+    assert compiled.compiled.count == 2 and not compiled.compiled.breaks
+    kept[3] = tinytorch.zeros(3)  # another tensor in the cache: the guards see it
+    assert compiled(tinytorch.ones(3)).tolist() == [0.0] * 3
+
+
+def test_what_changes_at_each_call_is_counted_once_for_each():
+    calls = []
+
+    def f(x):
+        calls.append(len(calls))
+        return x * 2
+
+    compiled, x = compile(f), tinytorch.ones(2)
+    for _ in range(4):
+        assert compiled(x).tolist() == [2.0, 2.0]
+    assert calls == [0, 1, 2, 3]
+    assert len(compiled.compiled.log) == 2 and len(compiled.compiled.breaks) == 1
+    strict = compile(f, fullgraph=True)
+    strict(x)  # it might fill a cache
+    with pytest.raises(RuntimeError, match="changes a variable of the program"):
+        strict(x)
+    assert calls == [0, 1, 2, 3, 4]

@@ -176,6 +176,19 @@ def test_the_state_is_one_flat_array_and_a_replaced_one_is_taken_in():
     assert (opt.state[params[0]]["exp_avg"] != 0).any()
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (8, 4, 3), (4, 1), (3,)])
+@pytest.mark.parametrize(("cls", "options"), EVERY[1:], ids=IDS[1:])
+def test_the_state_of_a_parameter_of_another_shape_is_refused(cls, options, shape):
+    saved = run(cls, options, [tensor(np.ones((4, 3)), requires_grad=True)]).state_dict()
+    p = tensor(np.ones(shape), requires_grad=True)
+    opt = cls([p], **options)
+    opt.load_state_dict(saved)
+    p.grad = tensor(np.ones(shape))
+    with pytest.raises(RuntimeError, match=r"the shape \[4, 3\]"):
+        opt.step()
+    np.testing.assert_array_equal(p.detach().numpy(), np.ones(shape))
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [

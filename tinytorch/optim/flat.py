@@ -47,8 +47,12 @@ class FlatParameters:
                 state["step"] = wrap(self.steps[i, ...], as_device("cpu"))
             for row, name in zip(block, names_of_arrays, strict=True):
                 view = row[ends[i] : ends[i + 1]].reshape(self.arrays[i].shape)
-                if state.get(name) is not None:
-                    view[...] = state[name].array
+                known = state.get(name)
+                if known is not None and known.array.shape != view.shape:
+                    sizes = f"{list(known.array.shape)}, of a parameter {list(view.shape)}"
+                    raise RuntimeError(f"the state {name!r} has the shape {sizes}")
+                if known is not None:
+                    view[...] = known.array
                 state[name] = wrap(view, device)
         self.tensors = [value for state in states for value in state.values()]
         flats = [array.reshape(-1) for array in self.arrays]

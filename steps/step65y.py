@@ -1,0 +1,123 @@
+"""Step 65y: How many lie in each bin
+
+The activations of a layer, the gradients of a parameter, the sizes of the updates: a mean does not
+tell whether a tanh is saturated. A picture of the distribution does. Its bars count how many
+elements lie in each of n bins between two edges:
+
+    edges    0      1      2      3         0.2   1.0   1.5   3.0   4.0
+    count      1      2      1              the bin of 1.0 begins with it; 4.0 is in no bin
+
+The bin of an element is its place among the edges, a binary search (step 65u), and bincount counts
+the equal places.
+
+The trap is the last edge. A bin includes its lower edge and not its upper one, so the largest
+element, which is the last edge, would lie in no bin. The last bin includes both edges, so the
+search looks among the inner edges alone.
+
+(PyTorch's word is histc, and its counts have the type of the input, as its kernels once had.)
+
+New: CountInBins, equal_bins, histc.
+Try: search among `edges[1:]` instead of `edges[1:-1]`, and count [1.0, 2.0] in two bins.
+"""
+
+import importlib
+import math
+from typing import Any
+
+from tinytorch.autograd.node import Function
+from tinytorch.core.arguments import checked
+from tinytorch.core.dtype import float32, promote_types
+from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.ops.creation import linspace
+
+# Importing these modules, which import the others, gives Tensor its methods.
+for name in "comparison extremes indexing reduction".split():
+    importlib.import_module(f"tinytorch.ops.{name}")
+importlib.import_module("tinytorch.core.printing")
+
+
+class CountInBins(Function):
+    """How many of the x lie in each bin between two edges. The last bin includes its upper edge.
+    What lies in no bin is not counted, and nan is not."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, edges: Any) -> Any:
+        x, xp = x.reshape(-1), ctx.xp
+        inside = (x >= edges[0]) & (x <= edges[-1])
+        places = xp.searchsorted(edges[1:-1], x[inside], side="right")
+        return xp.bincount(places, minlength=len(edges) - 1).astype(x.dtype)
+
+
+def equal_bins(input: Tensor, bins: int, low: float | None, high: float | None) -> Tensor:
+    """The edges of `bins` equal bins from `low` to `high`; without them, over all of `input`.
+
+    Raises:
+        RuntimeError: there is no bin, or the range is not finite, or its end comes first.
+    """
+    if bins <= 0:
+        raise RuntimeError(f"bins must be > 0, but got {bins}")
+    if low is None:
+        low, high = (input.min().item(), input.max().item()) if input.array.size else (0.0, 1.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(f"the range of the bins is not finite: [{low}, {high}]")
+    if low > high:
+        raise RuntimeError(f"the range of the bins ends before it begins: [{low}, {high}]")
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return linspace(low, high, bins + 1, dtype=input.dtype, device=input.device)
+
+
+@checked
+@tensor_method("histc")
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of `bins` equal bins from `min` to `max`; where these are
+    equal, from the smallest element to the largest. The counts have the type of `input`.
+
+    Raises:
+        RuntimeError: see `equal_bins`.
+        NotImplementedError: `input` is not of a floating point type.
+    """
+    if not input.is_floating_point():
+        raise NotImplementedError(f"histc() is not implemented for {input.dtype!r}")
+    wide = input.detach().to(promote_types(input.dtype, float32))  # edges need more than 11 bits
+    edges = equal_bins(wide, bins, *((None, None) if min == max else (min, max)))
+    return CountInBins.apply(wide, edges).to(input.dtype)
+
+
+if __name__ == "__main__":
+    from tinytorch.core.tensor import tensor
+
+    x = tensor([0.2, 1.0, 1.5, 3.0, 4.0, float("nan")])
+    print(histc(x, bins=3, min=0, max=3).tolist())  # -> [1.0, 2.0, 1.0]
+
+    # Without a range, from the smallest to the largest.
+    print(histc(tensor([1.0, 2.0, 2.0, 7.0]).half(), 2))
+    # -> tensor([3., 1.], dtype=tinytorch.float16)
+    print(histc(tensor([5.0, 5.0]), 4).tolist(), histc(tensor([]), 2).tolist())
+    # -> [0.0, 0.0, 2.0, 0.0] [0.0, 0.0]
+
+    # A layer before its tanh, too large and as it should be.
+    from tinytorch.ops.random import manual_seed, randn
+
+    manual_seed(0)
+    for size in (5.0, 0.5):
+        counts = histc((randn(10000) * size).tanh(), 5, -1.0, 1.0)
+        print([round(count, 1) for count in (counts / 10000).tolist()])
+    # -> [0.4, 0.0, 0.0, 0.0, 0.4]
+    # -> [0.1, 0.3, 0.3, 0.3, 0.1]
+
+    for wrong in (
+        lambda: histc(x),
+        lambda: histc(x, 0),
+        lambda: histc(x, 3, 2, 1),
+        lambda: histc(tensor([1, 2])),
+    ):
+        try:
+            wrong()
+        except (RuntimeError, NotImplementedError) as error:
+            print(type(error).__name__, str(error).partition(",")[0])
+    # -> RuntimeError the range of the bins is not finite: [nan
+    # -> RuntimeError bins must be > 0
+    # -> RuntimeError the range of the bins ends before it begins: [2
+    # -> NotImplementedError histc() is not implemented for tinytorch.int64

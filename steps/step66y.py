@@ -10,10 +10,12 @@ sparse one is an error: it has no array of all its elements. But the question wa
 one, and Python asks this with AttributeError. So the error is of both kinds: a program that uses
 the array reads the same text as before, and getattr(s, "array", s) gets s.
 
+s.t().mm(g), in the backward of such a Function, is the product that s.t() @ g is.
+
 The trap: AttributeError is swallowed by hasattr and getattr with a default, so an error that is one
 by accident is lost. This one says on purpose that a name is not there.
 
-New: SparseError. Changed: SparseTensor.array, SparseTensor.__repr__.
+New: SparseError, SparseTensor.mm and matmul. Changed: SparseTensor.array, .__repr__.
 Try: make SparseError a RuntimeError only, and run the demo.
 """
 
@@ -142,6 +144,8 @@ class SparseTensor(Tensor):
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return product(self, other)
+
+    mm = matmul = __matmul__
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
         return product(self.t(), other.T).T
@@ -274,7 +278,7 @@ if __name__ == "__main__":
         @staticmethod
         def backward(ctx, g):
             (s,) = ctx.saved_tensors
-            return None, s.t() @ g
+            return None, s.t().mm(g)
 
     x = tensor([[1.0], [2.0], [3.0]], requires_grad=True)
     Neighbours.apply(s, x).sum().backward()

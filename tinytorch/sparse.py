@@ -121,6 +121,8 @@ class SparseTensor(Tensor):
     def __matmul__(self, other: Tensor) -> Tensor:
         return product(self, other)
 
+    mm = matmul = __matmul__
+
     def __rmatmul__(self, other: Tensor) -> Tensor:
         return product(self.t(), other.T).T
 

@@ -82,7 +82,7 @@ def test_a_function_saves_a_sparse_tensor(device):
         def backward(ctx, g):
             sparse, x = ctx.saved_tensors
             rows, columns = sparse._indices()
-            return None, (g @ x.T)[rows, columns], None, sparse.t() @ g
+            return None, (g @ x.T)[rows, columns], None, sparse.t().matmul(g)
 
     indices = tinytorch.tensor([[0, 1, 1], [2, 0, 2]], device=device)
     values = tinytorch.tensor([3.0, 4.0, 5.0], device=device, requires_grad=True)

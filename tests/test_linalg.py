@@ -35,6 +35,22 @@ def test_the_inverse(shape, device):
     assert gradcheck(linalg.inv, (A,)) and gradgradcheck(linalg.inv, (A,))
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3), (1, 1), (0, 0)])
+def test_the_cholesky_decomposition(shape, device):
+    A = matrices(*shape, device=device)
+    covariance = A @ A.mT
+    expected = np.linalg.cholesky(covariance.detach().cpu().numpy())
+    for lower in (linalg.cholesky(covariance), linalg.cholesky(covariance, upper=True).mT):
+        np.testing.assert_allclose(lower.detach().cpu().numpy(), expected, atol=1e-12)
+
+    def function(A):
+        return linalg.cholesky(A @ A.mT)
+
+    assert gradcheck(function, (A,)) and gradgradcheck(function, (A,))
+    with pytest.raises(linalg.LinAlgError, match="not positive definite"):
+        linalg.cholesky(tensor([[1.0, 2.0], [2.0, 1.0]], device=device))
+
+
 def test_errors(device):
     A = matrices(3, 3, device=device)
     for wrong in (matrices(3, 2, device=device), A[0], A.long(), A.half()):

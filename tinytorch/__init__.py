@@ -32,7 +32,7 @@ from tinytorch.core.printing import set_printoptions
 from tinytorch.core.tensor import as_tensor, from_numpy, is_tensor, Size, Tensor, tensor
 from tinytorch.lazy import __getattr__
 from tinytorch.func.transforms import vmap
-from tinytorch.linalg import inv as inverse
+from tinytorch.linalg import cholesky, inv as inverse
 from tinytorch.nn.functional import (
     adaptive_avg_pool1d, avg_pool1d, conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d,
     conv_transpose3d, cosine_similarity, group_norm, layer_norm, max_pool1d, max_pool2d, max_pool3d,

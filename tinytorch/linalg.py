@@ -85,3 +85,40 @@ def inv(A: Tensor) -> Tensor:
     """
     unit = eye(check_square("inv", A).array.shape[-1], dtype=A.dtype, device=A.device)
     return Solve.apply(A, unit.expand(A.shape))
+
+
+class Cholesky(LinalgFunction):
+    """L, lower triangular, with L L^T = A.   dL/dA = L^-T S L^-1, made symmetric, where S is the
+    lower triangle of L^T G with half of its diagonal.
+
+    Source: Murray, Differentiation of the Cholesky decomposition, 2016.
+    """
+
+    def forward(ctx, a: Any) -> Any:
+        lower = ctx.xp.linalg.cholesky(a)
+        halves = ctx.xp.tri(a.shape[-1], dtype=a.dtype)
+        halves -= 0.5 * ctx.xp.eye(a.shape[-1], dtype=a.dtype)
+        ctx.save_for_backward(lower, halves)
+        return lower
+
+    def backward(ctx, g: Any) -> Any:
+        lower, halves = ctx.saved
+        upper = lower.swapaxes(-1, -2)
+        s = (upper @ g) * halves
+        half = ctx.call(Solve, upper, s)  # L^-T S, and then (L^-T (L^-T S)^T)^T
+        a = ctx.call(Solve, upper, half.swapaxes(-1, -2))
+        return (a + a.swapaxes(-1, -2)) * 0.5
+
+
+@tensor_method("cholesky")
+@checked
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """L, lower triangular and with a positive diagonal, with L L^T = A; or L^T, where `upper`.
+
+    A is symmetric: only its lower triangle is read.
+    Raises:
+        LinAlgError: A is not positive definite.
+        RuntimeError: A is not made of square matrices of float32 or float64.
+    """
+    lower = Cholesky.apply(check_square("cholesky", A))
+    return lower.mT if upper else lower

@@ -8,7 +8,14 @@ import pytest
 import tinytorch
 from tinytorch import tensor
 from tinytorch.autograd import gradcheck, gradgradcheck
-from tinytorch.distributions import Bernoulli, Categorical, Distribution, Normal, kl_divergence
+from tinytorch.distributions import (
+    Bernoulli,
+    Categorical,
+    Distribution,
+    MultivariateNormal,
+    Normal,
+    kl_divergence,
+)
 
 P = np.array([[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]])
 
@@ -189,3 +196,29 @@ def test_a_distribution_of_ones_own():
     d = Uniform(tensor([1.0, 2.0]), tensor([2.0, 4.0]))
     x = d.sample((50,))
     assert (x >= d.low).all() and (x < d.high).all() and repr(d) == "Uniform()"
+
+
+def test_vectors_have_their_covariance(device):
+    tinytorch.manual_seed(0)
+    covariance = tensor([[4.0, 3.0], [3.0, 9.0]], device=device)
+    d = MultivariateNormal(tensor([[1.0, 2.0], [0.0, 5.0]], device=device), covariance)
+    draws = d.sample((20000,))
+    assert draws.shape == (20000, 2, 2) and d.batch_shape == d.event_shape == (2,)
+    away = (draws - d.mean).cpu().numpy()
+    for k in range(2):
+        np.testing.assert_allclose(np.cov(away[:, k].T), covariance.cpu().numpy(), rtol=0.05)
+
+
+def test_the_density_of_vectors_can_be_differentiated_twice(device):
+    x = tensor(np.random.default_rng(0).normal(size=(2, 3)), device=device, requires_grad=True)
+    unit = tinytorch.eye(3, dtype=tinytorch.float64, device=device)
+
+    def density(x):
+        return MultivariateNormal(x[0], x.T @ x + unit).log_prob(x)
+
+    def draw(x):
+        tinytorch.manual_seed(0)
+        return MultivariateNormal(x, x.T @ x + unit).rsample()
+
+    for function in (density, draw):
+        assert gradcheck(function, (x,)) and gradgradcheck(function, (x,))

@@ -17,6 +17,20 @@ CASES = {
     "bernoulli of logits": lambda t, d, x: (d.Bernoulli(logits=x), t.tensor(YES)),
     "bernoulli of probs": lambda t, d, x: (d.Bernoulli(x.sigmoid()), t.tensor(YES)),
     "certain": lambda t, d, x: (d.Bernoulli((x > 0) * x / x), t.tensor(YES)),
+    "vectors": lambda t, d, x: (
+        d.MultivariateNormal(x, t.eye(3) + 0.5 * t.ones(3, 3)),
+        t.tensor(YES),
+    ),
+    "vectors of a triangle": lambda t, d, x: (
+        d.MultivariateNormal(
+            x, scale_tril=(x.unsqueeze(-1) * x.unsqueeze(-2)).tril() + 2 * t.eye(3)
+        ),
+        t.tensor(YES[:1]),
+    ),
+    "vectors of a precision": lambda t, d, x: (
+        d.MultivariateNormal(x[0], precision_matrix=x.T @ x + t.eye(3)),
+        t.tensor(YES),
+    ),
     "no chance": lambda t, d, x: (d.Categorical(x.relu()), t.tensor([2, 1])),
 }
 
@@ -68,6 +82,14 @@ def test_the_divergence_is_pytorchs():
         lambda t, d: d.Bernoulli(1.5),
         lambda t, d: d.Bernoulli(0.5).log_prob(t.tensor(2.0)),
         lambda t, d: d.kl_divergence(d.Normal(0.0, 1.0), d.Bernoulli(0.5)),
+        lambda t, d: d.MultivariateNormal(t.zeros(2)),
+        lambda t, d: d.MultivariateNormal(t.zeros(()), t.eye(2)),
+        lambda t, d: d.MultivariateNormal(t.zeros(2), t.ones(2)),
+        lambda t, d: d.MultivariateNormal(t.zeros(2), t.eye(2), t.eye(2)),
+        lambda t, d: d.MultivariateNormal(t.zeros(2), t.ones(2, 2)),
+        lambda t, d: d.MultivariateNormal(t.zeros(2), t.tensor([[1.0, 2.0], [0.0, 1.0]])),
+        lambda t, d: d.MultivariateNormal(t.zeros(2), scale_tril=t.ones(2, 2)),
+        lambda t, d: d.MultivariateNormal(t.zeros(2), t.eye(2)).log_prob(t.ones(3)),
     ],
 )
 def test_the_errors_are_pytorchs(wrong):

@@ -69,7 +69,7 @@ class Distribution:
         if self._validate_args and not isinstance(value, Tensor):
             raise ValueError("The value argument to log_prob must be a Tensor")
         try:
-            broadcast_shapes(getattr(value, "shape", ()), self.batch_shape)
+            broadcast_shapes(getattr(value, "shape", ()), self.batch_shape + self.event_shape)
         except RuntimeError as error:
             raise ValueError(f"Value is not broadcastable with batch_shape: {error}") from None
         self.require("value argument", value, self.support)

@@ -13,7 +13,7 @@ The trap of a subclass is what its operators return. Python's (2, 3, 4)[:2], (2,
 (2,) * 3 are made by the class tuple, so for a Size they would be plain tuples again, and
 x.shape[:-1].numel() would fail. The five methods with two underscores make them Sizes.
 
-Tensor(2, 3) takes sizes and Tensor([2, 3]) elements (step 46g). A Size counts as sizes:
+Tensor(2, 3) takes sizes and Tensor([2, 3]) elements (step 46f). A Size counts as sizes:
 Tensor(x.shape) has the shape of x.
 
 (In PyTorch torch.Size is a subclass of tuple as well.)

@@ -1,4 +1,4 @@
-"""Step 47c: set_grad_enabled as a statement, inference_mode
+"""Step 47c: set_grad_enabled as a statement
 
 Many PyTorch scripts begin with this line:
 
@@ -16,12 +16,12 @@ The object cannot know which of the three will follow. So __init__ acts at once 
 before. If `with` follows, __enter__ first puts that value back, because it is what the block must
 return to. If the object is used as a decorator, __call__ takes back what __init__ did.
 
-inference_mode is PyTorch's no_grad for programs that never train: the tensors made inside cannot
-enter a graph later, so PyTorch need not count the writes into them, for instance. tinytorch does
-not make this difference. Here it is a no_grad with one addition: inside, enable_grad and
-set_grad_enabled(True) have no effect. Only inference_mode(False) turns recording on again.
+The trap is the order in __enter__. GradSwitch.__enter__ notes the present value as the one to come
+back to; and this value is the object's own, until it is put back.
 
-Changed: ThreadState, GradSwitch, set_grad_enabled. New: inference_mode, is_inference_mode_enabled.
+(PyTorch's class does the same.)
+
+Changed: set_grad_enabled.
 Try: leave the first line of set_grad_enabled.__enter__ out. What remains after the block?
 """
 
@@ -48,7 +48,6 @@ class ThreadState(threading.local):
     """The switches of one thread. Every thread starts with its own, at these values."""
 
     grad_enabled = True
-    inference = False
 
     def __init__(self):
         # 1 / 0 is inf and log(-1) is nan, without a warning, as in PyTorch. NumPy keeps this
@@ -66,11 +65,11 @@ class GradSwitch:
     before: tuple = ()  # the values outside: several, for an object that is entered inside itself
 
     def __enter__(self) -> None:
-        self.before = (*self.before, (state.grad_enabled, state.inference))
-        state.grad_enabled = self.enabled and not state.inference
+        self.before = (*self.before, state.grad_enabled)
+        state.grad_enabled = self.enabled
 
     def __exit__(self, *exception: Any) -> None:
-        state.grad_enabled, state.inference = self.before[-1]
+        state.grad_enabled = self.before[-1]
         self.before = self.before[:-1]
 
     def __call__(self, function: Callable) -> Callable:
@@ -88,7 +87,7 @@ class set_grad_enabled(GradSwitch):
     def __init__(self, mode: bool):
         self.enabled = bool(mode)
         self.outside = state.grad_enabled
-        state.grad_enabled = self.enabled and not state.inference
+        state.grad_enabled = self.enabled
 
     def __enter__(self) -> None:
         state.grad_enabled = self.outside  # what __exit__ is to come back to
@@ -120,27 +119,8 @@ class enable_grad(GradSwitch):
         return switch if function is None else switch(function)
 
 
-class inference_mode(GradSwitch):
-    """`no_grad` by another name: tinytorch does not keep track of tensors made inside."""
-
-    enabled = False
-
-    def __new__(cls, mode: Any = True):
-        switch = object.__new__(cls)
-        switch.inference = mode if isinstance(mode, bool) else True
-        return switch(mode) if callable(mode) else switch
-
-    def __enter__(self) -> None:
-        GradSwitch.__enter__(self)
-        state.grad_enabled, state.inference = not self.inference, self.inference
-
-
 def is_grad_enabled() -> bool:
     return state.grad_enabled
-
-
-def is_inference_mode_enabled() -> bool:
-    return state.inference
 
 
 class Size(tuple):
@@ -1371,22 +1351,3 @@ if __name__ == "__main__":
 
     print("decorated:", evaluate(), "outside:", is_grad_enabled())
     # -> decorated: False outside: True
-
-    with inference_mode():
-        print((x * x).requires_grad, is_inference_mode_enabled())  # -> False True
-        with enable_grad():
-            print("enable_grad does not lift it:", (x * x).requires_grad)
-            # -> enable_grad does not lift it: False
-        set_grad_enabled(True)
-        print("nor does the statement:", (x * x).requires_grad)  # -> nor does the statement: False
-        with inference_mode(False):
-            print("inference_mode(False) does:", (x * x).requires_grad)
-            # -> inference_mode(False) does: True
-        print(is_grad_enabled(), is_inference_mode_enabled())  # -> False True
-    print(is_grad_enabled(), is_inference_mode_enabled())  # -> True False
-
-    @inference_mode
-    def predict():
-        return (x * x).requires_grad
-
-    print(predict())  # -> False

@@ -1,30 +1,27 @@
-"""Step 47d: Function modes, which see every call
+"""Step 47d: inference_mode
 
-How many multiplications does a model need, and which shapes do they have? Which calls should run in
-half precision? To answer such questions, a program has to see each call before it runs. Today that
-means editing Function.apply for each question.
+A program that uses a trained network wraps it in no_grad. But some part of it may switch recording
+on again, with enable_grad or set_grad_enabled(True): a library that was written for training, or a
+line that was forgotten. Then a graph is recorded inside of no_grad, and its memory is held. The
+demo shows it.
 
-All calls go through apply, so one hook there serves every such program:
+PyTorch's inference_mode is a no_grad that cannot be lifted from inside: enable_grad and
+set_grad_enabled(True) have no effect. Only inference_mode(False) turns recording on again.
 
-    x * y  ->  mul  ->  Mul.apply  ->  mode.call(Mul, (x, y))  ->  Mul.apply  ->  Mul.forward
+    no_grad            recording off               enable_grad inside: on again
+    inference_mode     recording off               enable_grad inside: still off
 
-A FunctionMode is a context manager. While it is open, its method `call` gets the function and the
-arguments. It may count, print, change the arguments or return a result of its own. To go on with
-the call, it calls function.apply(*args). The modes of a thread form a stack, and the last one sees
-a call first. While a mode is open, backward works on Tensors, so that the mode sees its calls too.
+So each thread has a second switch, `inference`, and GradSwitch asks it before it turns recording
+on. Both values are noted on entry, and both come back on exit.
 
-The trap: a mode that computes something itself would be called for its own computation, without
-end. So call_through_modes takes the mode off the stack while it works.
+In PyTorch there is more to it: tensors made inside cannot enter a graph later, so PyTorch need not
+count the writes into them, for instance. tinytorch does not make this difference.
 
-The cost while no mode is open is one truth test of the list open_modes. The demo measures it: less
-than one per cent of the time of a small product. Looking up state.modes each time would cost
-several times as much, because the attributes of a threading.local are slow.
+The trap is the decorator without brackets, @inference_mode: Python calls inference_mode(function).
+So __new__ looks at what it gets: a bool is the mode, a function is to be decorated.
 
-PyTorch has TorchFunctionMode and TorchDispatchMode for this.
-
-Changed: ThreadState, Function.apply, tensor_backward. New: open_modes, FunctionMode,
-call_through_modes. Finished: core/state.py and autograd/modes.py.
-Try: leave `state.modes = stack[:-1]` out of call_through_modes. What stops the demo?
+Changed: ThreadState, GradSwitch, set_grad_enabled. New: inference_mode, is_inference_mode_enabled.
+Try: leave `and not state.inference` out of set_grad_enabled.__init__. Which line shows it?
 """
 
 import copy
@@ -51,7 +48,6 @@ class ThreadState(threading.local):
 
     grad_enabled = True
     inference = False
-    modes: tuple[Any, ...] = ()  # the last one sees a call first
 
     def __init__(self):
         # 1 / 0 is inf and log(-1) is nan, without a warning, as in PyTorch. NumPy keeps this
@@ -60,9 +56,6 @@ class ThreadState(threading.local):
 
 
 state = ThreadState()
-
-# The open modes of all threads. While the list is empty, no call has to look at its thread's own.
-open_modes: list[Any] = []
 
 
 class GradSwitch:
@@ -147,37 +140,6 @@ def is_grad_enabled() -> bool:
 
 def is_inference_mode_enabled() -> bool:
     return state.inference
-
-
-class FunctionMode:
-    """An object that stands between the call of an operation and its Function.
-
-    While `with mode:` is open on this thread, each Function.apply becomes mode.call(function,
-    args), which may log, count, change the arguments or return a result of its own.
-    function.apply(*args) calls the next mode, and in the end the function.
-    """
-
-    def call(self, function: type, args: tuple) -> Any:
-        return function.apply(*args)
-
-    def __enter__(self) -> "FunctionMode":
-        state.modes = (*state.modes, self)
-        open_modes.append(self)
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        state.modes = state.modes[:-1]
-        open_modes.remove(self)
-
-
-def call_through_modes(function: type, args: tuple) -> Any:
-    """Call the innermost mode. What it calls itself meets only the modes outside it."""
-    stack = state.modes
-    state.modes = stack[:-1]
-    try:
-        return stack[-1].call(function, args)
-    finally:
-        state.modes = stack
 
 
 class Size(tuple):
@@ -628,8 +590,6 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run forward on the arrays of `args`, and record the call if a gradient may be needed."""
-        if open_modes and state.modes:
-            return call_through_modes(cls, args)
         ctx = new(cls)
         enabled = state.grad_enabled
         arrays, edges, device = [], [], None
@@ -813,7 +773,7 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
     still, so by then every part of its gradient has arrived.
 
     Gradients are plain arrays on their way, or Tensors (`as_tensors`) if they are to be
-    differentiated or if a mode wants to see each operation.
+    differentiated.
     """
     arrived: dict = {}  # node or leaf -> its gradient
     own: set = set()  # those whose gradient is a sum made here: only these are added to in place
@@ -872,10 +832,9 @@ def tensor_backward(
         if self.array.size != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
         gradient = wrap(self.device.xp.ones(self.array.shape, self.array.dtype), self.device)
-    as_tensors = create_graph or bool(state.modes)
-    start = gradient if as_tensors else gradient.array
+    start = gradient if create_graph else gradient.array
     with set_grad_enabled(create_graph):
-        for leaf, grad in backward_pass([edge_of(self)], [start], as_tensors).items():
+        for leaf, grad in backward_pass([edge_of(self)], [start], create_graph).items():
             accumulate(leaf, grad)
 
 
@@ -1387,53 +1346,26 @@ def tensor_repr(self: Tensor) -> str:
 
 
 if __name__ == "__main__":
-    import timeit
-
-    class Log(FunctionMode):
-        """Prints what is called, and on what."""
-
-        def call(self, function, args):
-            print(function.__name__, *[a.tolist() if isinstance(a, Tensor) else a for a in args])
-            return function.apply(*args)
-
-    class Twice(FunctionMode):
-        """Doubles the result of each Add. Its own Mul meets only the modes outside."""
-
-        def call(self, function, args):
-            out = function.apply(*args)
-            return out * 2.0 if function is Add else out
-
     x = tensor([1.0, 2.0], requires_grad=True)
-    ones = tensor([1.0, 1.0])
-    with Log():
-        (x * x).backward(ones)
-    # -> Mul [1.0, 2.0] [1.0, 2.0]
-    # -> Mul [1.0, 1.0] [1.0, 2.0]
-    # -> Mul [1.0, 1.0] [1.0, 2.0]
-    # -> Add [1.0, 2.0] [1.0, 2.0]
-    # -> Clone [2.0, 4.0] K
-    print(x.grad)  # -> tensor([2.0, 4.0])
+    with no_grad(), enable_grad():
+        print("no_grad, lifted from inside:", (x * x).requires_grad)
+        # -> no_grad, lifted from inside: True
 
-    with Log(), Twice():
-        print(x.detach() + 1.0)
-    # -> Add [1.0, 2.0] 1.0
-    # -> Mul [2.0, 3.0] 2.0
-    # -> tensor([4.0, 6.0])
+    with inference_mode():
+        print((x * x).requires_grad, is_inference_mode_enabled())  # -> False True
+        with enable_grad():
+            print("enable_grad does not lift it:", (x * x).requires_grad)
+            # -> enable_grad does not lift it: False
+        set_grad_enabled(True)
+        print("nor does the statement:", (x * x).requires_grad)  # -> nor does the statement: False
+        with inference_mode(False):
+            print("inference_mode(False) does:", (x * x).requires_grad)
+            # -> inference_mode(False) does: True
+        print(is_grad_enabled(), is_inference_mode_enabled())  # -> False True
+    print(is_grad_enabled(), is_inference_mode_enabled())  # -> True False
 
-    with FunctionMode() as mode:  # the base class goes on with the call as it is
-        print((x * 3.0).requires_grad, state.modes == (mode,))  # -> True True
-        seen = []
-        other = threading.Thread(target=lambda: seen.append((len(open_modes), state.modes)))
-        other.start()
-        other.join()
-    print("another thread:", seen[0])  # -> another thread: (1, ())
-    print(state.modes, open_modes)  # -> () []
+    @inference_mode
+    def predict():
+        return (x * x).requires_grad
 
-    def nanoseconds(statement, number):
-        runs = timeit.repeat(statement, globals=globals(), number=number, repeat=5)
-        return min(runs) / number * 1e9
-
-    test, lookup = nanoseconds("if open_modes: pass", 10**5), nanoseconds("state.modes", 10**5)
-    product = nanoseconds("x * x", 2000)
-    print(f"test {test:.0f} ns, state.modes {lookup:.0f} ns, product {product:.0f} ns")  # -> ...
-    print(test < product / 20, test < lookup)  # -> True True
+    print(predict())  # -> False

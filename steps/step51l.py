@@ -1,6 +1,6 @@
 """Step 51l: Modes around the nodes of a backward pass
 
-Which node of the backward pass takes the time? A mode sees the calls of operations (step 47d), and
+Which node of the backward pass takes the time? A mode sees the calls of operations (step 47e), and
 while one is open, backward works on Tensors for its sake. Then 200 products take six times as
 long, so a mode that measures time measures mostly itself. And it cannot tell which node a call
 belongs to.

@@ -13,7 +13,7 @@ The rest is PyTorch's interface, which programs use:
     ctx.set_materialize_grads(False)      backward gets None, not zeros, for an unused output
     return g, None, None                  more Nones than arguments are accepted, at the end
 
-And a mode (step 47d) sees these calls as it sees all others. In PyTorch the class is called
+And a mode (step 47e) sees these calls as it sees all others. In PyTorch the class is called
 torch.autograd.Function; here this name is given in autograd/function.py, which only imports.
 
 Changed: apply, gradients. New: OnceDifferentiable, once_differentiable, setup_context. Finished:

@@ -6,7 +6,7 @@ float32 as well, the rounding between them is not needed, and can do harm:
     log(sigmoid(-9.0)) in float16      -9.0, and not -9.0001: sigmoid was rounded first
     exp(12.0) in float16               inf: the largest number is 65,504
 
-A mode (step 47d) sees all calls in a block of a program, and can change this. PyTorch's autocast,
+A mode (step 47e) sees all calls in a block of a program, and can change this. PyTorch's autocast,
 which is step 96a's topic, keeps results of exp, log, pow and a few others in float32. `compute`
 already has the float32 result, so a mode only has to name the operations: `stays_wide` asks every
 open mode whether its `wide` contains this one.

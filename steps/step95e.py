@@ -1,7 +1,7 @@
 """Step 95e: The backward pass, node by node
 
 The profiler of step 95d is of little use for training. While its mode is open, backward() works on
-Tensors for it (step 47d): the table gains rows, aten::mul and aten::sum, but they do not say which
+Tensors for it (step 47e): the table gains rows, aten::mul and aten::sum, but they do not say which
 layer they belong to. And the profiler changes what it measures: the demo's backward pass takes
 several times as long as without the profiler.
 

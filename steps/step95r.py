@@ -11,7 +11,7 @@ block in n checkpoints is computed n + 1 times.
     outer          run 1 (forward)        run 2 (backward)
       inner          run 1                  run 2, then run 3 for the values
 
-The second thing is a mode (step 47d) that changes what is computed, for example to other types. The
+The second thing is a mode (step 47e) that changes what is computed, for example to other types. The
 forward pass was in its `with` block, backward is not: the second run would give other numbers. So
 the second run enters the modes of the call again. A mode may remember what it has done, and not do
 it twice: so only nodes that save something are compared, as only they wait for values.

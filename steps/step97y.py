@@ -9,7 +9,7 @@ device="cpu". zeros(3) is a "constant" then, and rand(3) a "random" node. In the
 carry the label of the Function that was called before them (`Add` at the zeros of the demo), or
 none.
 
-Modes: autocast computes products in float16, and casts the operands first. The modes of step 47d
+Modes: autocast computes products in float16, and casts the operands first. The modes of step 47e
 are a stack, and the trace's mode was its innermost: it saw the call before autocast did, and no
 cast. So it goes to the outside of the stack:
 

@@ -18,8 +18,8 @@ from tinytorch.compiler.kernel import Kernel, Load, address
 
 SMALLEST = 2**18  # multiplications: with fewer, a call of the array library is as fast,
 FEWEST = 16  # and with fewer rows or columns
-LARGEST = 2**18  # numbers that are packed at a time: more do not stay in the cache
-DEEPEST = 384  # terms that are added before a result is written
+LARGEST = 5 * 2**15  # numbers that are packed at a time: more do not stay in the cache
+DEEPEST = 192  # terms that are added before a result is written
 LOOP = "        for (long n{0} = 0; n{0} < {1}; n{0}++)\n"
 # The columns of a block lie together, for some terms of the sums.
 PACK = """\
@@ -31,6 +31,7 @@ BATCHES
             const long width = WIDTH;
             if (width < BLOCK) memset(to, 0, depth * sizeof *to);
             OUTER
+                #pragma omp simd
                 INNER to[k][j] = from[k * COLUMN_TERM + j * COLUMN];
         }
 """
@@ -47,6 +48,7 @@ TILES
 TURN = """\
             number turned[DEEP][HEIGHT];
             for (long k = 0; k < depth; k++)
+                #pragma omp simd
                 for (int p = 0; p < HEIGHT; p++) turned[k][p] = rows[k * ROW_TERM + p * ROW];
 """
 TILE = """\

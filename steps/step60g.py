@@ -11,7 +11,7 @@ each row weighs more than the arithmetic. Three changes help, and the demo measu
 
 The result is the same, up to rounding. All of this is about NumPy. A GPU has a kernel of its own,
 which does everything in one pass. It is registered for softmax_forward, a singledispatch (step
-69s).
+69t).
 
 The trap of the second change is nan. nan < 10 is False, so an array with a nan is computed the long
 way. So is one with -inf, a masked score.

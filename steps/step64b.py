@@ -11,7 +11,7 @@ and adds to the flat array. AddIndex brings its arguments to this form, a matrix
 On a GPU thousands of threads would add at once, some of them to the same place. That needs code of
 its own. So add_at is a `functools.singledispatch`: Python chooses its body by the type of the first
 argument, the array. The body here serves any type; `add_at.register(type)` adds one for a
-particular type, and this module stays as it is. (Step 69v writes the kernel for a GPU's arrays.)
+particular type, and this module stays as it is. (Step 69w writes the kernel for a GPU's arrays.)
 
 The trap: add_at writes through `array.reshape(-1)`. For a transposed array that is a copy, and the
 sums are lost without an error. So its docstring says that the array must be contiguous.

@@ -9,7 +9,7 @@ of them draws first would depend on their speed. So every device has a default g
 
 HostSource draws by NumPy and sends the numbers to its device. A backend may have a source that
 draws on the device (Backend.random_source of step 43g). The demo registers a toy of this kind, and
-step 69n a real one.
+step 69o a real one.
 
 The trap: a seed fixes the numbers, not their use. With two devices, or other shapes, the same seed
 gives another network.

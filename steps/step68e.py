@@ -1,7 +1,7 @@
 """Step 68e: singledispatch: another function body for the GPU
 
 Each function of CuPy starts a kernel, a program on the GPU, which reads its operands from memory
-and writes a result. Some operations start five of them where one would do (step 69s). So a function
+and writes a result. Some operations start five of them where one would do (step 69t). So a function
 needs another body, for CuPy's arrays only.
 
 `if isinstance(x, cupy.ndarray)` at its beginning would be simple. But then every such function

@@ -5,18 +5,15 @@ begin at counter 0. Two things are missing. A seed: it is the key with which the
 and one bit of it changes half of all bits. And a count: n numbers take the next n / 2 counters
 (each gives four words of 32 bits, which are two of 64).
 
+    counter        0   1   2   3   4 ...
+    words(4)       ^   ^
+    words(4)               ^   ^              the next call goes on
+
 This is all that a source has to remember. The state of a chain of good quality has 2,500 bytes
 (Mersenne Twister); here, two numbers of 64 bits are a bookmark, and setting them goes back.
 
-From words to integers below `span`, the remainder: words % span. It is not quite fair. 2^64 is not
-a multiple of 6, so some numbers of a die come up once more in 2^64 draws; no test can see that.
-With 8 bits it would be visible: of 256 values, 43 give a 0 and 42 a 5.
-
-A permutation is the order in which random words would be sorted: two of them are equal only with
-probability n^2 / 2^65.
-
-The trap: words are unsigned. `low` may be negative, so the words become int64 before it is added.
-And the full range of int64 has 2^64 values: that span does not fit 64 bits, and needs no remainder.
+The trap: an odd number of words takes a whole counter, and throws half of it away. So words(3) and
+then words(1) are not the same as words(4).
 
 It draws where its device computes, in that device's array library (device.xp). Here it is the CPU.
 
@@ -24,7 +21,6 @@ Changed: philox (seed). New: PhiloxSource.
 Try: words(3) and then words(1), against words(4). Which word is thrown away?
 """
 
-import math
 import struct
 from typing import Any
 
@@ -75,14 +71,6 @@ class PhiloxSource:
         self.counter += count
         return words.view(xp.uint64).reshape(-1)[:n]
 
-    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        words, span = self.words(math.prod(shape)), high - low
-        words = words % span if span < 1 << 64 else words
-        return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
-
-    def permutation(self, n: int) -> Any:
-        return self.device.xp.argsort(self.words(n))
-
 
 if __name__ == "__main__":
     from tinytorch.core.device import cpu
@@ -104,24 +92,6 @@ if __name__ == "__main__":
     state = source.get_state()
     print("the state is two numbers:", struct.unpack("<QQ", state))
     # -> the state is two numbers: (1, 4)
-    int64 = np.dtype(np.int64)
-    rolled = source.integers(1, 7, (8,), int64)
+    eight = source.words(8)
     source.set_state(state)
-    print("back, and again:", np.array_equal(source.integers(1, 7, (8,), int64), rolled))
-    # -> back, and again: True
-
-    dice = source.integers(1, 7, (60_000,), int64)
-    share = np.bincount(dice)[1:] / len(dice)
-    print("each side, a sixth:", (abs(share - 1 / 6) < 0.01).all())  # -> each side, a sixth: True
-    print(np.bincount(np.arange(256) % 6))  # -> [43 43 43 43 42 42]
-    shifted = source.integers(-5, 5, (2, 3), int64)
-    print("with negative ones:", shifted.shape, shifted.min() >= -5, shifted.max() < 5)
-    # -> with negative ones: (2, 3) True True
-    widest = source.integers(-(2**63), 2**63, (1000,), int64)
-    print("half of all int64 are below 0:", round((widest < 0).mean(), 1))
-    # -> half of all int64 are below 0: 0.5
-    order = source.permutation(1000)
-    print(
-        "all there:", np.array_equal(np.sort(order), np.arange(1000)), "first:", len(set(order[:9]))
-    )
-    # -> all there: True first: 9
+    print("back, and again:", np.array_equal(source.words(8), eight))  # -> back, and again: True

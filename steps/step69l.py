@@ -1,28 +1,22 @@
-"""Step 69l: Uniform floats below 1, in each type
+"""Step 69l: Integers and permutations from random words
 
-A word of 64 bits divided by 2^64 is a number in [0, 1): in mathematics. As a float it is rounded,
-and the largest words are rounded up. A float32 has a mantissa of 24 bits, so all from 1 - 2^-25 on
-become 1.0; a float16 with 11 bits does that once in 4,096 draws. Then log(1 - u), from which other
-distributions are made, is -inf, once in a long run.
+randint(1, 7) wants a die, and the shuffling of a dataset an order of its numbers. The source of
+step 69k has words of 64 bits.
 
-So take no more bits than the mantissa holds. These are the top bits of the word; the number they
-form is exact in the type, and so is its product with a power of two:
+For integers below `span` there is the remainder: words % span. It is not quite fair. 2^64 is not a
+multiple of 6, so some sides of a die come up once more in 2^64 draws; no test can see that. With 8
+bits it would be visible: of 256 values, 43 give a 0 and 42 a 5.
 
-    u = (word >> (64 - bits)) * 2^-bits           bits: 11, 8, 24, 53
+A permutation is the order in which random words would be sorted: argsort. Two words are equal only
+with probability n^2 / 2^65.
 
-The largest is 1 - 2^-bits, and it is a number of the type. The other trap is the lower end: u can
-be 0, so use log(1 - u), never log(u).
+The trap: words are unsigned. `low` may be negative, so the words become int64 before it is added.
+And the full range of int64 has 2^64 values: that span does not fit 64 bits, and needs no remainder.
 
-Normal numbers come from pairs of uniform ones by box_muller, as in step 65d. Two are drawn at a
-time, and for an odd n one is left out. float16 is drawn in float32 and rounded at the end: with 11
-bits there would be no normal number beyond 3.9. An integer type has no numbers between 0 and 1, and
-is refused.
+(PyTorch takes the remainder, too.)
 
-With this, a PhiloxSource has all that a Generator asks of its source: rand, randn, randint and
-randperm draw from it, and none of them has to change.
-
-Changed: PhiloxSource (bits, mantissa, uniform, normal).
-Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
+New: PhiloxSource.integers, PhiloxSource.permutation.
+Try: add `low` before astype(np.int64). What does NumPy say of -5?
 """
 
 import math
@@ -32,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device, device_of
-from tinytorch.ops.random import box_muller
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
@@ -57,8 +50,6 @@ def philox(counters: Any, seed: int) -> Any:
 class PhiloxSource:
     """The random numbers of a device, made there. Its state is two numbers: seed and counter."""
 
-    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}  # of a mantissa
-
     def __init__(self, device: Device):
         self.device = device
         self.seed(0)
@@ -79,23 +70,6 @@ class PhiloxSource:
         self.counter += count
         return words.view(xp.uint64).reshape(-1)[:n]
 
-    def mantissa(self, dtype: np.dtype) -> int:
-        if dtype.name not in self.bits:
-            raise NotImplementedError(f"random numbers of type {dtype}: ask for a float type")
-        return self.bits[dtype.name]
-
-    def uniform(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        bits = self.mantissa(dtype)
-        words = self.words(math.prod(shape)) >> (64 - bits)
-        return (words.astype(dtype) * dtype.type(2.0**-bits)).reshape(shape)
-
-    def normal(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        self.mantissa(dtype)
-        n, wide = math.prod(shape), np.dtype(np.float64 if dtype == np.float64 else np.float32)
-        u, v = (self.uniform(((n + 1) // 2,), wide) for _ in range(2))
-        pairs = box_muller(self.device.xp, u, v)
-        return pairs.reshape(-1)[:n].astype(dtype).reshape(shape)
-
     def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         words, span = self.words(math.prod(shape)), high - low
         words = words % span if span < 1 << 64 else words
@@ -106,47 +80,22 @@ class PhiloxSource:
 
 
 if __name__ == "__main__":
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
     from tinytorch.core.device import cpu
-    from tinytorch.ops.random import Generator, rand, randint, randn, randperm
 
-    source = PhiloxSource(cpu)
+    source, int64 = PhiloxSource(cpu), np.dtype(np.int64)
     source.seed(1)
-    float16, float32 = np.dtype(np.float16), np.dtype(np.float32)
-    rounded = (source.words(100_000) * 2.0**-64).astype(float16)
-    print("divided by 2^64, then rounded:", rounded.max(), "in", (rounded == 1).sum(), "of 100,000")
-    # -> divided by 2^64, then rounded: 1.0 in 21 of 100,000
-    half = source.uniform((100_000,), float16)
-    print("by its top 11 bits:", half.max() < 1, float(half.max()) == 1 - 2.0**-11)
-    # -> by its top 11 bits: True True
-
-    for name in ("float16", "float32", "float64"):
-        u = source.uniform((100_000,), np.dtype(name))
-        print(f"{u.dtype}: below 1: {u.max() < 1}, mean {u.mean(dtype=float):.2f}")
-        # -> float16: below 1: True, mean 0.50
-        # -> float32: below 1: True, mean 0.50
-        # -> float64: below 1: True, mean 0.50
-    z = source.normal((100_001,), float32)
-    print(f"normal: {z.shape}, mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
-    # -> normal: (100001,), mean 0.0, deviation 1.00
+    dice = source.integers(1, 7, (60_000,), int64)
+    share = np.bincount(dice)[1:] / len(dice)
+    print("each side, a sixth:", (abs(share - 1 / 6) < 0.01).all())  # -> each side, a sixth: True
+    print(np.bincount(np.arange(256) % 6))  # -> [43 43 43 43 42 42]
+    shifted = source.integers(-5, 5, (2, 3), int64)
+    print("with negative ones:", shifted.shape, shifted.min() >= -5, shifted.max() < 5)
+    # -> with negative ones: (2, 3) True True
+    widest = source.integers(-(2**63), 2**63, (1000,), int64)
+    print("half of all int64 are below 0:", round((widest < 0).mean(), 1))
+    # -> half of all int64 are below 0: 0.5
+    order = source.permutation(1000)
     print(
-        f"with 11 bits, at most {np.sqrt(-2 * np.log(2.0**-11)):.1f}"
-    )  # -> with 11 bits, at most 3.9
-    print("in float16, the largest is above 3.9:", source.normal((100_000,), float16).max() > 3.95)
-    # -> in float16, the largest is above 3.9: True
-    try:
-        source.uniform((3,), np.dtype(np.int64))
-    except NotImplementedError as error:
-        print(error)  # -> random numbers of type int64: ask for a float type
-
-    own = Generator("cpu")
-    own.source = PhiloxSource(cpu)  # a backend says so for its device: random_source=PhiloxSource
-    own.manual_seed(3)
-    drawn = rand(4, generator=own)
-    print(randn(2, generator=own).shape, randint(1, 7, (5,), generator=own).shape)
-    # -> tinytorch.Size([2]) tinytorch.Size([5])
-    print(sorted(randperm(5, generator=own).tolist()))  # -> [0, 1, 2, 3, 4]
-    own.manual_seed(3)
-    print(
-        "the same seed:", rand(4, generator=own).tolist() == drawn.tolist()
-    )  # -> the same seed: True
+        "all there:", np.array_equal(np.sort(order), np.arange(1000)), "first:", len(set(order[:9]))
+    )
+    # -> all there: True first: 9

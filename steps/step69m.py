@@ -1,29 +1,30 @@
-"""Step 69m: Philox in one kernel
+"""Step 69m: Uniform floats below 1, in each type
 
-philox on whole arrays has a price. Each `*`, `>>`, `&` and `^` reads and writes an array in main
-memory: the demo counts the operations, and there are more than a hundred for 4 words. On a GPU that
-is a hundred launches, and memory is what is slow there.
+A word of 64 bits divided by 2^64 is a number in [0, 1): in mathematics. As a float it is rounded,
+and the largest words are rounded up. A float32 has a mantissa of 24 bits, so all from 1 - 2^-25 on
+become 1.0; a float16 with 11 bits does that once in 4,096 draws. Then log(1 - u), from which other
+distributions are made, is -inf, once in a long run.
 
-A thread that does all ten rounds for one i keeps its words in registers, and writes only the result
-to memory. PHILOX is the same algorithm in CUDA C, where unsigned int has 32 bits and overflows as
-we want it to: what the & LOW does in Python happens by itself.
+So take no more bits than the mantissa holds. These are the top bits of the word; the number they
+form is exact in the type, and so is its product with a power of two:
 
-CuPy's ElementwiseKernel writes the rest of such a kernel: the loop over i, and `counter`, which is
-counters[i]. `raw` words are not taken element by element; the text finds its four places itself.
-The text is compiled once, at the first use (functools.cache), and not at all without a GPU.
+    u = (word >> (64 - bits)) * 2^-bits           bits: 11, 8, 24, 53
 
-philox becomes a singledispatch, and philox_on_cuda is its body for CuPy's arrays, as `add` has one
-in step 69f. PhiloxSource does not change: it calls philox.
+The largest is 1 - 2^-bits, and it is a number of the type. The other trap is the lower end: u can
+be 0, so use log(1 - u), never log(u).
 
-The trap: two versions of one algorithm may differ in one sign or constant, and their numbers look
-equally random. So the demo compares them word by word. It compiles the C text with the machine's
-own C compiler, where there is one, and puts the loop around it.
+Normal numbers come from pairs of uniform ones by box_muller, as in step 65d. Two are drawn at a
+time, and for an odd n one is left out. float16 is drawn in float32 and rounded at the end: with 11
+bits there would be no normal number beyond 3.9. An integer type has no numbers between 0 and 1, and
+is refused.
 
-Changed: philox. New: PHILOX, philox_kernel, philox_on_cuda.
-Try: `key += 0x9E3779B8u` in PHILOX. Would you have seen it without the comparison?
+With this, a PhiloxSource has all that a Generator asks of its source: rand, randn, randint and
+randperm draw from it, and none of them has to change.
+
+Changed: PhiloxSource (bits, mantissa, uniform, normal).
+Try: give float16 12 bits in PhiloxSource.bits, one more than its mantissa has.
 """
 
-import functools
 import math
 import struct
 from typing import Any
@@ -31,13 +32,11 @@ from typing import Any
 import numpy as np
 
 from tinytorch.core.device import Device, device_of
-from tinytorch.cuda.backend import cupy, on_cuda
 from tinytorch.ops.random import box_muller
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
 
-@functools.singledispatch
 def philox(counters: Any, seed: int) -> Any:
     """Four random 32-bit words for each counter: (n,) uint64 -> (n, 4) uint32.
 
@@ -53,32 +52,6 @@ def philox(counters: Any, seed: int) -> Any:
         a, b, c, d = (q >> 32) ^ b ^ key, q & LOW, (p >> 32) ^ d ^ other_key, p & LOW
         key, other_key = (key + 0x9E3779B9) & LOW, (other_key + 0xBB67AE85) & LOW
     return xp.stack([a, b, c, d], axis=-1).astype(xp.uint32)
-
-
-PHILOX = """
-    unsigned int a = counter, b = counter >> 32, c = 0, d = 0, key = seed, other_key = seed >> 32;
-    for (int round = 0; round < 10; round++) {
-        unsigned long long p = 0xD2511F53ull * a, q = 0xCD9E8D57ull * c;
-        a = (unsigned int)(q >> 32) ^ b ^ key, b = (unsigned int)q;
-        c = (unsigned int)(p >> 32) ^ d ^ other_key, d = (unsigned int)p;
-        key += 0x9E3779B9u, other_key += 0xBB67AE85u;
-    }
-    words[4 * i] = a, words[4 * i + 1] = b, words[4 * i + 2] = c, words[4 * i + 3] = d;
-"""
-
-
-@functools.cache
-def philox_kernel() -> Any:
-    """CuPy writes the rest of the kernel: the loop over i, and where `counter` comes from."""
-    arguments = "uint64 counter, uint64 seed", "raw uint32 words"
-    return cupy.ElementwiseKernel(*arguments, PHILOX, "philox")
-
-
-@on_cuda(philox)
-def philox_on_cuda(counters: Any, seed: int) -> Any:
-    words = cupy.empty((counters.size, 4), cupy.uint32)
-    philox_kernel()(counters, np.uint64(seed), words, size=counters.size)
-    return words
 
 
 class PhiloxSource:
@@ -133,69 +106,47 @@ class PhiloxSource:
 
 
 if __name__ == "__main__":
-    import ctypes
-    import shutil
-    import subprocess
-    import tempfile
-    from pathlib import Path
+    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.core.device import cpu
+    from tinytorch.ops.random import Generator, rand, randint, randn, randperm
 
-    from tinytorch.core.device import array_types
+    source = PhiloxSource(cpu)
+    source.seed(1)
+    float16, float32 = np.dtype(np.float16), np.dtype(np.float32)
+    rounded = (source.words(100_000) * 2.0**-64).astype(float16)
+    print("divided by 2^64, then rounded:", rounded.max(), "in", (rounded == 1).sum(), "of 100,000")
+    # -> divided by 2^64, then rounded: 1.0 in 21 of 100,000
+    half = source.uniform((100_000,), float16)
+    print("by its top 11 bits:", half.max() < 1, float(half.max()) == 1 - 2.0**-11)
+    # -> by its top 11 bits: True True
 
-    class Counted(np.ndarray):
-        """An array that counts the operations on whole arrays."""
+    for name in ("float16", "float32", "float64"):
+        u = source.uniform((100_000,), np.dtype(name))
+        print(f"{u.dtype}: below 1: {u.max() < 1}, mean {u.mean(dtype=float):.2f}")
+        # -> float16: below 1: True, mean 0.50
+        # -> float32: below 1: True, mean 0.50
+        # -> float64: below 1: True, mean 0.50
+    z = source.normal((100_001,), float32)
+    print(f"normal: {z.shape}, mean {abs(z.mean()):.1f}, deviation {z.std():.2f}")
+    # -> normal: (100001,), mean 0.0, deviation 1.00
+    print(
+        f"with 11 bits, at most {np.sqrt(-2 * np.log(2.0**-11)):.1f}"
+    )  # -> with 11 bits, at most 3.9
+    print("in float16, the largest is above 3.9:", source.normal((100_000,), float16).max() > 3.95)
+    # -> in float16, the largest is above 3.9: True
+    try:
+        source.uniform((3,), np.dtype(np.int64))
+    except NotImplementedError as error:
+        print(error)  # -> random numbers of type int64: ask for a float type
 
-        operations = 0
-
-        def __array_ufunc__(self, ufunc, method, *inputs, **options):
-            Counted.operations += 1
-            inputs = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
-            return getattr(ufunc, method)(*inputs, **options).view(Counted)
-
-    counters = np.arange(1000, dtype=np.uint64)
-    generic = philox.dispatch(object)
-    array_types[Counted] = "cpu"
-    generic(counters.view(Counted), 7)
-    print("operations on whole arrays:", Counted.operations)  # -> operations on whole arrays: 102
-
-    class PlayedCupy:
-        """The part of CuPy that philox_on_cuda needs, with a C compiler and a loop for the GPU."""
-
-        empty, uint32 = staticmethod(np.empty), np.uint32
-
-        @staticmethod
-        def ElementwiseKernel(arguments, results, text, name):
-            source = f"""
-                void {name}(const unsigned long long* counters, unsigned long long seed,
-                            unsigned int* words, long long size) {{
-                    for (long long i = 0; i < size; i++) {{
-                        unsigned long long counter = counters[i];
-                        {text}
-                    }}
-                }}"""
-            folder = tempfile.TemporaryDirectory()
-            file, library = Path(folder.name, "kernel.c"), Path(folder.name, "kernel.so")
-            file.write_text(source)
-            subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, file], check=True)
-            function = getattr(ctypes.CDLL(str(library)), name)
-
-            def kernel(counters, seed, words, size):
-                pointers = [ctypes.c_void_p(array.ctypes.data) for array in (counters, words)]
-                wide = ctypes.c_ulonglong(int(seed)), ctypes.c_longlong(size)
-                function(pointers[0], wide[0], pointers[1], wide[1])
-                folder.cleanup()
-
-            return kernel
-
-    seed = 2**40 + 7  # both halves of the seed, and of the counter
-    counters += np.uint64(2**33 - 500)
-    if cupy is not None and cupy.cuda.is_available():
-        made = cupy.asnumpy(philox(cupy.asarray(counters), seed))
-        report = "on the GPU"
-    elif shutil.which("cc"):
-        cupy = PlayedCupy
-        made, report = philox_on_cuda(counters, seed), "by a C compiler, as no GPU is here"
-    else:
-        made, report = None, "left out, for want of a GPU and of a C compiler"
-    print("the text in C, run", report)  # -> ...
-    same = made is None or np.array_equal(made, generic(counters, seed))
-    print("word for word the same:", same)  # -> word for word the same: True
+    own = Generator("cpu")
+    own.source = PhiloxSource(cpu)  # a backend says so for its device: random_source=PhiloxSource
+    own.manual_seed(3)
+    drawn = rand(4, generator=own)
+    print(randn(2, generator=own).shape, randint(1, 7, (5,), generator=own).shape)
+    # -> tinytorch.Size([2]) tinytorch.Size([5])
+    print(sorted(randperm(5, generator=own).tolist()))  # -> [0, 1, 2, 3, 4]
+    own.manual_seed(3)
+    print(
+        "the same seed:", rand(4, generator=own).tolist() == drawn.tolist()
+    )  # -> the same seed: True

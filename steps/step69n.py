@@ -1,28 +1,26 @@
-"""Step 69n: Random numbers drawn on the GPU
+"""Step 69n: Philox in one kernel
 
-The source draws on the GPU, and nothing uses it there yet. Up to now, rand(1000, device="cuda")
-asks NumPy, and sends the numbers over the bus; the demo prints the class of the source.
+philox on whole arrays has a price. Each `*`, `>>`, `&` and `^` reads and writes an array in main
+memory: the demo counts the operations, and there are more than a hundred for 4 words. On a GPU that
+is a hundred launches, and memory is what is slow there.
 
-A backend can name a source of its own, `random_source` (step 65c left room for it). Then each
-Generator for such a device makes one, and every function that draws uses it, later ones included.
-So `register` is one assignment.
+A thread that does all ten rounds for one i keeps its words in registers, and writes only the result
+to memory. PHILOX is the same algorithm in CUDA C, where unsigned int has 32 bits and overflows as
+we want it to: what the & LOW does in Python happens by itself.
 
-Each device has a default generator of its own, with its own seed and its own place in the stream.
-Two consequences, both in PyTorch as well:
+CuPy's ElementwiseKernel writes the rest of such a kernel: the loop over i, and `counter`, which is
+counters[i]. `raw` words are not taken element by element; the text finds its four places itself.
+The text is compiled once, at the first use (functools.cache), and not at all without a GPU.
 
-- The same seed gives other numbers on a GPU than on the CPU. A program that has to give the same
-  result on both draws on the CPU, and sends.
-- tinytorch.manual_seed seeds all devices, tinytorch.cuda.manual_seed only the current GPU. It does
-  nothing where there is none, so that one program runs on both machines. (The trap: to resume
-  a run, bring back the states of all generators, not of one.)
+philox becomes a singledispatch, and philox_on_cuda is its body for CuPy's arrays, as `add` has one
+in step 69f. PhiloxSource does not change: it calls philox.
 
-The state is a uint8 tensor on the CPU, so that it can be saved.
+The trap: two versions of one algorithm may differ in one sign or constant, and their numbers look
+equally random. So the demo compares them word by word. It compiles the C text with the machine's
+own C compiler, where there is one, and puts the loop around it.
 
-Without a GPU, the demo plays one: a device type `cuda` whose arrays are NumPy's.
-
-New: register, default_generator, get_rng_state, set_rng_state, manual_seed, manual_seed_all,
-initial_seed. With them, tinytorch/cuda/random.py is finished.
-Try: leave out the call of register() in the demo, and see which promise fails.
+Changed: philox. New: PHILOX, philox_kernel, philox_on_cuda.
+Try: `key += 0x9E3779B8u` in PHILOX. Would you have seen it without the comparison?
 """
 
 import functools
@@ -32,10 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import Device, as_device, device_of
-from tinytorch.core.tensor import Tensor
-from tinytorch.cuda.backend import backend, cupy, device_count, is_available, on_cuda
-from tinytorch.ops.random import Generator, box_muller, generator_for
+from tinytorch.core.device import Device, device_of
+from tinytorch.cuda.backend import cupy, on_cuda
+from tinytorch.ops.random import box_muller
 
 LOW = 0xFFFFFFFF  # the lower 32 bits
 
@@ -135,88 +132,70 @@ class PhiloxSource:
         return self.device.xp.argsort(self.words(n))
 
 
-def register() -> bool:
-    """Lets the generators of `cuda` draw on the GPU."""
-    if is_available():
-        backend.random_source = PhiloxSource
-    return is_available()
-
-
-registered = register()
-
-
-def default_generator(device: Any) -> Generator:
-    return generator_for(as_device(device), None)
-
-
-def get_rng_state(device: Any = "cuda") -> Tensor:
-    """Where the random numbers of a GPU are now, as a uint8 tensor on the CPU."""
-    return default_generator(device).get_state()
-
-
-def set_rng_state(new_state: Tensor, device: Any = "cuda") -> None:
-    """Lets a GPU's random numbers go on from where get_rng_state() was called."""
-    default_generator(device).set_state(new_state)
-
-
-def manual_seed(seed: int) -> None:
-    """Seeds the current GPU. tinytorch.manual_seed seeds all devices. Nothing without a GPU."""
-    if is_available():
-        default_generator("cuda").manual_seed(seed)
-
-
-def manual_seed_all(seed: int) -> None:
-    """Seeds all GPUs."""
-    for index in range(device_count()):
-        default_generator(index).manual_seed(seed)
-
-
-def initial_seed() -> int:
-    """The seed of the current GPU."""
-    return default_generator("cuda").initial_seed()
-
-
 if __name__ == "__main__":
-    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.core.device import Backend, register_backend
-    from tinytorch.ops.random import manual_seed as seed_all
-    from tinytorch.ops.random import rand
+    import ctypes
+    import shutil
+    import subprocess
+    import tempfile
+    from pathlib import Path
 
-    class Played(np.ndarray):
-        """The arrays of a GPU that is played."""
+    from tinytorch.core.device import array_types
 
-    if not is_available():
-        backend = Backend(
-            np,
-            Played,
-            from_numpy=lambda array, index: np.asarray(array).view(Played),
-            to_numpy=np.asarray,
-            index_of=lambda array: 0,
-        )
-        register_backend("cuda", backend)
-        print("drawn by a", type(Generator("cuda").source).__name__)  # -> drawn by a HostSource
-        is_available, device_count = (lambda: True), (lambda: 1)
-        register()
-    print("now by a", type(Generator("cuda").source).__name__)  # -> now by a PhiloxSource
+    class Counted(np.ndarray):
+        """An array that counts the operations on whole arrays."""
 
-    seed_all(3)
-    on_cpu, on_gpu = rand(3).tolist(), rand(3, device="cuda").tolist()
-    print("one seed, two devices, the same numbers:", on_cpu == on_gpu)
-    # -> one seed, two devices, the same numbers: False
-    seed_all(3)
-    print("again:", rand(3).tolist() == on_cpu, rand(3, device="cuda").tolist() == on_gpu)
-    # -> again: True True
+        operations = 0
 
-    manual_seed(3)  # the GPU's alone
-    back, goes_on = rand(3, device="cuda").tolist() == on_gpu, rand(3).tolist() != on_cpu
-    print(f"GPU from the start: {back}, the CPU goes on: {goes_on}")
-    # -> GPU from the start: True, the CPU goes on: True
-    manual_seed_all(4)
-    print("seeds of GPU and CPU:", initial_seed(), default_generator("cpu").initial_seed())
-    # -> seeds of GPU and CPU: 4 3
+        def __array_ufunc__(self, ufunc, method, *inputs, **options):
+            Counted.operations += 1
+            inputs = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
+            return getattr(ufunc, method)(*inputs, **options).view(Counted)
 
-    state = get_rng_state()
-    drawn = rand(3, device="cuda").tolist()
-    set_rng_state(state)
-    print(state.dtype, state.shape, rand(3, device="cuda").tolist() == drawn)
-    # -> tinytorch.uint8 tinytorch.Size([16]) True
+    counters = np.arange(1000, dtype=np.uint64)
+    generic = philox.dispatch(object)
+    array_types[Counted] = "cpu"
+    generic(counters.view(Counted), 7)
+    print("operations on whole arrays:", Counted.operations)  # -> operations on whole arrays: 102
+
+    class PlayedCupy:
+        """The part of CuPy that philox_on_cuda needs, with a C compiler and a loop for the GPU."""
+
+        empty, uint32 = staticmethod(np.empty), np.uint32
+
+        @staticmethod
+        def ElementwiseKernel(arguments, results, text, name):
+            source = f"""
+                void {name}(const unsigned long long* counters, unsigned long long seed,
+                            unsigned int* words, long long size) {{
+                    for (long long i = 0; i < size; i++) {{
+                        unsigned long long counter = counters[i];
+                        {text}
+                    }}
+                }}"""
+            folder = tempfile.TemporaryDirectory()
+            file, library = Path(folder.name, "kernel.c"), Path(folder.name, "kernel.so")
+            file.write_text(source)
+            subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, file], check=True)
+            function = getattr(ctypes.CDLL(str(library)), name)
+
+            def kernel(counters, seed, words, size):
+                pointers = [ctypes.c_void_p(array.ctypes.data) for array in (counters, words)]
+                wide = ctypes.c_ulonglong(int(seed)), ctypes.c_longlong(size)
+                function(pointers[0], wide[0], pointers[1], wide[1])
+                folder.cleanup()
+
+            return kernel
+
+    seed = 2**40 + 7  # both halves of the seed, and of the counter
+    counters += np.uint64(2**33 - 500)
+    if cupy is not None and cupy.cuda.is_available():
+        made = cupy.asnumpy(philox(cupy.asarray(counters), seed))
+        report = "on the GPU"
+    elif shutil.which("cc"):
+        cupy = PlayedCupy
+        made, report = philox_on_cuda(counters, seed), "by a C compiler, as no GPU is here"
+    else:
+        made, report = None, "left out, for want of a GPU and of a C compiler"
+    print("the text in C, run", report)  # -> ...
+    same = made is None or np.array_equal(made, generic(counters, seed))
+    print("word for word the same:", same)  # -> word for word the same: True

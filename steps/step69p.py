@@ -1,25 +1,28 @@
-"""Step 69p: Coins and dice: bernoulli and random_
+"""Step 69p: Filling in place: uniform_, normal_, exponential_
 
-A coin with the probability p is a uniform number below p: u < p happens with the probability p,
-because u is spread evenly. That also holds at the ends: u is never 1, so p = 1 always gives 1; u <
-0 is never true, so p = 0 never does. (With <= instead of <, p = 0 would be a 1 now and then.)
-Dropout (step 72i) uses such coins.
+A weight is a tensor that other objects hold: the layer, the optimizer, a list of parameters. `w =
+rand(3) * 2 - 1` makes another tensor, and the layer still has the old one. It also allocates memory
+three times.
 
-PyTorch has it twice, and the two look alike. The trap is which tensor gives the probabilities:
+Functions that fill a tensor in place, and return it, end in an underscore like all that write:
 
-    bernoulli(p)        a coin for each probability in the tensor p
-    x.bernoulli_(p)     x is only the place; p is a number, or a tensor that is broadcast to it
+    w.uniform_(-1, 1)       low + (high - low) u
+    w.normal_(0, 0.02)      mean + std z
+    w.exponential_(4)       -log(1 - u) / 4       waiting times, 1/4 on average
 
-bernoulli(x, p) is the second one in a new tensor. Probabilities that are not in [0, 1] are an
-error: 1.2 would be a coin that always shows 1, and the mistake would stay hidden.
+These are in-place writes, so the rules of stage 8 hold. A leaf that requires gradients may be
+filled only under no_grad(). Elsewhere, the old elements have no part in the result, so no gradient
+goes back to them: `overwrite` records that.
 
-random_ fills with integers, random_(1, 7) with those of a die. Without bounds, it goes as far as
-the type can: a float32 holds every integer only up to 2^24, as 2^24 + 1 has no place in its 24
-bits; an integer type holds them up to its maximum. The source draws the integers as int64, whatever
-the type, and check_range refuses what the type cannot hold.
+The trap is in the last line of the table. With the 24 bits of a float32, u is 0 once in 17 million
+draws. Then the waiting time is 0, and a program that divides by it gets inf. So it is drawn in
+float64, with 53 bits. (And -log(u) would be inf itself: step 69m.)
 
-New: bernoulli, random_, bernoulli_. With them, tinytorch/ops/sampling.py is finished.
-Try: zeros(3).random_(0, 2**24 + 10) many times. Which numbers never come?
+`from` is a word of Python and cannot name a parameter, but it can be passed: uniform_(**{"from": 2,
+"to": 3}). PyTorch has that name, so it is taken out of **names.
+
+New: fill_with, uniform_, normal_, exponential_.
+Try: w.uniform_(0, 1) in the demo, outside of no_grad(), with requires_grad=True. What is refused?
 """
 
 from typing import Any
@@ -27,30 +30,8 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.inplace import check_writable, overwrite
-from tinytorch.core.dtype import float32
-from tinytorch.core.limits import finfo, iinfo
-from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
-from tinytorch.ops.random import Generator, check_range, generator_for
-
-
-@tensor_method("bernoulli")
-def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that `input` gives for each element, else 0; input's type. With `p`
-    that is the probability, and input gives only the shape and the type.
-
-    Raises:
-        NotImplementedError: `input` is of an integer type.
-        RuntimeError: a probability is outside of [0, 1].
-    """
-    if p is not None:
-        return input.detach().clone().bernoulli_(p, generator=generator)
-    p = input.array
-    if not input.is_floating_point():
-        raise NotImplementedError(f"bernoulli is not implemented for {input.dtype!r}")
-    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
-        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
-    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
-    return wrap((draws < p).astype(p.dtype), input.device)
+from tinytorch.core.tensor import Tensor, tensor_method, wrap
+from tinytorch.ops.random import Generator, generator_for
 
 
 def fill_with(self: Tensor, array: Any) -> Tensor:
@@ -107,64 +88,55 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
     return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)
 
 
-@tensor_method("random_")
-def random_(self: Tensor, *bounds: int, generator: Generator | None = None) -> Tensor:
-    """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, and random_() up
-    to the largest number below which the type holds every integer.
-
-    Raises:
-        RuntimeError: there are no such integers, or the type cannot hold them.
-    """
-    source, d = generator_for(self.device, generator).source, self.dtype
-    bounds = bounds or [2 / finfo(d).eps if self.is_floating_point() else iinfo(d).max + 1]
-    low, high = (0, *map(int, bounds))[-2:]
-    check_range(low, high, self.array.dtype)
-    return fill_with(self, source.integers(low, high, self.array.shape, self.array.dtype))
-
-
-@tensor_method("bernoulli_")
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
-    """Fills with ones, with probability p (a number or a tensor), and zeros."""
-    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
-    chances = p.detach().to(float32).expand(self.array.shape)
-    return fill_with(self, bernoulli(chances, generator=generator).array)
-
-
 if __name__ == "__main__":
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
+    from tinytorch.autograd.modes import no_grad
     from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
-    from tinytorch.core.dtype import int64, uint8
-    from tinytorch.ops import comparison, extremes, reduction  # noqa: F401  (their methods)
-    from tinytorch.ops.creation import full, zeros
-    from tinytorch.ops.random import manual_seed
+    from tinytorch.core.dtype import float16
+    from tinytorch.ops import arithmetic, extremes, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.creation import ones, zeros
+    from tinytorch.ops.random import manual_seed, rand
 
     def attempt(action):
         try:
             return action()
-        except (RuntimeError, NotImplementedError) as error:
+        except RuntimeError as error:
             return error
 
     manual_seed(0)
-    print("certain:", bernoulli(tensor([0.0, 1.0, 0.0, 1.0])).tolist())
-    # -> certain: [0.0, 1.0, 0.0, 1.0]
-    print(f"p = 0.3: {bernoulli(full((10_000,), 0.3)).mean().item():.1f}")  # -> p = 0.3: 0.3
-    coins = zeros(2, 10_000, dtype=uint8).bernoulli_(tensor([[0.1], [0.9]]))
-    print("a row each, in uint8:", [round(v, 1) for v in coins.to(float32).mean(1).tolist()])
-    # -> a row each, in uint8: [0.1, 0.9]
-    values = tensor([5.0, 6.0, 7.0])
-    print(set(bernoulli(values, 0.5).tolist()) <= {0.0, 1.0}, values.tolist())
-    # -> True [5.0, 6.0, 7.0]
-    print(attempt(lambda: bernoulli(values)))
-    # -> Expected p_in >= 0 && p_in <= 1 to be true, but got false.
-    print(attempt(lambda: bernoulli(tensor([0, 1]))))
-    # -> bernoulli is not implemented for tinytorch.int64
+    w = zeros(3)
+    layer = {"weight": w}
+    w = rand(3) * 2 - 1
+    print("the layer has", layer["weight"].tolist())  # -> the layer has [0.0, 0.0, 0.0]
+    w = layer["weight"]
+    w.uniform_(-1, 1)
+    print("now it has numbers:", all(v != 0 for v in layer["weight"].tolist()))
+    # -> now it has numbers: True
 
-    print("dice:", sorted(set(zeros(1000).random_(1, 7).tolist())))
-    # -> dice: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    print("below 3:", sorted(set(zeros(1000, dtype=int64).random_(3).tolist())))
-    # -> below 3: [0, 1, 2]
-    floats, bytes_ = zeros(10_000).random_(), zeros(10_000, dtype=uint8).random_()
-    print("no bounds:", floats.max().item() < 2**24, len(set(bytes_.tolist())))
-    # -> no bounds: True 256
-    print(np.float32(2**24 + 1) == np.float32(2**24))  # -> True
-    print(attempt(lambda: zeros(3, dtype=uint8).random_(0, 300)))
-    # -> random_: no integers from 0 to 300 - 1, or none for uint8
+    x = zeros(10_000).uniform_(-1, 3)
+    print(f"uniform: {x.min().item():.1f} to {x.max().item():.1f}, mean {x.mean().item():.1f}")
+    # -> uniform: -1.0 to 3.0, mean 1.0
+    x.normal_(5.0, 2.0)
+    print(f"normal: {x.mean().item():.1f} and {x.std().item():.1f}")  # -> normal: 5.0 and 2.0
+    x.exponential_(4.0)
+    print(f"waiting times: {x.mean().item():.2f}")  # -> waiting times: 0.25
+    print("the type stays:", zeros(2, dtype=float16).normal_().dtype)
+    # -> the type stays: tinytorch.float16
+    two = zeros(1000).uniform_(**{"from": 2, "to": 3})
+    print(2 <= two.min().item() <= two.max().item() <= 3)  # -> True
+
+    leaf = ones(2, requires_grad=True)
+    print("a leaf:", str(attempt(lambda: leaf.normal_()))[:40])
+    # -> a leaf: a leaf Variable that requires grad is be
+    with no_grad():
+        leaf.normal_()
+    product = leaf * 3
+    product.normal_()
+    product.sum().backward()
+    print("through new numbers:", leaf.grad.tolist())  # -> through new numbers: [0.0, 0.0]
+
+    print(attempt(lambda: x.uniform_(3, 1)))
+    # -> uniform_ expects to return a [from, to) range, but found from=3 > to=1
+    print(attempt(lambda: x.normal_(0, -1)))  # -> normal expects std >= 0.0, but found std -1
+    print(attempt(lambda: x.exponential_(0)))
+    # -> exponential_ expects lambda > 0.0 and floats, but found 0

@@ -1,116 +1,170 @@
-"""Step 69q: A product with one thread for each element
+"""Step 69q: Coins and dice: bernoulli and random_
 
-CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
-GPU can do dozens of multiplications in the time in which it fetches one number, and a kernel of our
-own can decide what is fetched, and how often. The matrix product is where this shows first.
+A coin with the probability p is a uniform number below p: u < p happens with the probability p,
+because u is spread evenly. That also holds at the ends: u is never 1, so p = 1 always gives 1; u <
+0 is never true, so p = 0 never does. (With <= instead of <, p = 0 would be a 1 now and then.)
+Dropout (step 72i) uses such coins.
 
-Each element of C = A B is a sum over a row of A and a column of B, and no element needs another. So
-the simplest kernel gives each thread one element, in blocks of 16 x 16:
+PyTorch has it twice, and the two look alike. The trap is which tensor gives the probabilities:
 
-    c[i, j] = sum over s of a[i, s] * b[s, j]        i = blockIdx.y * blockDim.y + threadIdx.y
-                                                     j = blockIdx.x * blockDim.x + threadIdx.x
+    bernoulli(p)        a coin for each probability in the tensor p
+    x.bernoulli_(p)     x is only the place; p is a number, or a tensor that is broadcast to it
 
-A matrix is a row of numbers in memory: a[i, s] is a[i * k + s]. x runs along the columns, so the
-threads of a warp read neighbours in b, and one and the same number in a.
+bernoulli(x, p) is the second one in a new tensor. Probabilities that are not in [0, 1] are an
+error: 1.2 would be a coin that always shows 1, and the mistake would stay hidden.
 
-It is right, and it reads too much: 2 k numbers for each of m n elements, 1,024 for two matrices of
-8 x 8 that hold 128. Each number is fetched 8 times, and for 2,048 x 2,048 it is 2,048 times.
+random_ fills with integers, random_(1, 7) with those of a die. Without bounds, it goes as far as
+the type can: a float32 holds every integer only up to 2^24, as 2^24 + 1 has no place in its 24
+bits; an integer type holds them up to its maximum. The source draws the integers as int64, whatever
+the type, and check_range refuses what the type cannot hold.
 
-The trap is the size of an int. i * k + s passes 2^31 when a matrix has 46,341 rows and columns, so
-the place is computed as long long. m, k and n go as np.int32, C's int: `launch` passes what it
-gets.
-
-New: naive_kernel, matmul.
-Try: leave out `if i < m and j < n` in `naive` of the demo. What stops it here, and what on a GPU?
+New: bernoulli, random_, bernoulli_. With them, tinytorch/ops/sampling.py is finished.
+Try: zeros(3).random_(0, 2**24 + 10) many times. Which numbers never come?
 """
 
-import functools
-import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.core.device import device_of
-from tinytorch.cuda.backend import on_cuda
-from tinytorch.kernels.kernel import Kernel
+from tinytorch.autograd.inplace import check_writable, overwrite
+from tinytorch.core.dtype import float32
+from tinytorch.core.limits import finfo, iinfo
+from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
+from tinytorch.ops.random import Generator, check_range, generator_for
 
-# One thread for each element of the product. It reads a whole row and a whole column.
-naive_kernel = Kernel(
-    "matmul_naive",
+
+@tensor_method("bernoulli")
+def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that `input` gives for each element, else 0; input's type. With `p`
+    that is the probability, and input gives only the shape and the type.
+
+    Raises:
+        NotImplementedError: `input` is of an integer type.
+        RuntimeError: a probability is outside of [0, 1].
     """
-extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int k, int n) {
-    int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= m || j >= n) return;
-    T sum = 0;
-    for (int s = 0; s < k; s++)
-        sum += a[(long long)i * k + s] * b[(long long)s * n + j];
-    c[(long long)i * n + j] = sum;
-}
-""",
-)
+    if p is not None:
+        return input.detach().clone().bernoulli_(p, generator=generator)
+    p = input.array
+    if not input.is_floating_point():
+        raise NotImplementedError(f"bernoulli is not implemented for {input.dtype!r}")
+    if p.size and not bool(((p >= 0) & (p <= 1)).all()):
+        raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
+    draws = generator_for(input.device, generator).source.uniform(p.shape, np.dtype(np.float32))
+    return wrap((draws < p).astype(p.dtype), input.device)
 
 
-@functools.singledispatch
-def matmul(a: Any, b: Any) -> Any:
-    """The product of two matrices (m, k) and (k, n)."""
-    return a @ b
+def fill_with(self: Tensor, array: Any) -> Tensor:
+    """Writes random numbers into a tensor. Its old elements have no part in the result."""
+    check_writable(self)
+    return overwrite(self, wrap(array.astype(self.array.dtype), self.device))
 
 
-@on_cuda(matmul)
-def matmul_on_cuda(a: Any, b: Any) -> Any:
-    (m, k), n = a.shape, b.shape[1]
-    if not naive_kernel.fits(a, b) or not m * k * n:
-        return a @ b
-    c = device_of(a).xp.empty((m, n), a.dtype)
-    grid = (math.ceil(n / 16), math.ceil(m / 16))
-    naive_kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
-    return c
+@tensor_method("uniform_")
+def uniform_(
+    self: Tensor, from_: float = 0.0, to: float = 1.0, *, generator: Any = None, **names: Any
+) -> Tensor:
+    """Fills with numbers from [from, to). `from` is a Python keyword, so pass it as the first
+    argument.
+
+    Raises:
+        RuntimeError: `from` is above `to`.
+    """
+    low = names.pop("from", from_)
+    if low > to:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
+        )
+    draws = generator_for(self.device, generator).source.uniform(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * (to - low) + low)
+
+
+@tensor_method("normal_")
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
+    """Fills with normal numbers.
+
+    Raises:
+        RuntimeError: `std` is negative.
+    """
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
+    return fill_with(self, draws * std + mean)
+
+
+@tensor_method("exponential_")
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills with waiting times, 1 / lambd on average. They are drawn in float64, where the
+    probability of a 0, whose logarithm is infinite, is negligible.
+
+    Raises:
+        RuntimeError: `lambd` is not above 0, or the type is an integer type.
+    """
+    if lambd <= 0 or not self.is_floating_point():
+        raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
+    source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
+    return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)
+
+
+@tensor_method("random_")
+def random_(self: Tensor, *bounds: int, generator: Generator | None = None) -> Tensor:
+    """Fills with integers: random_(from, to) up to to - 1, random_(to) from 0 on, and random_() up
+    to the largest number below which the type holds every integer.
+
+    Raises:
+        RuntimeError: there are no such integers, or the type cannot hold them.
+    """
+    source, d = generator_for(self.device, generator).source, self.dtype
+    bounds = bounds or [2 / finfo(d).eps if self.is_floating_point() else iinfo(d).max + 1]
+    low, high = (0, *map(int, bounds))[-2:]
+    check_range(low, high, self.array.dtype)
+    return fill_with(self, source.integers(low, high, self.array.shape, self.array.dtype))
+
+
+@tensor_method("bernoulli_")
+def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
+    """Fills with ones, with probability p (a number or a tensor), and zeros."""
+    p = p if isinstance(p, Tensor) else tensor(p, dtype=float32, device=self.device)
+    chances = p.detach().to(float32).expand(self.array.shape)
+    return fill_with(self, bernoulli(chances, generator=generator).array)
 
 
 if __name__ == "__main__":
+    from tinytorch.core import printing  # noqa: F401  (how a tensor prints)
+    from tinytorch.core.dtype import int64, uint8
+    from tinytorch.ops import comparison, extremes, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.creation import full, zeros
+    from tinytorch.ops.random import manual_seed
 
-    class Counted(list):
-        """Numbers in the GPU's memory: it counts how often one is read."""
+    def attempt(action):
+        try:
+            return action()
+        except (RuntimeError, NotImplementedError) as error:
+            return error
 
-        reads = 0
+    manual_seed(0)
+    print("certain:", bernoulli(tensor([0.0, 1.0, 0.0, 1.0])).tolist())
+    # -> certain: [0.0, 1.0, 0.0, 1.0]
+    print(f"p = 0.3: {bernoulli(full((10_000,), 0.3)).mean().item():.1f}")  # -> p = 0.3: 0.3
+    coins = zeros(2, 10_000, dtype=uint8).bernoulli_(tensor([[0.1], [0.9]]))
+    print("a row each, in uint8:", [round(v, 1) for v in coins.to(float32).mean(1).tolist()])
+    # -> a row each, in uint8: [0.1, 0.9]
+    values = tensor([5.0, 6.0, 7.0])
+    print(set(bernoulli(values, 0.5).tolist()) <= {0.0, 1.0}, values.tolist())
+    # -> True [5.0, 6.0, 7.0]
+    print(attempt(lambda: bernoulli(values)))
+    # -> Expected p_in >= 0 && p_in <= 1 to be true, but got false.
+    print(attempt(lambda: bernoulli(tensor([0, 1]))))
+    # -> bernoulli is not implemented for tinytorch.int64
 
-        def __getitem__(self, place):
-            self.reads += 1
-            return super().__getitem__(place)
-
-    from tinytorch.kernels.simulator import launch
-
-    def naive(t, a, b, c, m, k, n):  # what the text says, thread by thread
-        i = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
-        j = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
-        if i < m and j < n:
-            c[i * n + j] = sum(a[i * k + s] * b[s * n + j] for s in range(k))
-
-    rng = np.random.default_rng(0)
-    p, q = (rng.integers(0, 10, (8, 8)) for _ in range(2))
-    a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * 64
-    launch(naive, (2, 2), (4, 4), a, b, c, 8, 8, 8)
-    right = np.array_equal(np.reshape(c, (8, 8)), p @ q)
-    print(f"right {right}; numbers {p.size + q.size}, reads from memory {a.reads + b.reads}")
-    # -> right True; numbers 128, reads from memory 1024
-
-    grids = []
-
-    def played(grid, block, args):
-        grids.append((grid, block))
-        launch(
-            naive, grid, block, *(x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
-        )
-
-    naive_kernel.compiled["float64"] = played
-    x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
-    print("20 x 33, played:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
-    # -> 20 x 33, played: True [((3, 2), (16, 16))]
-    print("generic:", np.array_equal(matmul(x, y), x @ y))  # -> generic: True
-    grids.clear()
-    print(
-        "a transposed matrix does not fit:", np.allclose(matmul_on_cuda(y.T, x.T), y.T @ x.T), grids
-    )
-    # -> a transposed matrix does not fit: True []
-    print("nothing to add:", matmul_on_cuda(x[:, :0], y[:0]).any(), grids)
-    # -> nothing to add: False []
+    print("dice:", sorted(set(zeros(1000).random_(1, 7).tolist())))
+    # -> dice: [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    print("below 3:", sorted(set(zeros(1000, dtype=int64).random_(3).tolist())))
+    # -> below 3: [0, 1, 2]
+    floats, bytes_ = zeros(10_000).random_(), zeros(10_000, dtype=uint8).random_()
+    print("no bounds:", floats.max().item() < 2**24, len(set(bytes_.tolist())))
+    # -> no bounds: True 256
+    print(np.float32(2**24 + 1) == np.float32(2**24))  # -> True
+    print(attempt(lambda: zeros(3, dtype=uint8).random_(0, 300)))
+    # -> random_: no integers from 0 to 300 - 1, or none for uint8

@@ -1,29 +1,27 @@
-"""Step 69r: Tiles in shared memory
+"""Step 69r: A product with one thread for each element
 
-The threads of a block compute 16 x 16 neighbouring elements, from 16 rows and 16 columns. Each of
-these numbers is needed by 16 threads, and in step 69q each thread fetches it for itself.
+CuPy has a kernel for each of NumPy's functions. Why write others? Because memory is the limit. A
+GPU can do dozens of multiplications in the time in which it fetches one number, and a kernel of our
+own can decide what is fetched, and how often. The matrix product is where this shows first.
 
-They could fetch it once, and share it. A block brings a tile of 16 x 16 of each factor into its
-shared memory, each thread one number of each, and all add what these tiles contribute. Then the
-next two tiles, on to the end of the row:
+Each element of C = A B is a sum over a row of A and a column of B, and no element needs another. So
+the simplest kernel gives each thread one element, in blocks of 16 x 16:
 
-             b  . . 1          C = (tile 1 of a) (tile 1 of b) + (2 of a) (2 of b) + ...
-                . . 2
-       a        . . 3          each number that is fetched is used 16 times:
-       1 2 3    . . C          one sixteenth of the reads from the GPU's memory
+    c[i, j] = sum over s of a[i, s] * b[s, j]        i = blockIdx.y * blockDim.y + threadIdx.y
+                                                     j = blockIdx.x * blockDim.x + threadIdx.x
 
-Two barriers keep it right. No thread reads before all have written the tile, and none writes the
-next tile before all have read this one. The second is the one that is forgotten.
+A matrix is a row of numbers in memory: a[i, s] is a[i * k + s]. x runs along the columns, so the
+threads of a warp read neighbours in b, and one and the same number in a.
 
-The trap at the border: a thread whose element does not exist must still come along, since it
-fetches for others and the barriers wait for it (step 69e). Where a tile reaches beyond a matrix it
-holds zeros, which add nothing; only the last line asks whether the element exists.
+It is right, and it reads too much: 2 k numbers for each of m n elements, 1,024 for two matrices of
+8 x 8 that hold 128. Each number is fetched 8 times, and for 2,048 x 2,048 it is 2,048 times.
 
-NVIDIA's library cuBLAS takes the idea further, with tiles of tiles down to the registers, and is
-far faster. PyTorch calls it, and so does a @ b. On a GPU the demo times all three.
+The trap is the size of an int. i * k + s passes 2^31 when a matrix has 46,341 rows and columns, so
+the place is computed as long long. m, k and n go as np.int32, C's int: `launch` passes what it
+gets.
 
-Changed: matmul, matmul_on_cuda. New: tiled_kernel. With it, kernels/products.py is finished.
-Try: take the second `yield` out of `tiled` in the demo, and see what the product becomes.
+New: naive_kernel, matmul.
+Try: leave out `if i < m and j < n` in `naive` of the demo. What stops it here, and what on a GPU?
 """
 
 import functools
@@ -52,48 +50,24 @@ extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int
 )
 
 
-# A block brings a 16 x 16 tile of each factor into its shared memory, where each number is read 16
-# times, and moves on: one sixteenth of the reads from the GPU's memory.
-tiled_kernel = Kernel(
-    "matmul_tiled",
-    """
-extern "C" __global__ void matmul_tiled(const T* a, const T* b, T* c, int m, int k, int n) {
-    __shared__ T tile_a[16][16], tile_b[16][16];
-    int y = threadIdx.y, x = threadIdx.x, i = blockIdx.y * 16 + y, j = blockIdx.x * 16 + x;
-    T sum = 0;
-    for (int t = 0; t < k; t += 16) {
-        tile_a[y][x] = i < m && t + x < k ? a[(long long)i * k + t + x] : T(0);
-        tile_b[y][x] = t + y < k && j < n ? b[(long long)(t + y) * n + j] : T(0);
-        __syncthreads();  // no thread reads before all have written
-        for (int s = 0; s < 16; s++) sum += tile_a[y][s] * tile_b[s][x];
-        __syncthreads();  // no thread writes before all have read
-    }
-    if (i < m && j < n) c[(long long)i * n + j] = sum;
-}
-""",
-)
-
-
 @functools.singledispatch
-def matmul(a: Any, b: Any, tiled: bool = True) -> Any:
-    """The product of two matrices (m, k) and (k, n), with or without tiles in shared memory."""
+def matmul(a: Any, b: Any) -> Any:
+    """The product of two matrices (m, k) and (k, n)."""
     return a @ b
 
 
 @on_cuda(matmul)
-def matmul_on_cuda(a: Any, b: Any, tiled: bool = True) -> Any:
-    kernel = tiled_kernel if tiled else naive_kernel
+def matmul_on_cuda(a: Any, b: Any) -> Any:
     (m, k), n = a.shape, b.shape[1]
-    if not kernel.fits(a, b) or not m * k * n:
+    if not naive_kernel.fits(a, b) or not m * k * n:
         return a @ b
     c = device_of(a).xp.empty((m, n), a.dtype)
     grid = (math.ceil(n / 16), math.ceil(m / 16))
-    kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
+    naive_kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
     return c
 
 
 if __name__ == "__main__":
-    from tinytorch.cuda.backend import cupy
 
     class Counted(list):
         """Numbers in the GPU's memory: it counts how often one is read."""
@@ -104,71 +78,39 @@ if __name__ == "__main__":
             self.reads += 1
             return super().__getitem__(place)
 
-    def time_of(action):
-        """Milliseconds on the GPU: the shortest of five."""
-        times = []
-        for _ in range(6):
-            start, end = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record()
-            action()
-            end.record()
-            end.synchronize()
-            times.append(cupy.cuda.get_elapsed_time(start, end))
-        return min(times[1:])
-
     from tinytorch.kernels.simulator import launch
 
-    def naive(t, a, b, c, m, k, n):
+    def naive(t, a, b, c, m, k, n):  # what the text says, thread by thread
         i = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
         j = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
         if i < m and j < n:
             c[i * n + j] = sum(a[i * k + s] * b[s * n + j] for s in range(k))
 
-    def tiled(t, a, b, c, m, k, n):
-        size, y, x = t.blockDim.x, t.threadIdx.y, t.threadIdx.x
-        i, j = t.blockIdx.y * size + y, t.blockIdx.x * size + x
-        total = 0
-        for start in range(0, k, size):
-            t.shared["a", y, x] = a[i * k + start + x] if i < m and start + x < k else 0
-            t.shared["b", y, x] = b[(start + y) * n + j] if start + y < k and j < n else 0
-            yield  # no thread reads before all have written
-            total += sum(t.shared["a", y, s] * t.shared["b", s, x] for s in range(size))
-            yield  # no thread writes before all have read
-        if i < m and j < n:
-            c[i * n + j] = total
-
     rng = np.random.default_rng(0)
     p, q = (rng.integers(0, 10, (8, 8)) for _ in range(2))
-    for kernel in (naive, tiled):
-        a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * 64
-        launch(kernel, (2, 2), (4, 4), a, b, c, 8, 8, 8)
-        right = np.array_equal(np.reshape(c, (8, 8)), p @ q)
-        print(f"{kernel.__name__}: right {right}, reads from memory {a.reads + b.reads}")
-        # -> naive: right True, reads from memory 1024
-        # -> tiled: right True, reads from memory 256
+    a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * 64
+    launch(naive, (2, 2), (4, 4), a, b, c, 8, 8, 8)
+    right = np.array_equal(np.reshape(c, (8, 8)), p @ q)
+    print(f"right {right}; numbers {p.size + q.size}, reads from memory {a.reads + b.reads}")
+    # -> right True; numbers 128, reads from memory 1024
 
-    def played(kernel):
-        def run(grid, block, args):
-            flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
-            launch(kernel, grid, block, *flat)
+    grids = []
 
-        return run
+    def played(grid, block, args):
+        grids.append((grid, block))
+        launch(
+            naive, grid, block, *(x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
+        )
 
-    naive_kernel.compiled["float64"], tiled_kernel.compiled["float64"] = (
-        played(naive),
-        played(tiled),
-    )
+    naive_kernel.compiled["float64"] = played
     x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
-    found = [np.allclose(matmul_on_cuda(x, y, way), x @ y) for way in (True, False)]
-    print("with tiles and without, at the borders:", found)
-    # -> with tiles and without, at the borders: [True, True]
-
-    if cupy is not None and cupy.cuda.is_available():
-        m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
-        ways = {"naive": lambda: matmul(m, m, False), "tiled": lambda: matmul(m, m)}
-        ways["cuBLAS"] = lambda: m @ m
-        report = ", ".join(f"{name} {time_of(action):.3f} ms" for name, action in ways.items())
-        report += f"; off by {float(abs(matmul(m, m) - m @ m).max() / abs(m @ m).max()):.1e}"
-    else:
-        report = "left out, for want of a GPU"
-    print("2048 x 2048:", report)  # -> ...
+    print("20 x 33, played:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
+    # -> 20 x 33, played: True [((3, 2), (16, 16))]
+    print("generic:", np.array_equal(matmul(x, y), x @ y))  # -> generic: True
+    grids.clear()
+    print(
+        "a transposed matrix does not fit:", np.allclose(matmul_on_cuda(y.T, x.T), y.T @ x.T), grids
+    )
+    # -> a transposed matrix does not fit: True []
+    print("nothing to add:", matmul_on_cuda(x[:, :0], y[:0]).any(), grids)
+    # -> nothing to add: False []

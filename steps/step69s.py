@@ -1,139 +1,174 @@
-"""Step 69s: A softmax in one kernel
+"""Step 69s: Tiles in shared memory
 
-A softmax made of max, -, exp, sum and / goes through memory again and again. Written with arrays,
-each of the five reads its operands and writes its result: the demo counts 8 times the whole matrix.
-The arithmetic is nothing beside that.
+The threads of a block compute 16 x 16 neighbouring elements, from 16 rows and 16 columns. Each of
+these numbers is needed by 16 threads, and in step 69r each thread fetches it for itself.
 
-A single kernel reads a number from the GPU's memory, and what comes later finds it in the cache:
+They could fetch it once, and share it. A block brings a tile of 16 x 16 of each factor into its
+shared memory, each thread one number of each, and all add what these tiles contribute. Then the
+next two tiles, on to the end of the row:
 
-    y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
+             b  . . 1          C = (tile 1 of a) (tile 1 of b) + (2 of a) (2 of b) + ...
+                . . 2
+       a        . . 3          each number that is fetched is used 16 times:
+       1 2 3    . . C          one sixteenth of the reads from the GPU's memory
 
-The simplest one gives each thread a row. The thread goes over it three times: for m, for the sum,
-for the results. Nothing is written but y.
+Two barriers keep it right. No thread reads before all have written the tile, and none writes the
+next tile before all have read this one. The second is the one that is forgotten.
 
-Without m, a logit of 1,000 overflows: exp(1000) is inf, and inf / inf is nan. Subtracting the
-largest does not change the quotient, and no exponent is above 0. A kernel without it would save one
-of the three turns, and be wrong.
+The trap at the border: a thread whose element does not exist must still come along, since it
+fetches for others and the barriers wait for it (step 69e). Where a tile reaches beyond a matrix it
+holds zeros, which add nothing; only the last line asks whether the element exists.
 
-How is it called? The operation calls softmax_forward, a singledispatch (step 60g), for its array,
-and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what it was:
-its formula needs only y. What the kernel does not do (other types, another dimension than the last,
-no elements) goes to the generic version, which is what `dispatch(object)` finds.
+NVIDIA's library cuBLAS takes the idea further, with tiles of tiles down to the registers, and is
+far faster. PyTorch calls it, and so does a @ b. On a GPU the demo times all three.
 
-New: softmax_kernel, softmax_on_cuda.
-Try: top = 0 in `in_python`, and a row of numbers below -1,000. What would C say, instead of an
-error?
+Changed: matmul, matmul_on_cuda. New: tiled_kernel. With it, kernels/products.py is finished.
+Try: take the second `yield` out of `tiled` in the demo, and see what the product becomes.
 """
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
-from tinytorch.cuda.backend import cupy, on_cuda
+from tinytorch.core.device import device_of
+from tinytorch.cuda.backend import on_cuda
 from tinytorch.kernels.kernel import Kernel
-from tinytorch.ops.softmax import softmax_forward
 
-# A thread for each row. It goes over the row three times.
-softmax_kernel = Kernel(
-    "softmax",
+# One thread for each element of the product. It reads a whole row and a whole column.
+naive_kernel = Kernel(
+    "matmul_naive",
     """
-extern "C" __global__ void softmax(const T* x, T* y, long long rows, int columns) {
-    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    x += row * columns;
-    y += row * columns;
-    T top = x[0], sum = 0;
-    for (int j = 0; j < columns; j++) top = x[j] > top ? x[j] : top;
-    for (int j = 0; j < columns; j++) sum += exp(x[j] - top);
-    for (int j = 0; j < columns; j++) y[j] = exp(x[j] - top) / sum;
+extern "C" __global__ void matmul_naive(const T* a, const T* b, T* c, int m, int k, int n) {
+    int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= m || j >= n) return;
+    T sum = 0;
+    for (int s = 0; s < k; s++)
+        sum += a[(long long)i * k + s] * b[(long long)s * n + j];
+    c[(long long)i * n + j] = sum;
 }
 """,
-    ("float32", "float64"),
 )
 
 
-@on_cuda(softmax_forward)
-def softmax_on_cuda(x: Any, ctx: Any) -> Any:
-    if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
-        return softmax_forward.dispatch(object)(x, ctx)
-    y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
-    rows = x.size // columns
-    blocks = math.ceil(rows / 256)
-    softmax_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(rows), np.int32(columns))
-    return y
+# A block brings a 16 x 16 tile of each factor into its shared memory, where each number is read 16
+# times, and moves on: one sixteenth of the reads from the GPU's memory.
+tiled_kernel = Kernel(
+    "matmul_tiled",
+    """
+extern "C" __global__ void matmul_tiled(const T* a, const T* b, T* c, int m, int k, int n) {
+    __shared__ T tile_a[16][16], tile_b[16][16];
+    int y = threadIdx.y, x = threadIdx.x, i = blockIdx.y * 16 + y, j = blockIdx.x * 16 + x;
+    T sum = 0;
+    for (int t = 0; t < k; t += 16) {
+        tile_a[y][x] = i < m && t + x < k ? a[(long long)i * k + t + x] : T(0);
+        tile_b[y][x] = t + y < k && j < n ? b[(long long)(t + y) * n + j] : T(0);
+        __syncthreads();  // no thread reads before all have written
+        for (int s = 0; s < 16; s++) sum += tile_a[y][s] * tile_b[s][x];
+        __syncthreads();  // no thread writes before all have read
+    }
+    if (i < m && j < n) c[(long long)i * n + j] = sum;
+}
+""",
+)
+
+
+@functools.singledispatch
+def matmul(a: Any, b: Any, tiled: bool = True) -> Any:
+    """The product of two matrices (m, k) and (k, n), with or without tiles in shared memory."""
+    return a @ b
+
+
+@on_cuda(matmul)
+def matmul_on_cuda(a: Any, b: Any, tiled: bool = True) -> Any:
+    kernel = tiled_kernel if tiled else naive_kernel
+    (m, k), n = a.shape, b.shape[1]
+    if not kernel.fits(a, b) or not m * k * n:
+        return a @ b
+    c = device_of(a).xp.empty((m, n), a.dtype)
+    grid = (math.ceil(n / 16), math.ceil(m / 16))
+    kernel.launch(a.dtype, grid, (16, 16), a, b, c, np.int32(m), np.int32(k), np.int32(n))
+    return c
 
 
 if __name__ == "__main__":
+    from tinytorch.cuda.backend import cupy
 
-    def played(grid, block, args):
-        flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
-        launch(in_python, grid, block, *flat)
+    class Counted(list):
+        """Numbers in the GPU's memory: it counts how often one is read."""
 
-    def on_a_played_gpu(action):
-        """With NumPy for CuPy, and in_python for the compiled kernel."""
-        global cupy
-        kept, cupy = cupy, np
-        softmax_forward.register(np.ndarray, softmax_on_cuda)
-        softmax_kernel.compiled["float32"] = played
-        try:
-            return action()
-        finally:
-            cupy = kept
-            softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
-            softmax_kernel.compiled.clear()
+        reads = 0
 
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
-    from tinytorch.core.tensor import tensor
+        def __getitem__(self, place):
+            self.reads += 1
+            return super().__getitem__(place)
+
+    def time_of(action):
+        """Milliseconds on the GPU: the shortest of five."""
+        times = []
+        for _ in range(6):
+            start, end = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record()
+            action()
+            end.record()
+            end.synchronize()
+            times.append(cupy.cuda.get_elapsed_time(start, end))
+        return min(times[1:])
+
     from tinytorch.kernels.simulator import launch
-    from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their methods)
-    from tinytorch.ops.softmax import softmax
 
-    class Counted(np.ndarray):
-        """An array that counts the elements that whole-array operations read and write."""
+    def naive(t, a, b, c, m, k, n):
+        i = t.blockIdx.y * t.blockDim.y + t.threadIdx.y
+        j = t.blockIdx.x * t.blockDim.x + t.threadIdx.x
+        if i < m and j < n:
+            c[i * n + j] = sum(a[i * k + s] * b[s * n + j] for s in range(k))
 
-        moved = 0
+    def tiled(t, a, b, c, m, k, n):
+        size, y, x = t.blockDim.x, t.threadIdx.y, t.threadIdx.x
+        i, j = t.blockIdx.y * size + y, t.blockIdx.x * size + x
+        total = 0
+        for start in range(0, k, size):
+            t.shared["a", y, x] = a[i * k + start + x] if i < m and start + x < k else 0
+            t.shared["b", y, x] = b[(start + y) * n + j] if start + y < k and j < n else 0
+            yield  # no thread reads before all have written
+            total += sum(t.shared["a", y, s] * t.shared["b", s, x] for s in range(size))
+            yield  # no thread writes before all have read
+        if i < m and j < n:
+            c[i * n + j] = total
 
-        def __array_ufunc__(self, ufunc, method, *inputs, **options):
-            inputs = [np.asarray(x) for x in inputs]
-            result = getattr(ufunc, method)(*inputs, **options)
-            Counted.moved += sum(x.size for x in inputs) + np.size(result)
-            return np.asarray(result).view(Counted)
+    rng = np.random.default_rng(0)
+    p, q = (rng.integers(0, 10, (8, 8)) for _ in range(2))
+    for kernel in (naive, tiled):
+        a, b, c = Counted(p.ravel().tolist()), Counted(q.ravel().tolist()), [0] * 64
+        launch(kernel, (2, 2), (4, 4), a, b, c, 8, 8, 8)
+        right = np.array_equal(np.reshape(c, (8, 8)), p @ q)
+        print(f"{kernel.__name__}: right {right}, reads from memory {a.reads + b.reads}")
+        # -> naive: right True, reads from memory 1024
+        # -> tiled: right True, reads from memory 256
 
-    x = np.random.default_rng(0).standard_normal((100, 1000)).astype(np.float32)
-    v = x.view(Counted)
-    powers = np.exp(v - v.max(axis=1, keepdims=True))
-    powers / powers.sum(axis=1, keepdims=True)
-    print(f"times the matrix goes through memory: {Counted.moved / x.size:.0f}")
-    # -> times the matrix goes through memory: 8
+    def played(kernel):
+        def run(grid, block, args):
+            flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
+            launch(kernel, grid, block, *flat)
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        row = np.array([1000.0, 999.0, 0.0], np.float32)
-        print("without the largest:", np.exp(row) / np.exp(row).sum())
-        # -> without the largest: [nan nan  0.]
+        return run
 
-    # What the text says, thread by thread.
-    def in_python(t, x, y, rows, columns):
-        row = t.number
-        if row >= rows:
-            return
-        started.append(row)
-        places = range(row * columns, (row + 1) * columns)
-        top = max(x[place] for place in places)
-        total = sum(math.exp(x[place] - top) for place in places)
-        for place in places:
-            y[place] = math.exp(x[place] - top) / total
+    naive_kernel.compiled["float64"], tiled_kernel.compiled["float64"] = (
+        played(naive),
+        played(tiled),
+    )
+    x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
+    found = [np.allclose(matmul_on_cuda(x, y, way), x @ y) for way in (True, False)]
+    print("with tiles and without, at the borders:", found)
+    # -> with tiles and without, at the borders: [True, True]
 
-    started = []
-    logits = tensor([[1000.0, 999.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
-    y = on_a_played_gpu(lambda: softmax(logits, 1))
-    print("played:", [round(v, 4) for v in y.tolist()[0]], "rows", started)
-    # -> played: [0.7311, 0.2689, 0.0] rows [0, 1]
-    print("as the generic one:", np.allclose(y.array, softmax(logits, 1).array))
-    # -> as the generic one: True
-    (y * tensor([1.0, 0.0, 0.0])).sum().backward()
-    print("and its gradient:", [round(v, 4) for v in logits.grad.tolist()[0]])
-    # -> and its gradient: [0.1966, -0.1966, 0.0]
-    columns = on_a_played_gpu(lambda: softmax(logits, 0))
-    print("another dimension:", round(columns.tolist()[0][2], 4), "rows", started)
-    # -> another dimension: 0.0474 rows [0, 1]
+    if cupy is not None and cupy.cuda.is_available():
+        m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
+        ways = {"naive": lambda: matmul(m, m, False), "tiled": lambda: matmul(m, m)}
+        ways["cuBLAS"] = lambda: m @ m
+        report = ", ".join(f"{name} {time_of(action):.3f} ms" for name, action in ways.items())
+        report += f"; off by {float(abs(matmul(m, m) - m @ m).max() / abs(m @ m).max()):.1e}"
+    else:
+        report = "left out, for want of a GPU"
+    print("2048 x 2048:", report)  # -> ...

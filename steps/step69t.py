@@ -1,30 +1,31 @@
-"""Step 69t: Softmax with a block for each row
+"""Step 69t: A softmax in one kernel
 
-A thread for each row has two faults. A matrix of 8 rows keeps 8 threads busy, on a GPU that has
-room for 200,000. And the threads of a warp read 32 different rows at the same time, places that are
-far apart: the demo counts 32 sectors in each turn, where 4 would do (step 69b).
+A softmax made of max, -, exp, sum and / goes through memory again and again. Written with arrays,
+each of the five reads its operands and writes its result: the demo counts 8 times the whole matrix.
+The arithmetic is nothing beside that.
 
-So a row becomes the work of a block. Thread t takes the columns t, t + 256, t + 512, ..., and the
-threads of a warp read neighbours. But now each thread knows only the largest of its own columns,
-and all need the largest of the row. `combined` makes one number of 256 in shared memory, by the
-halving of step 69d:
+A single kernel reads a number from the GPU's memory, and what comes later finds it in the cache:
 
-    found[t] = own;  barrier;  the lower half of the threads takes over the upper half;  ...
+    y_j = exp(x_j - m) / sum_k exp(x_k - m),      m = the largest x of the row
 
-The same function serves the largest and the sum. All threads come along to every barrier, and leave
-with the number in found[0].
+The simplest one gives each thread a row. The thread goes over it three times: for m, for the sum,
+for the results. Nothing is written but y.
 
-The trap is the last barrier. `combined` is called twice. A thread that is quick writes its part of
-the sum into found[0], while a slow one has not read the maximum there yet.
+Without m, a logit of 1,000 overflows: exp(1000) is inf, and inf / inf is nan. Subtracting the
+largest does not change the quotient, and no exponent is above 0. A kernel without it would save one
+of the three turns, and be wrong.
 
-A thread that has no column (a row of 10, say) starts from a number of the row, x[0], for the
-largest, and from 0 for the sum: it changes neither. (PyTorch's softmax kernel for long rows has
-this form, too.)
+How is it called? The operation calls softmax_forward, a singledispatch (step 60g), for its array,
+and `on_cuda` gives it this body for CuPy's. No operation changes, and the gradient is what it was:
+its formula needs only y. What the kernel does not do (other types, another dimension than the last,
+no elements) goes to the generic version, which is what `dispatch(object)` finds.
 
-Changed: softmax_kernel, softmax_on_cuda.
-Try: take the last `yield` out of `combined` in the demo. Which threads take the wrong maximum?
+New: softmax_kernel, softmax_on_cuda.
+Try: top = 0 in `in_python`, and a row of numbers below -1,000. What would C say, instead of an
+error?
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -33,36 +34,19 @@ from tinytorch.cuda.backend import cupy, on_cuda
 from tinytorch.kernels.kernel import Kernel
 from tinytorch.ops.softmax import softmax_forward
 
-# A block for each row. A thread takes every blockDim.x-th element; `combined` makes one number of
-# the threads' numbers, in rounds: half of the threads take over those of the other half.
+# A thread for each row. It goes over the row three times.
 softmax_kernel = Kernel(
     "softmax",
     """
-__device__ T combined(T value, bool largest) {
-    __shared__ T found[256];
-    found[threadIdx.x] = value;
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            T own = found[threadIdx.x], other = found[threadIdx.x + half];
-            found[threadIdx.x] = largest ? (other > own ? other : own) : own + other;
-        }
-    }
-    __syncthreads();
-    value = found[0];
-    __syncthreads();  // no thread writes the next number before all have read this one
-    return value;
-}
-
-extern "C" __global__ void softmax(const T* x, T* y, int columns) {
-    x += (long long)blockIdx.x * columns;
-    y += (long long)blockIdx.x * columns;
-    T top = x[threadIdx.x < columns ? threadIdx.x : 0], sum = 0;
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) top = x[j] > top ? x[j] : top;
-    top = combined(top, true);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) sum += exp(x[j] - top);
-    sum = combined(sum, false);
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) y[j] = exp(x[j] - top) / sum;
+extern "C" __global__ void softmax(const T* x, T* y, long long rows, int columns) {
+    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    x += row * columns;
+    y += row * columns;
+    T top = x[0], sum = 0;
+    for (int j = 0; j < columns; j++) top = x[j] > top ? x[j] : top;
+    for (int j = 0; j < columns; j++) sum += exp(x[j] - top);
+    for (int j = 0; j < columns; j++) y[j] = exp(x[j] - top) / sum;
 }
 """,
     ("float32", "float64"),
@@ -74,12 +58,13 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
     if ctx.dims != (x.ndim - 1,) or not softmax_kernel.fits(x) or not x.size:
         return softmax_forward.dispatch(object)(x, ctx)
     y, columns = cupy.empty(x.shape, x.dtype), x.shape[-1]
-    softmax_kernel.launch(x.dtype, (x.size // columns,), (256,), x, y, np.int32(columns))
+    rows = x.size // columns
+    blocks = math.ceil(rows / 256)
+    softmax_kernel.launch(x.dtype, (blocks,), (256,), x, y, np.int64(rows), np.int32(columns))
     return y
 
 
 if __name__ == "__main__":
-    import math
 
     def played(grid, block, args):
         flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
@@ -98,58 +83,57 @@ if __name__ == "__main__":
             softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
             softmax_kernel.compiled.clear()
 
+    from tinytorch.autograd import engine  # noqa: F401  (backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
+    from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their methods)
     from tinytorch.ops.softmax import softmax
 
-    def sectors(places):
-        """How many sectors of 32 bytes hold the floats at these places."""
-        return len({4 * place // 32 for place in places})
+    class Counted(np.ndarray):
+        """An array that counts the elements that whole-array operations read and write."""
 
-    columns = 1000
-    by_thread, by_block = [], []
-    launch(lambda t: by_thread.append(t.number * columns), 1, 32)  # step 69s, at its column 0
-    launch(lambda t: by_block.append(t.threadIdx.x), 1, 32)
-    print("sectors that a warp reads at once:", sectors(by_thread), "or", sectors(by_block))
-    # -> sectors that a warp reads at once: 32 or 4
+        moved = 0
 
-    # What the text says, thread by thread. `yield from` is a call of a function that has barriers.
-    def combined(t, value, largest):
-        found, own = t.shared, t.threadIdx.x
-        found[own] = value
-        half = t.blockDim.x // 2
-        while half:
-            yield
-            if own < half:
-                pair = found[own], found[own + half]
-                found[own] = max(pair) if largest else sum(pair)
-            half //= 2
-        yield
-        value = found[0]
-        yield
-        return value
+        def __array_ufunc__(self, ufunc, method, *inputs, **options):
+            inputs = [np.asarray(x) for x in inputs]
+            result = getattr(ufunc, method)(*inputs, **options)
+            Counted.moved += sum(x.size for x in inputs) + np.size(result)
+            return np.asarray(result).view(Counted)
 
-    def in_python(t, x, y, columns):
-        first = t.blockIdx.x * columns
-        mine = range(first + t.threadIdx.x, first + columns, t.blockDim.x)
-        busy.add(t.number)
-        top = max([x[first], *(x[place] for place in mine)])
-        top = yield from combined(t, top, True)
-        total = sum(math.exp(x[place] - top) for place in mine)
-        total = yield from combined(t, total, False)
-        for place in mine:
+    x = np.random.default_rng(0).standard_normal((100, 1000)).astype(np.float32)
+    v = x.view(Counted)
+    powers = np.exp(v - v.max(axis=1, keepdims=True))
+    powers / powers.sum(axis=1, keepdims=True)
+    print(f"times the matrix goes through memory: {Counted.moved / x.size:.0f}")
+    # -> times the matrix goes through memory: 8
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        row = np.array([1000.0, 999.0, 0.0], np.float32)
+        print("without the largest:", np.exp(row) / np.exp(row).sum())
+        # -> without the largest: [nan nan  0.]
+
+    # What the text says, thread by thread.
+    def in_python(t, x, y, rows, columns):
+        row = t.number
+        if row >= rows:
+            return
+        started.append(row)
+        places = range(row * columns, (row + 1) * columns)
+        top = max(x[place] for place in places)
+        total = sum(math.exp(x[place] - top) for place in places)
+        for place in places:
             y[place] = math.exp(x[place] - top) / total
 
-    busy = set()
-    rng = np.random.default_rng(0)
-    for shape in ((8, 10), (3, 700)):
-        x = tensor(rng.standard_normal(shape).astype(np.float32))
-        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
-        print(shape, "as the generic one:", np.allclose(y.array, softmax(x, 1).array, atol=1e-6))
-        # -> (8, 10) as the generic one: True
-        # -> (3, 700) as the generic one: True
-    print("threads for 8 rows:", len(busy))  # -> threads for 8 rows: 2048
-    halves = tensor(rng.standard_normal((2, 4)).astype(np.float16))
-    busy.clear()
-    on_a_played_gpu(lambda: softmax(halves, 1))
-    print("float16 takes the generic version:", busy)  # -> float16 takes the generic version: set()
+    started = []
+    logits = tensor([[1000.0, 999.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
+    y = on_a_played_gpu(lambda: softmax(logits, 1))
+    print("played:", [round(v, 4) for v in y.tolist()[0]], "rows", started)
+    # -> played: [0.7311, 0.2689, 0.0] rows [0, 1]
+    print("as the generic one:", np.allclose(y.array, softmax(logits, 1).array))
+    # -> as the generic one: True
+    (y * tensor([1.0, 0.0, 0.0])).sum().backward()
+    print("and its gradient:", [round(v, 4) for v in logits.grad.tolist()[0]])
+    # -> and its gradient: [0.1966, -0.1966, 0.0]
+    columns = on_a_played_gpu(lambda: softmax(logits, 0))
+    print("another dimension:", round(columns.tolist()[0][2], 4), "rows", started)
+    # -> another dimension: 0.0474 rows [0, 1]

@@ -1,27 +1,27 @@
-"""Step 69v: Scatter-add, with atomic additions
+"""Step 69v: Warp shuffles instead of barriers
 
-The gradient of x[rows] adds each row that arrives to the row that it was taken from, and several
-may go to one place. Word embeddings do this with each batch. As a kernel with a thread for each
-number, it is a race (step 69e): threads that read, add and write lose additions. In the demo, 60
-should arrive at place 2, and 30 do.
+A row of 10 takes 256 threads, of which 246 have nothing to do, and 20 barriers, at each of which 8
+warps wait for the slowest. For a short row the waiting is all that the kernel does.
 
-A barrier does not help, as the threads are in different blocks, and it is not known in advance
-which of them meet. An atomic addition does: atomicAdd reads, adds and writes as one, and the next
-one for the same place waits. Units beside the cache carry it out, so that nothing goes back and
-forth.
+Threads of one warp need no barrier among themselves. They run in step, and one can read another's
+register: __shfl_xor_sync(mask, value, k) gives each thread the value of the thread whose number
+differs from its own in the bit k. After 16, 8, 4, 2 and 1, all 32 have combined all 32 values:
 
-What it costs: where all threads want one place, they queue. And the order of the additions is not
-fixed. Sums of floats depend on the order, so the result can differ a little from run to run. That
-is the trap: a seed does not make such a run repeatable. PyTorch documents it for index_add_, and
-torch.use_deterministic_algorithms(True) chooses slower ways.
+    thread   0  1  2  3      k = 2: 0+2 1+3 2+0 3+1      k = 1: each has 0+1+2+3
 
-The kernel is registered for `add_at`, which indexing, embedding and scatter_add share (step 64b).
-Its values and rows may have any layout: they are copied into row order. The result must fit as it
-is, because it is written in place. There is no atomicAdd for `long long` in CUDA, so int64 is left
-out.
+Now only the warps have to meet: each writes one number to shared memory, barrier, and every thread
+combines these (8 at most) for itself. The second barrier is that of step 69u. So a call of
+`combined` has 2 barriers instead of 10.
 
-New: add_at_kernel, add_at_on_cuda. With them, tinytorch/kernels/rows.py is finished.
-Try: in the demo, add 0.1 + 0.2 + 0.3 in all six orders. How many different sums are there?
+The mask 0xffffffff says which threads take part: all 32. The trap is to leave some out: a warp
+whose threads do not all come to the exchange hangs or reads nonsense, as at a barrier. So a block
+always has whole warps, and threads without columns come along.
+
+How many warps? One for each 128 columns, at most 8: each thread should have a few columns, or the
+combining costs more than it shares out.
+
+Changed: softmax_kernel, softmax_on_cuda.
+Try: start with k = 8 in `combined` of the demo. What has each half of a warp found?
 """
 
 import math
@@ -31,7 +31,6 @@ import numpy as np
 
 from tinytorch.cuda.backend import cupy, on_cuda
 from tinytorch.kernels.kernel import Kernel
-from tinytorch.ops.indexing import add_at
 from tinytorch.ops.softmax import softmax_forward
 
 # A block for each row. A thread takes every blockDim.x-th element; `combined` makes one number of
@@ -81,32 +80,24 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
     return y
 
 
-# Two threads may have the same row to add to. An atomic addition reads, adds and writes as one.
-add_at_kernel = Kernel(
-    "add_at",
-    """
-extern "C" __global__ void add_at(T* out, const long long* rows, const T* values, long long n,
-                                  long long width) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) atomicAdd(&out[rows[i / width] * width + i % width], values[i]);
-}
-""",
-    ("float32", "float64", "int32"),
-)
-
-
-@on_cuda(add_at)
-def add_at_on_cuda(array: Any, rows: Any, values: Any) -> None:
-    values = cupy.ascontiguousarray(values)
-    if not add_at_kernel.fits(array, values) or not values.size:
-        return add_at.dispatch(object)(array, rows, values)
-    n, width = np.int64(values.size), np.int64(array.shape[1])
-    rows = cupy.ascontiguousarray(rows, dtype=np.int64)
-    blocks = math.ceil(values.size / 256)
-    add_at_kernel.launch(array.dtype, (blocks,), (256,), array, rows, values, n, width)
-
-
 if __name__ == "__main__":
+
+    def played(grid, block, args):
+        flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
+        launch(in_python, grid, block, *flat)
+
+    def on_a_played_gpu(action):
+        """With NumPy for CuPy, and in_python for the compiled kernel."""
+        global cupy
+        kept, cupy = cupy, np
+        softmax_forward.register(np.ndarray, softmax_on_cuda)
+        softmax_kernel.compiled["float32"] = played
+        try:
+            return action()
+        finally:
+            cupy = kept
+            softmax_forward.register(np.ndarray, softmax_forward.dispatch(object))
+            softmax_kernel.compiled.clear()
 
     def time_of(action):
         """Milliseconds on the GPU: the shortest of five."""
@@ -120,68 +111,65 @@ if __name__ == "__main__":
             times.append(cupy.cuda.get_elapsed_time(start, end))
         return min(times[1:])
 
-    import itertools
-
-    from tinytorch.autograd import engine  # noqa: F401  (backward)
     from tinytorch.core.tensor import tensor
     from tinytorch.kernels.simulator import launch
-    from tinytorch.ops import arithmetic, indexing, reduction  # noqa: F401  (their methods)
+    from tinytorch.ops.softmax import softmax
 
-    def scatter(t, out, rows, values):
-        old = out[rows[t.number]]
-        yield  # the others read too
-        out[rows[t.number]] = old + values[t.number]
+    # An exchange inside of a warp, played with the launch's barrier; a GPU needs none for it.
+    def exchanged(t, value, k):
+        t.shared["register", t.threadIdx.x] = value
+        yield
+        other = t.shared["register", t.threadIdx.x ^ k]
+        yield
+        return other
 
-    rows, values = [0, 2, 2, 2], [1, 10, 20, 30]
-    lost = [0, 0, 0]
-    launch(scatter, 1, 4, lost, rows, values)
-    print("read, add, write:", lost)  # -> read, add, write: [1, 0, 30]
+    def combined(t, value, largest):
+        own, both = t.threadIdx.x, max if largest else lambda a, b: a + b
+        for k in (16, 8, 4, 2, 1):
+            value = both(value, (yield from exchanged(t, value, k)))
+        if own % 32 == 0:
+            t.shared[own // 32] = value
+        barriers[t.number] = barriers.get(t.number, 0) + 2
+        yield
+        value = t.shared[0]
+        for warp in range(1, t.blockDim.x // 32):
+            value = both(value, t.shared[warp])
+        yield
+        return value
 
-    # What the text says, thread by thread: no yield comes between reading and writing.
-    def in_python(t, out, rows, values, n, width):
-        i = t.number
-        if i < n:
-            out[rows[i // width] * width + i % width] += values[i]
+    def in_python(t, x, y, columns):
+        first = t.blockIdx.x * columns
+        mine = range(first + t.threadIdx.x, first + columns, t.blockDim.x)
+        top = max([x[first], *(x[place] for place in mine)])
+        top = yield from combined(t, top, True)
+        total = sum(math.exp(x[place] - top) for place in mine)
+        total = yield from combined(t, total, False)
+        for place in mine:
+            y[place] = math.exp(x[place] - top) / total
 
-    launches = []
-
-    def played(grid, block, args):
-        launches.append(grid)
-        launch(in_python, grid, block, *(x.reshape(-1) if x.ndim else x for x in args))
-
-    kept, cupy = cupy, np  # NumPy plays CuPy
-    add_at_kernel.compiled["float32"] = played
-    add_at.register(np.ndarray, add_at_on_cuda)
-    out = np.zeros((3, 2), np.float32)
-    pairs = np.array([[1.0, 10, 20, 30], [0, 1, 2, 3]], np.float32).T  # column by column
-    add_at(out, np.array(rows), pairs)
-    print("add_at, played:", out.tolist(), launches)
-    # -> add_at, played: [[1.0, 0.0], [0.0, 0.0], [60.0, 6.0]] [(1,)]
-    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
-    (table[[1, 1, 0]] * tensor([[1.0], [2.0], [3.0]])).sum().backward()
-    print("the gradient of an index:", table.grad.tolist(), len(launches))
-    # -> the gradient of an index: [[3.0, 3.0], [3.0, 3.0]] 2
-    wide = np.zeros((3, 1), np.int64)
-    add_at(wide, np.array(rows), np.array(values)[:, None])
-    print("int64, the generic version:", wide[:, 0].tolist(), len(launches))
-    # -> int64, the generic version: [1, 0, 60] 2
-    cupy = kept
-    add_at.register(np.ndarray, add_at.dispatch(object))
-    add_at_kernel.compiled.clear()
-
-    orders = itertools.permutations(np.array([1e8, 1.0, -1e8], np.float32))
-    print("three float32, sums in all orders:", sorted({float(a + b + c) for a, b, c in orders}))
-    # -> three float32, sums in all orders: [0.0, 1.0]
+    rng = np.random.default_rng(0)
+    for shape in ((8, 10), (3, 700)):
+        barriers = {}
+        x = tensor(rng.standard_normal(shape).astype(np.float32))
+        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
+        same = np.allclose(y.array, softmax(x, 1).array, atol=1e-6)
+        print(
+            f"{shape}: {same}, threads {len(barriers)}, barriers of each {set(barriers.values())}"
+        )
+        # -> (8, 10): True, threads 256, barriers of each {4}
+        # -> (3, 700): True, threads 576, barriers of each {4}
 
     if cupy is not None and cupy.cuda.is_available():
         m = cupy.random.standard_normal((2048, 2048), dtype=cupy.float32)
-        places = cupy.asarray(np.random.default_rng(0).integers(0, len(m) // 20, len(m)))
-        ours, theirs = cupy.zeros_like(m), cupy.zeros_like(m)
-        generic = add_at.dispatch(object)
-        ways = {"one kernel": lambda: add_at(ours, places, m)}
-        ways["CuPy's"] = lambda: generic(theirs, places, m)
+        t = tensor(cupy.asnumpy(m), device="cuda")
+
+        def in_five_steps():
+            powers = cupy.exp(m - m.max(axis=1, keepdims=True))
+            return powers / powers.sum(axis=1, keepdims=True)
+
+        ways = {"one kernel": lambda: softmax(t, 1), "CuPy's five": in_five_steps}
+        ways["copy, the limit"] = m.copy
         report = ", ".join(f"{name} {time_of(action):.3f} ms" for name, action in ways.items())
-        report += f"; off by {float(abs(ours - theirs).max() / abs(theirs).max()):.1e}"
     else:
         report = "left out, for want of a GPU"
-    print("2048 rows:", report)  # -> ...
+    print("2048 x 2048:", report)  # -> ...

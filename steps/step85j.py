@@ -274,7 +274,11 @@ def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tu
 
     Raises:
         RuntimeError: a size is negative, or the input has another number of dimensions.
+        ValueError: the input has no dimension of channels, and there is a size for each of the
+            others.
     """
+    if ndim > 1 and not isinstance(output_size, int) and input.array.ndim <= ndim:
+        raise ValueError(f"Input dimension should be at least {ndim + 1}, got {input.shape}")
     plane, sizes = plane_of(ndim, input), for_each_dim(output_size, ndim)
     sizes = [n if size is None else size for n, size in zip(plane, sizes, strict=True)]
     if min(sizes) < 0:
@@ -362,13 +366,18 @@ if __name__ == "__main__":
     # -> the mean of the picture: True
     print("float16:", adaptive_avg_pool1d(row.half(), 3).dtype)  # -> float16: tinytorch.float16
 
-    for wrong in (lambda: adaptive_avg_pool1d(row, -1), lambda: adaptive_avg_pool1d(row.long(), 3)):
+    for wrong in (
+        lambda: adaptive_avg_pool1d(row, -1),
+        lambda: adaptive_avg_pool1d(row.long(), 3),
+        lambda: adaptive_avg_pool2d(row, (1, 1)),
+    ):
         try:
             wrong()
-        except (RuntimeError, NotImplementedError) as error:
+        except (RuntimeError, ValueError) as error:
             print(f"{type(error).__name__}: {error}")
     # -> RuntimeError: elements of output_size must be greater than or equal to 0: [-1]
     # -> NotImplementedError: a weighted mean is not implemented for tinytorch.int64
+    # -> ValueError: Input dimension should be at least 3, got tinytorch.Size([1, 7])
     x = tensor(np.random.default_rng(1).normal(size=(1, 5, 7)), requires_grad=True)
     pool = functools.partial(adaptive_avg_pool2d, output_size=(2, 3))
     print("derivatives:", gradcheck(pool, x) and gradgradcheck(pool, x))  # -> derivatives: True

@@ -276,7 +276,11 @@ def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tu
 
     Raises:
         RuntimeError: a size is negative, or the input has another number of dimensions.
+        ValueError: the input has no dimension of channels, and there is a size for each of the
+            others.
     """
+    if ndim > 1 and not isinstance(output_size, int) and input.array.ndim <= ndim:
+        raise ValueError(f"Input dimension should be at least {ndim + 1}, got {input.shape}")
     plane, sizes = plane_of(ndim, input), for_each_dim(output_size, ndim)
     sizes = [n if size is None else size for n, size in zip(plane, sizes, strict=True)]
     if min(sizes) < 0:

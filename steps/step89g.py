@@ -13,7 +13,7 @@ log(1 - p) is -inf; from the logits it is -40. The entropy is the mean of -log_p
 linear in y: so the entropy is the loss with p in the place of y.
 
 one_of, lazy and clamp_probs are those of Categorical, and the support is 0 and 1. `sample` draws
-uniform numbers and compares them with p (bernoulli, step 69p). There is no rsample: a step
+uniform numbers and compares them with p (bernoulli, step 69q). There is no rsample: a step
 function has the slope 0.
 
 Moved: Normal and kl_divergence, to tinytorch/distributions/normal.py. New: Bernoulli, boolean,

@@ -129,6 +129,11 @@ class RNNBase(Module):
         """The parameters of each layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        """The names of all parameters, which some programs read to initialise a layer."""
+        return [name for names in self._all_weights for name in names]
+
     def _run(self, data: Tensor, rows: list[slice], states: Sequence[Tensor]) -> tuple:
         """(outputs [all, ...] of the last layer, last states) of all layers and directions."""
         last, weights = [], self.all_weights

@@ -181,6 +181,7 @@ ARGUMENTS = {
     "broadcast_shapes": ((2, 2), (2, 1)),
     "broadcast_tensors result_type": ("X", "X"),
     "can_cast promote_types": ("float32", "float32"),
+    "cholesky inverse inv": ("S",),
     "clamp clip clamp_ clip_": ("X", 0.5),
     "conv1d conv_transpose1d": ("C3", "W3"),
     "conv2d conv_transpose2d": ("C4", "W4"),
@@ -195,7 +196,6 @@ ARGUMENTS = {
     "index_add index_add_ index_copy index_copy_": ("X", 0, "I", "S"),
     "index_fill index_fill_": ("X", 0, "I", 0.5),
     "index_select": ("X", 0, "I"),
-    "inverse inv": ("S",),
     "item": ("one",),
     "lerp lerp_": ("X", "X", 0.5),
     "masked_fill_ fill_diagonal_": ("X", "M", 0.5),
@@ -290,6 +290,8 @@ def right_arguments(name: str) -> tuple:
         first = name.startswith("Tensor.") and not args
         required = parameter.default is parameter.empty or parameter.name == "dim"
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD) or not required:
+            break
+        if parameter.name == "old":  # further arguments, in the order of an older PyTorch
             break
         args.append("X" if first else RIGHT.get(parameter.name, "X"))
     return tuple(args)

@@ -5,6 +5,7 @@ from typing import Any
 
 from tinytorch.autograd.inplace import into
 from tinytorch.core.dtype import DType, float32, int64
+from tinytorch.core.printing import format_tensor
 from tinytorch.core.tensor import Size, Tensor, as_tensor, tensor_method
 from tinytorch.ops import out as dense
 from tinytorch.ops.broadcast import as_shape
@@ -15,6 +16,11 @@ from tinytorch.ops.joining import cat, stack
 from tinytorch.ops.matmul import matmul as dense_matmul
 from tinytorch.ops.shape import reshape, unsqueeze
 from tinytorch.ops.sorting import unique
+
+
+class SparseError(RuntimeError, AttributeError):
+    """A sparse tensor has no array of all its elements: as an error of use, and as a name that is
+    not there, for code that asks whether it is."""
 
 
 class SparseTensor(Tensor):
@@ -33,7 +39,7 @@ class SparseTensor(Tensor):
 
     @property
     def array(self) -> Any:
-        raise RuntimeError("not implemented for sparse tensors: to_dense() has all elements")
+        raise SparseError("not implemented for sparse tensors: to_dense() has all elements")
 
     @property
     def shape(self) -> Size:
@@ -115,6 +121,8 @@ class SparseTensor(Tensor):
     def __matmul__(self, other: Tensor) -> Tensor:
         return product(self, other)
 
+    mm = matmul = __matmul__
+
     def __rmatmul__(self, other: Tensor) -> Tensor:
         return product(self.t(), other.T).T
 
@@ -137,10 +145,12 @@ class SparseTensor(Tensor):
     __radd__, __rmul__ = __add__, __mul__
 
     def __repr__(self) -> str:
-        return (
-            f"tensor(indices={self.places.tolist()}, values={self.elements.tolist()}, "
-            f"size={tuple(self.sizes)}, nnz={self._nnz()}, layout=tinytorch.sparse_coo)"
-        )
+        """As PyTorch prints it: the places, the values, and what there is to say of the whole."""
+        places = format_tensor(self.places, "tensor(indices=tensor")
+        values = format_tensor(self.elements.detach(), "       values=tensor")
+        text = f"size={tuple(self.sizes)}, nnz={self._nnz()}, layout=tinytorch.sparse_coo"
+        note = ", requires_grad=True" if self.requires_grad else ""
+        return f"{places},\n{values},\n       {text}{note})"
 
 
 def sparse_coo_tensor(

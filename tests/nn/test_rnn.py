@@ -227,6 +227,7 @@ def test_names_and_first_numbers():
         np.testing.assert_array_equal(net.get_parameter(name).detach().numpy(), drawn.numpy())
     assert [len(weights) for weights in net.all_weights] == [4] * 4
     assert net.flatten_parameters() is None
+    assert net._flat_weights_names == list(net.state_dict())
     expected = "LSTM(4, 9, num_layers=2, bidirectional=True)"
     assert repr(net) == expected and repr(nn.RNNCell(2, 3, nonlinearity="relu")) == (
         "RNNCell(2, 3, nonlinearity=relu)"

@@ -68,3 +68,42 @@ def test_what_is_refused():
         sparse @ tinytorch.ones(4, 4)
     with pytest.raises(RuntimeError, match="at most 2 dimensions"):
         tinytorch.sparse_coo_tensor([[0], [0], [1]], [1.0]).t()
+
+
+def test_a_function_saves_a_sparse_tensor(device):
+    class Neighbours(tinytorch.autograd.Function):
+        @staticmethod
+        def forward(ctx, indices, values, size, x):
+            sparse = tinytorch.sparse_coo_tensor(indices, values, size)
+            ctx.save_for_backward(sparse, x)
+            return sparse @ x
+
+        @staticmethod
+        def backward(ctx, g):
+            sparse, x = ctx.saved_tensors
+            rows, columns = sparse._indices()
+            return None, (g @ x.T)[rows, columns], None, sparse.t().matmul(g)
+
+    indices = tinytorch.tensor([[0, 1, 1], [2, 0, 2]], device=device)
+    values = tinytorch.tensor([3.0, 4.0, 5.0], device=device, requires_grad=True)
+    x = tinytorch.tensor([[1.0], [2.0], [3.0]], device=device, requires_grad=True)
+    Neighbours.apply(indices, values, (2, 3), x).sum().backward()
+    assert values.grad.tolist() == [3.0, 1.0, 3.0] and x.grad.tolist() == [[4.0], [0.0], [8.0]]
+
+
+def test_a_dense_tensor_saved_beside_it_is_still_checked(device):
+    class Scaled(tinytorch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.save_for_backward(factor.to_sparse(), factor)
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.saved_tensors[1], None
+
+    factor = tinytorch.ones(2, 2, device=device)
+    y = Scaled.apply(tinytorch.ones(2, 2, device=device, requires_grad=True), factor)
+    factor.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()

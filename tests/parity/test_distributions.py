@@ -66,6 +66,27 @@ def test_the_divergence_is_pytorchs():
 
 
 @pytest.mark.parametrize(
+    "pair",
+    [
+        lambda d, x: (d.Categorical(logits=x), d.Categorical(logits=-x)),
+        lambda d, x: (d.Categorical(x.relu() + 0.1), d.Categorical(x.relu() + 1e-30)),
+        lambda d, x: (d.Categorical(x.relu() + 1e-30), d.Categorical(x.abs())),
+        lambda d, x: (d.Bernoulli(logits=x), d.Bernoulli(x.sigmoid() ** 2)),
+        lambda d, x: (d.Bernoulli((x > 0).float()), d.Bernoulli((x > -0.2).float())),
+        lambda d, x: (d.Bernoulli(x.sigmoid()), d.Bernoulli((x > -0.2).float())),
+        lambda d, x: (d.Independent(d.Normal(x, 1), 1), d.Independent(d.Normal(0, x.exp()), 1)),
+    ],
+)
+def test_divergences_of_other_kinds_are_pytorchs(pair):
+    values = []
+    for library in (torch, tinytorch):
+        d = library.distributions
+        values.append(d.kl_divergence(*pair(d, library.tensor(X))).numpy())
+    assert values[0].shape == values[1].shape
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         lambda t, d: d.Categorical(t.tensor([-1.0, 2.0])),

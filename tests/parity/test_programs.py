@@ -74,6 +74,14 @@ def a_polynomial_without_autograd(torch):
 
 
 @program
+def a_sparse_matrix_that_is_printed(torch):
+    places, values = torch.tensor([[0, 1, 1], [2, 0, 2]]), torch.tensor([3.0, 4.0, 5.0])
+    sparse = torch.sparse_coo_tensor(places, values, (2, 3))
+    print(sparse, sparse.coalesce(), sparse.t().coalesce())
+    print(torch.sparse_coo_tensor(torch.arange(60).view(2, 30), torch.arange(30.0), (30, 60)))
+
+
+@program
 def what_the_tensor_tutorial_prints(torch):
     data = torch.tensor([[1, 2], [3, 4]])
     print(f"Ones Tensor: \n {torch.ones_like(data)} \n", data.dtype, data.shape, data.device)

@@ -4,6 +4,7 @@ from tinytorch.distributions.bernoulli import Bernoulli
 from tinytorch.distributions.categorical import Categorical
 from tinytorch.distributions.distribution import Distribution
 from tinytorch.distributions.independent import Independent
+from tinytorch.distributions.kl import kl_divergence, register_kl
 from tinytorch.distributions.multivariate_normal import MultivariateNormal
-from tinytorch.distributions.normal import Normal, kl_divergence
+from tinytorch.distributions.normal import Normal
 from tinytorch.distributions.uniform import Uniform

@@ -21,7 +21,7 @@ are as fast (`product_source`). Loops that copy become vectors only where `omp s
     a sixth of the sums empty              [100, 100] has 7 vectors, 8 with the empty one
     whole numbers, halves, vectors
 
-The trap: all three constants are of one machine. Another one has them elsewhere, and the products
+The trap: these constants are of one machine. On another one the limits lie elsewhere; the products
 are right there, too.
 
 (PyTorch's Inductor measures its templates against the library, with mode="max-autotune".)

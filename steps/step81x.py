@@ -8,11 +8,14 @@ Python can save any object, because each one says how to make it again. x.__redu
 
     a function, its arguments, the state (attributes), items of a list, items of a dict
 
-and a function or a class is saved by its name, and looked up again when the file is loaded. So an
-object becomes a call, like the values in the table of step 81g: ObjectCalls is such a table with an
-answer for every type. The function is `rebuild`, and the arguments are those five, from which
-Python's copy._reconstruct makes the object. A lambda has no name in any module, so it cannot be
-saved.
+and a function or a class is saved by its name, and looked up again when the file is loaded.
+ObjectPickler writes these in the order in which the machine of step 81a needs them:
+
+    function, arguments, REDUCE     the object, which gets its number in the memo
+    items, APPENDS; pairs, SETITEMS; state, BUILD      what may contain the object itself
+
+A class inside a class is written as getattr(Outer, "Inner"). A lambda has no name in any module, so
+it cannot be saved.
 
 To load such a file is to call what the file names. The demo saves an object that says "make me by
 calling print". It could as well say os.remove. That is why load refuses it, as PyTorch has done
@@ -26,15 +29,13 @@ file is of no use. A state_dict has only the numbers.
 Programs of the years before call load(path) and expect a module. Two environment variables change
 the default for a program as it is; `forced` reads them.
 
-(PyTorch cannot load the objects that are saved here: it does not have these classes.)
+(PyTorch loads NumPy's values from such a file, and not our modules: it does not have the classes.)
 
-Changed: Writer, Reader.run, save, load. New: rebuild, ObjectCalls, ObjectUnpickler, forced.
+Changed: Reader.run, save, load. New: ObjectPickler, ObjectUnpickler, forced.
 Try: save Linear(2, 2).forward, a method, load it again, and print its __self__.
 """
 
 import contextlib
-import copy
-import functools
 import importlib
 import io
 import os
@@ -65,8 +66,11 @@ from tinytorch.pickling import (
     PersistentId,
     Pickler,
     Unpickler,
+    atoms,
     plain_calls,
     plain_names,
+    push_name,
+    push_str,
 )
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -80,41 +84,49 @@ STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
 storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
 
-def rebuild(module: str, name: str, *parts: Any) -> Any:
-    """What a module has under a dotted name; with `parts`, the object that a call of it makes.
-
-    Args:
-        parts: arguments, state, items and pairs, as `__reduce_ex__` gives them.
-    """
-    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return copy._reconstruct(None, None, found, *parts) if parts else found
-
-
-class ObjectCalls(dict):
-    """A table for Pickler that has all types: any object is written as a call of `rebuild`.
+class ObjectPickler(Pickler):
+    """A Pickler that writes any object as Python does: as the call that makes it, and its items and
+    attributes after it, which may contain the object itself.
 
     Raises:
         TypeError: for what Python cannot pickle, and for functions that are not in a module.
     """
 
-    def __contains__(self, kind: type) -> bool:
-        return True
+    def write(self, value: Any, path: str) -> None:
+        kind = type(value)
+        known = kind in atoms or kind in self.calls or kind in (list, tuple, dict, PersistentId)
+        if known or id(value) in self.memo:
+            super().write(value, path)
+        elif isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            self.write_name(value.__module__, value.__qualname__)
+        elif isinstance(reduced := value.__reduce_ex__(2), str):
+            self.write_name(kind.__module__, reduced)
+        else:
+            self.write_object(value, reduced, path)
 
-    def __missing__(self, kind: type) -> Callable[[Any], tuple]:
-        return self.call_of_object
+    def write_name(self, module: str, name: str) -> None:
+        """A class or a function by its name, or as an attribute of the class that it is in."""
+        if "<" in name:
+            raise TypeError(f"cannot save {name}, which has no name in a module")
+        outer, _, name = name.rpartition(".")
+        if not outer:
+            self.program += push_name(f"{module}.{name}")
+            return
+        self.program += push_name("builtins.getattr") + pickle.MARK
+        self.write_name(module, outer)
+        self.program += push_str(name) + pickle.TUPLE + pickle.REDUCE
 
-    def call_of_object(self, value: Any) -> tuple:
-        here = "tinytorch.serialization.rebuild"
-        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
-            if "<" in value.__qualname__:
-                raise TypeError(f"cannot save {value.__qualname__}, which has no name in a module")
-            return here, value.__module__, value.__qualname__
-        reduced = value.__reduce_ex__(2)
-        if isinstance(reduced, str):
-            return here, type(value).__module__, reduced
+    def write_object(self, value: Any, reduced: tuple, path: str) -> None:
         function, args, state, items, pairs = (*reduced, None, None, None)[:5]
-        lists = list(items or ()), [tuple(pair) for pair in pairs or ()]
-        return here, function.__module__, function.__qualname__, args, state, *lists
+        self.write(function, path)
+        self.write(args, path)
+        self.program += pickle.REDUCE
+        self.remember(value)
+        self.write_items([*(items or ())], path, pickle.APPENDS)
+        self.write_items([part for pair in pairs or () for part in pair], path, pickle.SETITEMS)
+        if state is not None:
+            self.write(state, path)
+            self.program += pickle.BUILD
 
 
 class Writer:
@@ -130,7 +142,6 @@ class Writer:
             Tensor: self.call_of_tensor,
             Parameter: self.call_of_parameter,
         }
-        self.calls = ObjectCalls(self.calls)
 
     def call_of_tensor(self, tensor: Tensor) -> tuple:
         """A tensor as a call that makes a view of a storage."""
@@ -362,8 +373,8 @@ def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview)
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
     """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
     bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-    Whole modules, NumPy's values and other objects can be saved too. They are loaded here only, and
-    with weights_only=False.
+    Whole modules, NumPy's values and other objects can be saved too. They are loaded only with
+    weights_only=False, and where the modules of their classes can be imported.
 
     Tensors that share memory share it again when they are loaded. The file holds all memory that a
     tensor is a view of: save `x[0].clone()` to save no more than a row.
@@ -378,7 +389,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
     """
     writer = Writer()
-    pickler = Pickler(writer.calls)
+    pickler = ObjectPickler(writer.calls)
     try:
         pickler.write(obj, "the value")
     except RecursionError:
@@ -460,9 +471,9 @@ if __name__ == "__main__":
         file.seek(0)
         return load(file, **options)
 
-    # An object as the five things that make it, or only as a name.
-    print(rebuild("math", "pi"))  # -> 3.141592653589793
-    print(rebuild("builtins", "list", (), None, [1, 2], []))  # -> [1, 2]
+    # The five things that make an object.
+    print(OrderedDict(a=1).__reduce_ex__(2)[:2], type(np.float64(2).__reduce_ex__(2)[0]).__name__)
+    # -> (<class 'collections.OrderedDict'>, ()) builtin_function_or_method
 
     # A whole network, and everything that is in it.
     model = Sequential(Linear(2, 3), ReLU())
@@ -481,14 +492,28 @@ if __name__ == "__main__":
     found = round_trip({"loss": np.float64(0.25), "curve": np.arange(3)}, weights_only=False)
     print(found)  # -> {'loss': np.float64(0.25), 'curve': array([0, 1, 2])}
 
+    # An object that contains itself, a class inside a class, and one with items and attributes.
+    class Tree(list):
+        class Leaf:
+            pass
+
+    globals()["Tree"] = Tree
+    Tree.__qualname__, Tree.Leaf.__qualname__ = "Tree", "Tree.Leaf"
+    tree = Tree([1, 2])
+    tree.append(tree)
+    tree.leaf, tree.table = Tree.Leaf, {"a": 2}
+    tree = round_trip(tree, weights_only=False)
+    print(tree[:2], tree[2] is tree, tree.leaf is Tree.Leaf, tree.table)
+    # -> [1, 2] True True {'a': 2}
+
     # By default, none of them is loaded.
     for value in (model, np.float64(0.25)):
         try:
             round_trip(value)
         except pickle.UnpicklingError as error:
             print(str(error).partition(", which")[0])
-    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
-    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
+    # -> cannot load the file: the pickle needs tinytorch.nn.container.Sequential
+    # -> cannot load the file: the pickle needs numpy._core.multiarray.scalar
 
     # Two environment variables: one for callers who do not say what they want, one for all of them.
     some, every = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"

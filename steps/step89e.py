@@ -16,7 +16,8 @@ known: the mean of x^2 is loc^2 + scale^2, so its derivative with respect to loc
 
 The density is exp(-z^2 / 2) / (scale sqrt(2 pi)) with z = (x - loc) / scale, and its logarithm is
 written out: far from the mean, exp is 0 and its logarithm -inf. log_prob is the logarithm of a
-density, not of a probability. It may be above 0, and the entropy below.
+density, not of a probability. It may be above 0, and the entropy below. A probability is that of
+an interval: cdf(b) - cdf(a), by the error function.
 
 Changed: Distribution draws and has a stddev. New: Normal, broadcast_all, positive.
 Moved: Categorical, to tinytorch/distributions/categorical.py.
@@ -34,6 +35,7 @@ from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Size, Tensor, tensor
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_tensors
+from tinytorch.ops.erf import erf
 from tinytorch.ops.random import randn_like
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -188,6 +190,11 @@ class Normal(Distribution):
         z = (value - self.loc) / self.scale
         return -0.5 * z**2 - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of a draw that is at most `value`."""
+        self.check_value(value)
+        return 0.5 * (1 + erf((value - self.loc) / (self.scale * math.sqrt(2))))
+
     def entropy(self) -> Tensor:
         return self.scale.log() + 0.5 * math.log(2 * math.pi * math.e)
 
@@ -233,6 +240,10 @@ if __name__ == "__main__":
     # -> [-0.9189385175704956, -1250.9189453125]
     sharp = Normal(0.0, 0.01)
     print(f"{sharp.log_prob(tensor(0.0)).item():.2f} {sharp.entropy().item():.2f}")  # -> 3.69 -3.19
+
+    within = Normal(0.0, 1.0).cdf(tensor([-1.0, 1.0]))
+    print(f"{(within[1] - within[0]).item():.4f} of the draws are within one scale of loc")
+    # -> 0.6827 of the draws are within one scale of loc
 
     class Coin(Distribution):
         """Somebody's own distribution, with no rsample."""

@@ -32,6 +32,7 @@ from tinytorch.autograd.modes import enable_grad, no_grad
 from tinytorch.core.limits import finfo
 from tinytorch.core.tensor import Size, Tensor, tensor
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_tensors
+from tinytorch.ops.erf import erf
 from tinytorch.ops.random import randn_like
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -185,6 +186,11 @@ class Normal(Distribution):
         self.check_value(value)
         z = (value - self.loc) / self.scale
         return -0.5 * z**2 - self.scale.log() - 0.5 * math.log(2 * math.pi)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of a draw that is at most `value`."""
+        self.check_value(value)
+        return 0.5 * (1 + erf((value - self.loc) / (self.scale * math.sqrt(2))))
 
     def entropy(self) -> Tensor:
         return self.scale.log() + 0.5 * math.log(2 * math.pi * math.e)

@@ -57,6 +57,16 @@ def test_the_numbers_are_pytorchs(case):
             assert ours == theirs
 
 
+def test_the_cdf_is_pytorchs():
+    values = []
+    for library in (torch, tinytorch):
+        x = library.tensor(X, requires_grad=True)
+        probability = library.distributions.Normal(x, x.exp()).cdf(library.tensor(YES))
+        probability.sum().backward()
+        values.append([probability.detach().numpy(), x.grad.numpy()])
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-5, atol=1e-6)
+
+
 def test_the_divergence_is_pytorchs():
     values = []
     for library in (torch, tinytorch):

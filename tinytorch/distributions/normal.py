@@ -5,6 +5,7 @@ from typing import Any
 
 from tinytorch.core.tensor import Size, Tensor
 from tinytorch.distributions.distribution import Distribution, broadcast_all, positive, real
+from tinytorch.ops.erf import erf
 from tinytorch.ops.random import randn_like
 
 
@@ -44,6 +45,11 @@ class Normal(Distribution):
         self.check_value(value)
         z = (value - self.loc) / self.scale
         return -0.5 * z**2 - self.scale.log() - 0.5 * math.log(2 * math.pi)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of a draw that is at most `value`."""
+        self.check_value(value)
+        return 0.5 * (1 + erf((value - self.loc) / (self.scale * math.sqrt(2))))
 
     def entropy(self) -> Tensor:
         return self.scale.log() + 0.5 * math.log(2 * math.pi * math.e)

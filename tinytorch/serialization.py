@@ -8,6 +8,7 @@ The file is a zip archive whose members are not compressed:
 """
 
 import contextlib
+import copyreg
 import io
 import os
 import pickle
@@ -84,9 +85,12 @@ class ObjectPickler(Pickler):
 
     def write_object(self, value: Any, reduced: tuple, path: str) -> None:
         function, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        opcode = pickle.REDUCE
+        if function is copyreg.__newobj__:  # this opcode calls it, so that the class is named first
+            (function, *args), opcode = args, pickle.NEWOBJ
         self.write(function, path)
-        self.write(args, path)
-        self.program += pickle.REDUCE
+        self.write(tuple(args), path)
+        self.program += opcode
         self.remember(value)
         self.write_items([*(items or ())], path, pickle.APPENDS)
         self.write_items([part for pair in pairs or () for part in pair], path, pickle.SETITEMS)

@@ -206,8 +206,7 @@ class Pickler:
                 f"cannot save a {kind.__module__}.{kind.__qualname__} ({path}); save plain values "
                 f"and tensors, such as a state_dict()"
             )
-        self.program += pickle.LONG_BINPUT + len(self.memo).to_bytes(4, "little")
-        self.memo[id(value)] = len(self.memo), value
+        self.remember(value)
         # The items follow when the container has its number: they may contain it.
         if kind is list:
             self.write_items(value, path, pickle.APPENDS)
@@ -217,6 +216,11 @@ class Pickler:
                 self.write(key, f"a key of {path}")
                 self.write(item, f"{path}[{key!r}]")
             self.program += pickle.SETITEMS
+
+    def remember(self, value: Any) -> None:
+        """Gives the value that was pushed last a number, by which it is found again."""
+        self.program += pickle.LONG_BINPUT + len(self.memo).to_bytes(4, "little")
+        self.memo[id(value)] = len(self.memo), value
 
     def write_items(self, values: list | tuple, path: str, opcode: bytes) -> None:
         self.program += pickle.MARK

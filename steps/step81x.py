@@ -1,4 +1,4 @@
-"""Step 81x: Whole objects, and why they are refused
+"""Step 81x: Writing any object
 
 A program of three lines saves a whole network: torch.save(model, "model.pt"). Ours answers "cannot
 save a ...Sequential", and asks for a state_dict(). The same happens to a np.float64, which a loss
@@ -8,33 +8,27 @@ Python can save any object, because each one says how to make it again. x.__redu
 
     a function, its arguments, the state (attributes), items of a list, items of a dict
 
-and a function or a class is saved by its name, and looked up again when the file is loaded. So an
-object becomes a call, like the values in the table of step 81g: ObjectCalls is such a table with an
-answer for every type. The function is `rebuild`, and the arguments are those five, from which
-Python's copy._reconstruct makes the object. A lambda has no name in any module, so it cannot be
-saved.
+and a function or a class is saved by its name, and looked up again when the file is loaded.
+ObjectPickler writes these in the order in which the machine of step 81a needs them:
 
-To load such a file is to call what the file names. The demo saves an object that says "make me by
-calling print". It could as well say os.remove. That is why load refuses it, as PyTorch has done
-since version 2.6. weights_only=False hands the pickle to Python's own machine, ObjectUnpickler,
-which imports and calls whatever the file asks for.
+    function, arguments, REDUCE     the object, which gets its number in the memo
+    items, APPENDS; pairs, SETITEMS; state, BUILD      what may contain the object itself
 
-Two traps. Never load a file from a stranger with weights_only=False. And the file holds the names
-of classes, and not their code. Rename the class, or an attribute that its forward uses, and the
-file is of no use. A state_dict has only the numbers.
+A class inside a class is written as getattr(Outer, "Inner"). A lambda has no name in any module, so
+it cannot be saved.
 
-Programs of the years before call load(path) and expect a module. Two environment variables change
-the default for a program as it is; `forced` reads them.
+The trap: the file holds the names of classes, and not their code. Rename the class, or an attribute
+that its forward uses, and the file is of no use. A state_dict has only the numbers.
 
-(PyTorch cannot load the objects that are saved here: it does not have these classes.)
+PyTorch does the same with Python's own pickle. It reads NumPy's values from such a file, and not
+our modules, because it does not have their classes. Our load cannot read either: see step 81y.
 
-Changed: Writer, Reader.run, save, load. New: rebuild, ObjectCalls, ObjectUnpickler, forced.
-Try: save Linear(2, 2).forward, a method, load it again, and print its __self__.
+Changed: save. New: ObjectPickler.
+Try: leave out `self.remember(value)`, and save the tree.
 """
 
 import contextlib
-import copy
-import functools
+import copyreg
 import importlib
 import io
 import os
@@ -43,7 +37,6 @@ import secrets
 import shutil
 import struct
 import sys
-import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -65,8 +58,11 @@ from tinytorch.pickling import (
     PersistentId,
     Pickler,
     Unpickler,
+    atoms,
     plain_calls,
     plain_names,
+    push_name,
+    push_str,
 )
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -80,41 +76,52 @@ STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
 storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
 
-def rebuild(module: str, name: str, *parts: Any) -> Any:
-    """What a module has under a dotted name; with `parts`, the object that a call of it makes.
-
-    Args:
-        parts: arguments, state, items and pairs, as `__reduce_ex__` gives them.
-    """
-    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return copy._reconstruct(None, None, found, *parts) if parts else found
-
-
-class ObjectCalls(dict):
-    """A table for Pickler that has all types: any object is written as a call of `rebuild`.
+class ObjectPickler(Pickler):
+    """A Pickler that writes any object as Python does: as the call that makes it, and its items and
+    attributes after it, which may contain the object itself.
 
     Raises:
         TypeError: for what Python cannot pickle, and for functions that are not in a module.
     """
 
-    def __contains__(self, kind: type) -> bool:
-        return True
+    def write(self, value: Any, path: str) -> None:
+        kind = type(value)
+        known = kind in atoms or kind in self.calls or kind in (list, tuple, dict, PersistentId)
+        if known or id(value) in self.memo:
+            super().write(value, path)
+        elif isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            self.write_name(value.__module__, value.__qualname__)
+        elif isinstance(reduced := value.__reduce_ex__(2), str):
+            self.write_name(kind.__module__, reduced)
+        else:
+            self.write_object(value, reduced, path)
 
-    def __missing__(self, kind: type) -> Callable[[Any], tuple]:
-        return self.call_of_object
+    def write_name(self, module: str, name: str) -> None:
+        """A class or a function by its name, or as an attribute of the class that it is in."""
+        if "<" in name:
+            raise TypeError(f"cannot save {name}, which has no name in a module")
+        outer, _, name = name.rpartition(".")
+        if not outer:
+            self.program += push_name(f"{module}.{name}")
+            return
+        self.program += push_name("builtins.getattr") + pickle.MARK
+        self.write_name(module, outer)
+        self.program += push_str(name) + pickle.TUPLE + pickle.REDUCE
 
-    def call_of_object(self, value: Any) -> tuple:
-        here = "tinytorch.serialization.rebuild"
-        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
-            if "<" in value.__qualname__:
-                raise TypeError(f"cannot save {value.__qualname__}, which has no name in a module")
-            return here, value.__module__, value.__qualname__
-        reduced = value.__reduce_ex__(2)
-        if isinstance(reduced, str):
-            return here, type(value).__module__, reduced
+    def write_object(self, value: Any, reduced: tuple, path: str) -> None:
         function, args, state, items, pairs = (*reduced, None, None, None)[:5]
-        lists = list(items or ()), [tuple(pair) for pair in pairs or ()]
-        return here, function.__module__, function.__qualname__, args, state, *lists
+        opcode = pickle.REDUCE
+        if function is copyreg.__newobj__:  # this opcode calls it, so that the class is named first
+            (function, *args), opcode = args, pickle.NEWOBJ
+        self.write(function, path)
+        self.write(tuple(args), path)
+        self.program += opcode
+        self.remember(value)
+        self.write_items([*(items or ())], path, pickle.APPENDS)
+        self.write_items([part for pair in pairs or () for part in pair], path, pickle.SETITEMS)
+        if state is not None:
+            self.write(state, path)
+            self.program += pickle.BUILD
 
 
 class Writer:
@@ -130,7 +137,6 @@ class Writer:
             Tensor: self.call_of_tensor,
             Parameter: self.call_of_parameter,
         }
-        self.calls = ObjectCalls(self.calls)
 
     def call_of_tensor(self, tensor: Tensor) -> tuple:
         """A tensor as a call that makes a view of a storage."""
@@ -199,11 +205,9 @@ class Reader:
             ),
         }
 
-    def run(self, weights_only: bool = True) -> Any:
+    def run(self) -> Any:
         program = self.archive.read(f"{self.folder}/data.pkl")
-        if weights_only:
-            return Unpickler(program, self.names, self.load_storage).run()
-        return ObjectUnpickler(program, self).load()
+        return Unpickler(program, self.names, self.load_storage).run()
 
     def load_storage(self, name: Any) -> UntypedStorage:
         """The storage with this persistent id, in the memory of the host."""
@@ -262,20 +266,6 @@ class Reader:
             memory = storage.memory[offset_of(array) :]
             tensor.array = strided(memory, array.shape, array.strides)
             tensor.device = storage.device
-
-
-class ObjectUnpickler(pickle.Unpickler):
-    """Python's own stack machine: it imports and calls what the file names, be it harmful."""
-
-    def __init__(self, program: bytes, reader: Reader):
-        super().__init__(io.BytesIO(program))
-        self.names, self.persistent_load = reader.names, reader.load_storage
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = self.names.get(f"{module}.{name}")
-        if known is None:
-            return super().find_class(module, name)
-        return known.function if isinstance(known, Call) else known
 
 
 def locate(storage: UntypedStorage, location: str, map_location: Any) -> UntypedStorage:
@@ -362,8 +352,7 @@ def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview)
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
     """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
     bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-    Whole modules, NumPy's values and other objects can be saved too. They are loaded here only, and
-    with weights_only=False.
+    Whole modules, NumPy's values and other objects can be saved too.
 
     Tensors that share memory share it again when they are loaded. The file holds all memory that a
     tensor is a view of: save `x[0].clone()` to save no more than a row.
@@ -378,7 +367,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
     """
     writer = Writer()
-    pickler = Pickler(writer.calls)
+    pickler = ObjectPickler(writer.calls)
     try:
         pickler.write(obj, "the value")
     except RecursionError:
@@ -394,48 +383,27 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         add_member(archive, "version", b"3\n")
 
 
-def forced(weights_only: bool | None) -> bool:
-    """What load() takes weights_only for: True where the caller does not say.
-
-    Two environment variables change that for a program as it is. TORCH_FORCE_WEIGHTS_ONLY_LOAD=1
-    means True for every call, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 means False where the caller does
-    not say.
-
-    Raises:
-        RuntimeError: both are set.
-    """
-    names = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-    always, never = (os.environ.get(name) in ("1", "y", "yes", "true") for name in names)
-    if always and never:
-        raise RuntimeError(f"Both {names[0]} and {names[1]} are set")
-    if never and weights_only is None:
-        warnings.warn(f"{names[1]} is set: load() may run code that the file names", stacklevel=3)
-    return always or (not never if weights_only is None else bool(weights_only))
-
-
-def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=None) -> Any:
-    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything, unless
-    with weights_only=False.
+def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None) -> Any:
+    """Reads what `save` or PyTorch's save() wrote. No file can make it execute anything.
 
     Args:
         f: a path, or a file opened for reading in binary mode.
         map_location: the device for all tensors; or a dict of devices, {"cuda:0": "cpu"}; or a
             function that gets each storage, on the CPU, and the name of the device where it was,
             and returns a storage, or None. By default each tensor goes where it was.
-        weights_only: False loads objects of any class, such as whole modules, by running the code
-            that the file names. Do so only with a file from a source that you trust. By default
-            True, unless an environment variable says otherwise: see `forced`.
+        weights_only: True and False do the same here. With False, PyTorch loads objects of any
+            class by running the code that the file names; here they are refused all the same.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
     Raises:
         pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for
             one that holds something else than `save` writes.
         RuntimeError: for a tensor of a device that is not there.
     """
-    weights_only, is_path = forced(weights_only), isinstance(f, (str, os.PathLike))
+    is_path = isinstance(f, (str, os.PathLike))
     with open(f, "rb") if is_path else contextlib.nullcontext(f) as file:
         try:
             reader = Reader(file)
-            value = reader.run(weights_only)
+            value = reader.run()
         except DAMAGE as error:
             name = os.fspath(f) if is_path else "the file"
             raise pickle.UnpicklingError(f"cannot load {name}: {error}") from error
@@ -446,74 +414,45 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
 if __name__ == "__main__":
     import threading
 
-    from tinytorch.core.dtype import float16
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Linear
-    from tinytorch.ops.creation import ones
 
-    importlib.import_module("tinytorch.core.printing")
-
-    def round_trip(value, **options):
+    def saved(value):
+        """What Python's own machine makes of the pickle, which may hold no tensors here."""
         file = io.BytesIO()
         save(value, file)
-        file.seek(0)
-        return load(file, **options)
+        return pickle.loads(zipfile.ZipFile(file).read("archive/data.pkl"))
 
-    # An object as the five things that make it, or only as a name.
-    print(rebuild("math", "pi"))  # -> 3.141592653589793
-    print(rebuild("builtins", "list", (), None, [1, 2], []))  # -> [1, 2]
+    # The five things that make an object.
+    function, args, *_ = np.float64(0.25).__reduce_ex__(2)
+    print(function.__module__, function.__name__, args)
+    # -> numpy._core.multiarray scalar (dtype('float64'), b'\x00\x00\x00\x00\x00\x00\xd0?')
+    print(saved({"loss": np.float64(0.25), "curve": np.arange(3)}))
+    # -> {'loss': np.float64(0.25), 'curve': array([0, 1, 2])}
 
-    # A whole network, and everything that is in it.
-    model = Sequential(Linear(2, 3), ReLU())
-    model.kind, model.types, model.end = Linear, {float16, "text"}, ...
-    again = round_trip(model, weights_only=False)
-    print(again)
-    # -> Sequential(
-    # ->   (0): Linear(in_features=2, out_features=3, bias=True)
-    # ->   (1): ReLU()
-    # -> )
-    print(again(ones(2)).tolist() == model(ones(2)).tolist(), again[0].weight is again[0].weight)
-    # -> True True
-    print(again.kind is Linear, float16 in again.types, again.end)  # -> True True Ellipsis
+    # An object that contains itself, a class inside a class, and one with items and attributes.
+    class Tree(list):
+        class Leaf:
+            pass
 
-    # NumPy's values, and an object with a list and a dict inside.
-    found = round_trip({"loss": np.float64(0.25), "curve": np.arange(3)}, weights_only=False)
-    print(found)  # -> {'loss': np.float64(0.25), 'curve': array([0, 1, 2])}
+    globals()["Tree"] = Tree
+    Tree.__qualname__, Tree.Leaf.__qualname__ = "Tree", "Tree.Leaf"
+    tree = Tree([1, 2])
+    tree.append(tree)
+    tree.leaf, tree.end = Tree.Leaf, ...
+    tree = saved(tree)
+    print(tree[:2], tree[2] is tree, tree.leaf is Tree.Leaf, tree.end)
+    # -> [1, 2] True True Ellipsis
 
-    # By default, none of them is loaded.
-    for value in (model, np.float64(0.25)):
-        try:
-            round_trip(value)
-        except pickle.UnpicklingError as error:
-            print(str(error).partition(", which")[0])
-    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
-    # -> cannot load the file: the pickle needs tinytorch.serialization.rebuild
-
-    # Two environment variables: one for callers who do not say what they want, one for all of them.
-    some, every = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = [os.environ.pop(name, "") for name in (some, every)]
-    print(forced(None), forced(False))  # -> True False
-    os.environ[some] = "1"
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        print(round_trip(np.float64(0.25)), forced(True), caught[0].message)
-    # -> 0.25 True TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set: load() may run code that the file names
-    os.environ[every] = "yes"
+    # A whole network can be written, with its tensors.
+    file = io.BytesIO()
+    save(Sequential(Linear(2, 3), ReLU()), file)
     try:
-        forced(None)
-    except RuntimeError as error:
-        print(str(error)[:34])  # -> Both TORCH_FORCE_WEIGHTS_ONLY_LOAD
-    del os.environ[some]
-    print(forced(False))  # -> True
-    os.environ[some], os.environ[every] = before
-
-    # Why: what the file names is called.
-    class Evil:
-        def __reduce__(self):
-            return print, ("the file has called print",)
-
-    round_trip(Evil(), weights_only=False)  # -> the file has called print
+        load(file)
+    except pickle.UnpicklingError as error:
+        print(str(error).partition(", which")[0])
+    # -> cannot load the file: the pickle needs tinytorch.nn.container.Sequential
 
     for value in ([lambda x: x], {"lock": threading.Lock()}):
         try:

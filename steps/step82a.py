@@ -1,74 +1,145 @@
-"""Step 82a: IDX: the file format of MNIST
+"""Step 82a: safetensors, a second format
 
-The digits so far came with the package, as text. MNIST, the data set of most examples, comes as
-four files of bytes, and a byte says nothing about itself: the same four can be an integer, a float,
-or four pixels. A file has a meaning because its writer and its reader have agreed on one. That of
-MNIST's files is called IDX:
+Most published weights come in a format other than PyTorch's own. It was made because reading a
+pickle usually meant running it, and it is the simplest of all:
 
-    0 0      two zeros
-    8        the type of the numbers: 8 is a byte from 0 to 255, 13 a float of 4 bytes, ...
-    3        how many dimensions
-    0 0 234 96   0 0 0 28   0 0 0 28      their lengths, 4 bytes each: 60000, 28, 28
-    ...      the numbers, in row-major order (step 66c)
+    8 bytes      how long the header is
+    the header   JSON: {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
+    the rest     the bytes of all tensors, one after the other, without gaps
 
-frombuffer gives the bytes a dtype, and makes an array of them without a copy.
+The demo writes such a file by hand and takes it apart again. There are names, each with a tensor,
+and nothing else: no numbers, no tuples. A state_dict() is just that.
 
-The trap is the order of the bytes in a number. IDX has the most significant byte first, as we write
-numbers: 0 0 234 96 is 234 * 256 + 96 = 60000. Nearly all processors today have it last, and would
-read 1.6 billion. In a dtype of NumPy, ">" stands for the first order. The array that is returned
-has the order of the processor, as no other code expects the other one.
+Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
+2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
+`safetensors` checks all that, and is well maintained. We use it: pip install
+'tinytorch[safetensors]'.
 
-New: read_idx. Moved: steps 81y and 81z, to tinytorch/utils/safetensors.py.
-Try: ">u4" becomes "<u4". What does the demo say of the shape?
+The trap: the format has no views. Two tied weights would become two after a load and, without any
+warning, learn different things. So save_file refuses tensors that share memory, and those whose
+elements do not lie one after the other. PyTorch's format of step 81l has no such limits.
+
+(save and save_file are those of the module safetensors.torch.)
+
+Moved: steps 81l to 81x, to tinytorch/serialization.py. New: save, save_file, overlapping, package.
+Try: save the state_dict() of two layers that share their weight, and read the error.
 """
 
 import importlib
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, from_numpy
+from tinytorch.core.tensor import Tensor
+from tinytorch.ops.storage import address_of
+from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def read_idx(path: Path) -> Tensor:
-    """The tensor in an IDX file.
+def package() -> ModuleType:
+    """The package safetensors. ImportError where it is not installed."""
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError(
+            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
+        ) from error
+    return safetensors
 
-    Such a file begins with two zeros, a number for the type, and the number of dimensions. Their
-    lengths follow, 4 bytes each, the highest first, and then the numbers themselves.
+
+def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
+    """The names of tensors that share memory, in groups. Those that begin first come first, and of
+    two that begin at one place, the larger one."""
+    areas = []
+    for name, value in tensors.items():
+        if value.array.size:
+            array, start = value.array, address_of(value.array)
+            span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+            areas.append((str(value.device), start, -(start + span + array.itemsize), name))
+    groups, where, end = [], None, 0
+    for device, start, stop, name in sorted(areas):
+        if device == where and start < end:
+            groups[-1].append(name)
+            end = max(end, -stop)
+        else:
+            groups.append([name])
+            where, end = device, -stop
+    return [group for group in groups if len(group) > 1]
+
+
+def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """A dict of tensors in the form of a safetensors file. `metadata` are texts of your own.
+
+    Raises:
+        ValueError: for what is not a dict of tensors, and for a tensor that is not contiguous.
+        RuntimeError: for tensors that share memory.
     """
-    types = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-    with open(path, "rb") as file:
-        head = file.read(4)
-        dtype = np.dtype(types[head[2]])
-        shape = np.frombuffer(file.read(4 * head[3]), ">u4", head[3]).tolist()
-        array = np.frombuffer(file.read(), dtype).reshape(shape)
-    return from_numpy(array.astype(dtype.newbyteorder("=")))
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`{name}` is not a Tensor but {type(value)}")
+    if shared := overlapping(tensors):
+        raise RuntimeError(
+            f"Some tensors share memory, and would not any more after a load: {shared}. "
+            "Leave out all names but one, or save copies: clone()"
+        )
+    for name, value in tensors.items():
+        if not value.array.flags.c_contiguous:
+            raise ValueError(f"`{name}` is not contiguous: save {name}.contiguous()")
+    arrays = {name: value.numpy(force=True) for name, value in tensors.items()}
+    return package().numpy.save(arrays, metadata)
+
+
+def save_file(tensors: dict[str, Tensor], filename: Any, metadata: dict | None = None) -> None:
+    """Writes a dict of tensors to a safetensors file, all of it or none. Errors as `save`."""
+    with replacing(filename) as file:
+        file.write(save(tensors, metadata))
 
 
 if __name__ == "__main__":
+    import json
     import tempfile
 
-    # The four bytes of 60000, in both orders.
-    four = bytes([0, 0, 234, 96])
-    print(np.frombuffer(four, ">u4")[0], np.frombuffer(four, "<u4")[0])  # -> 60000 1625948160
+    from tinytorch.ops.creation import arange
 
-    # 2 images of 1 by 3 pixels, and 3 labels.
+    # A file by hand: the length of the header, the header, the bytes.
+    header = {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+    text = json.dumps(header).encode()
+    numbers = np.arange(6, dtype="<f4")
+    file = len(text).to_bytes(8, "little") + text + numbers.tobytes()
+
+    # Taken apart by hand.
+    length = int.from_bytes(file[:8], "little")
+    for name, entry in json.loads(file[8 : 8 + length]).items():
+        first, end = (8 + length + offset for offset in entry["data_offsets"])
+        found = np.frombuffer(file[first:end], "<f4").reshape(entry["shape"])
+        print(name, found.tolist())  # -> weight [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+    # What save refuses, whether the package is there or not.
+    table = arange(6.0).reshape(2, 3)
+    shared = {"table": table, "row": table[1], "other": arange(2.0)}
+    for tensors in (shared, {"turned": table.T}, {"list": [1.0]}, [table]):
+        try:
+            save(tensors)
+        except (RuntimeError, ValueError) as error:
+            print(f"{type(error).__name__}: {str(error).split(': ')[0]}")
+    # -> RuntimeError: Some tensors share memory, and would not any more after a load
+    # -> ValueError: `turned` is not contiguous
+    # -> ValueError: `list` is not a Tensor but <class 'list'>
+    # -> ValueError: Expected a dict of [str, Tensor] but received <class 'list'>
+
+    # The rest needs the package. An error says how to get it where it is not there.
+    try:
+        print("the same file:", save({"weight": arange(6.0).reshape(2, 3)})[-24:] == file[-24:])
+    except ImportError as error:
+        print(error)
+        raise SystemExit from None
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "tiny-idx3-ubyte")
-        path.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, *range(6)]))
-        images = read_idx(path)
-        print(images.tolist(), images.dtype)  # -> [[[0, 1, 2]], [[3, 4, 5]]] tinytorch.uint8
-        path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1]))
-        print(read_idx(path).tolist())  # -> [7, 2, 1]
-
-        # Numbers of 2 and of 4 bytes.
-        path.write_bytes(bytes([0, 0, 11, 1, 0, 0, 0, 2, 1, 0, 255, 255]))
-        print(read_idx(path).tolist())  # -> [256, -1]
-        path.write_bytes(bytes([0, 0, 13, 1, 0, 0, 0, 1]) + np.array(0.5, ">f4").tobytes())
-        numbers = read_idx(path)
-        print(numbers.tolist(), numbers.array.dtype.isnative)  # -> [0.5] True
+        save_file({"a": table}, Path(folder, "table"))
+        print("and on the disk:", Path(folder, "table").read_bytes() == save({"a": table}))

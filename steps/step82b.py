@@ -1,101 +1,166 @@
-"""Step 82b: IDX: compressed and damaged files
+"""Step 82b: Loading safetensors, and what the package does not check
 
-What lies on a disk may be anything: a "not found" page that a browser saved, half a file, an empty
-one, or a file that was made to attack the program. read_idx of step 82a answers with a KeyError, a
-ValueError about shapes, an IndexError. None of them names the file.
+The package `safetensors` compares a header with the bytes that follow it. It does not know NumPy. A
+shape of 65 ones, or one of (0, 2^62, 2^62), needs no more bytes than there are. NumPy refuses both,
+with a message that names neither the tensor nor the file.
 
-And the files are distributed compressed: 11 MB instead of 55. A file whose name ends in .gz can be
-unpacked while it is read. But then `read()` is dangerous: a megabyte of a gzip file may unpack to a
-gigabyte of zeros. So the reader checks the header first, and never reads more than it expects:
+A caller wants one error for a file that cannot be read, with the name and the reason, as in step
+81t. Here it is the package's own: SafetensorError. Such files come from an attacker, or from a
+faulty program.
 
-    two zeros, a known type         or it is not an IDX file
-    size = product of the lengths   as Python's integers, which do not overflow
-    size <= 1 MB + 100 * the file   or the header lies. Images do not come near a hundredth
-    read(size + 1)                  one more than there should be, so that a longer file is noticed
+The bytes of each tensor are one piece of the file. So a tensor is a view of what was read, and its
+element type comes from a table, as for PyTorch's format in step 81l.
 
-All ways to fail become one error, a ValueError that names the file; `from error` keeps the cause.
+(load and load_file are those of the module safetensors.torch.)
 
-The trap: np.prod of integers wraps around at 2^63. Three lengths of 2^31 would have a small size.
-
-Changed: read_idx.
-Try: read(size) in place of read(size + 1). Which of the demo's files are accepted then?
+New: load, load_file, KINDS.
+Try: give the demo's header the dtype "F8_E4M3", and load file_with([4], numbers[:4]).
 """
 
-import gzip
 import importlib
-import zlib
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.tensor import Tensor, from_numpy
+from tinytorch.core.device import as_device
+from tinytorch.core.dtype import DType, numpy_dtype
+from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.ops.storage import address_of
+from tinytorch.serialization import DTYPES, replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def read_idx(path: Path) -> Tensor:
-    """The tensor in an IDX file, also in a compressed one (.gz).
+# The element types by the names that they have in a file.
+KINDS = dict(zip("BOOL U8 I8 I16 I32 I64 F16 BF16 F32 F64".split(), DTYPES, strict=True))
 
-    Such a file begins with two zeros, a number for the type, and the number of dimensions. Their
-    lengths follow, 4 bytes each, the highest first, and then the numbers themselves.
+
+def package() -> ModuleType:
+    """The package safetensors. ImportError where it is not installed."""
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError(
+            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
+        ) from error
+    return safetensors
+
+
+def overlapping(tensors: dict[str, Tensor]) -> list[list[str]]:
+    """The names of tensors that share memory, in groups. Those that begin first come first, and of
+    two that begin at one place, the larger one."""
+    areas = []
+    for name, value in tensors.items():
+        if value.array.size:
+            array, start = value.array, address_of(value.array)
+            span = sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+            areas.append((str(value.device), start, -(start + span + array.itemsize), name))
+    groups, where, end = [], None, 0
+    for device, start, stop, name in sorted(areas):
+        if device == where and start < end:
+            groups[-1].append(name)
+            end = max(end, -stop)
+        else:
+            groups.append([name])
+            where, end = device, -stop
+    return [group for group in groups if len(group) > 1]
+
+
+def save(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
+    """A dict of tensors in the form of a safetensors file. `metadata` are texts of your own.
 
     Raises:
-        ValueError: for a file that is damaged, or not an IDX file.
+        ValueError: for what is not a dict of tensors, and for a tensor that is not contiguous.
+        RuntimeError: for tensors that share memory.
     """
-    types = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected a dict of [str, Tensor] but received {type(tensors)}")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"`{name}` is not a Tensor but {type(value)}")
+    if shared := overlapping(tensors):
+        raise RuntimeError(
+            f"Some tensors share memory, and would not any more after a load: {shared}. "
+            "Leave out all names but one, or save copies: clone()"
+        )
+    for name, value in tensors.items():
+        if not value.array.flags.c_contiguous:
+            raise ValueError(f"`{name}` is not contiguous: save {name}.contiguous()")
+    arrays = {name: value.numpy(force=True) for name, value in tensors.items()}
+    return package().numpy.save(arrays, metadata)
+
+
+def save_file(tensors: dict[str, Tensor], filename: Any, metadata: dict | None = None) -> None:
+    """Writes a dict of tensors to a safetensors file, all of it or none. Errors as `save`."""
+    with replacing(filename) as file:
+        file.write(save(tensors, metadata))
+
+
+def load(data: bytes, device: Any = "cpu") -> dict[str, Tensor]:
+    """The tensors in the bytes of a safetensors file, by name.
+
+    Raises:
+        safetensors.SafetensorError: for bytes that are not such a file.
+        RuntimeError: for an element type that tinytorch does not have.
+    """
+    device, tensors = as_device(device), {}
+    for name, entry in package().deserialize(data):
+        if entry["dtype"] not in KINDS:
+            raise RuntimeError(f"`{name}` has elements of type {entry['dtype']}: not in tinytorch")
+        dtype = numpy_dtype(DType.by_name[KINDS[entry["dtype"]]])
+        try:
+            array = np.frombuffer(entry["data"], dtype).reshape(entry["shape"])
+        except ValueError as error:  # more dimensions than NumPy has, or (0, 2^60)
+            reason = f"`{name}` cannot have the shape {entry['shape']}: {error}"
+            raise package().SafetensorError(reason) from error
+        tensors[name] = wrap(device.backend.from_numpy(array, device.index), device)
+    return tensors
+
+
+def load_file(filename: Any, device: Any = "cpu") -> dict[str, Tensor]:
+    """The tensors in a safetensors file, by name, on `device`. Errors as `load`."""
+    data = Path(filename).read_bytes()
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            head = file.read(4)
-            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in types:
-                raise ValueError("it is not an IDX file")
-            dtype = np.dtype(types[head[2]])
-            shape = np.frombuffer(file.read(4 * head[3]), ">u4", head[3]).tolist()
-            size = np.prod(shape, dtype=object) * dtype.itemsize
-            # gzip makes 1000 bytes of one; images do not come near that. Look before reading.
-            if size > 2**20 + 100 * path.stat().st_size:
-                raise ValueError(f"it is far too short for the shape {shape}")
-            array = np.frombuffer(file.read(size + 1), dtype).reshape(shape)
-        return from_numpy(array.astype(dtype.newbyteorder("=")))
-    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"cannot read {path}: {error}") from error
+        return load(data, device)
+    except package().SafetensorError as error:
+        raise type(error)(f"cannot load {filename}: {error}") from error
 
 
 if __name__ == "__main__":
+    import json
     import tempfile
 
-    head = bytes([0, 0, 8, 1, 0, 0, 0, 3])
-    liars = {
-        "a page": b"<html>404",
-        "nothing": b"",
-        "half of it": head + bytes([7, 2]),
-        "too much": head + bytes([7, 2, 1, 0]),
-        "16 million": bytes([0, 0, 8, 1, 1, 0, 0, 0, *range(8)]),
-        "2^93 bytes": bytes([0, 0, 8, 3, *[128, 0, 0, 0] * 3]),
-    }
+    def file_with(shape, content=b""):
+        """A file of one tensor, by hand."""
+        entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, len(content)]}
+        text = json.dumps({"weight": entry}).encode()
+        return len(text).to_bytes(8, "little") + text + content
+
+    # What NumPy says about a shape that it cannot have. load says which tensor has it.
+    numbers = np.arange(6, dtype="<f4").tobytes()
+    try:
+        np.frombuffer(numbers[:4], "<f4").reshape([1] * 65)
+    except ValueError:
+        print("NumPy cannot make an array with 65 dimensions")
+        # -> NumPy cannot make an array with 65 dimensions
+
+    # The rest needs the package. An error says how to get it where it is not there.
+    try:
+        package()
+    except ImportError as error:
+        print(error)
+        raise SystemExit from None
+    print(load(file_with([2, 3], numbers))["weight"].tolist())
+
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "labels-idx1-ubyte")
-        for name, content in liars.items():
+        path = Path(folder, "model.safetensors")
+        for content in (file_with([1] * 65, numbers[:4]), file_with([0, 2**62, 2**62]), b"no file"):
             path.write_bytes(content)
             try:
-                read_idx(path)
-            except ValueError as error:
-                print(f"{name:10} {str(error).split(': ', 1)[1].split(' for the')[0]}")
-        # -> a page     it is not an IDX file
-        # -> nothing    it is not an IDX file
-        # -> half of it cannot reshape array of size 2 into shape (3,)
-        # -> too much   cannot reshape array of size 4 into shape (3,)
-        # -> 16 million it is far too short
-        # -> 2^93 bytes it is far too short
-
-        # Compressed: whole, and cut in the middle.
-        path = Path(folder, "labels-idx1-ubyte.gz")
-        path.write_bytes(gzip.compress(head + bytes([7, 2, 1])))
-        print(read_idx(path).tolist())  # -> [7, 2, 1]
-        path.write_bytes(path.read_bytes()[:-9])
-        try:
-            read_idx(path)
-        except ValueError as error:
-            print(type(error.__cause__).__name__)  # -> EOFError
+                load_file(path)
+            except package().SafetensorError as error:
+                print(str(error).replace(folder, "FOLDER"))

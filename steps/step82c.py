@@ -1,140 +1,74 @@
-"""Step 82c: MNIST: four files become a data set
+"""Step 82c: IDX: the file format of MNIST
 
-Four files are not yet a data set: images and labels, to learn from and to be tested. A program that
-opens them by name breaks on the next machine, where they are compressed, or lie in the folders that
-torchvision makes.
+The digits so far came with the package, as text. MNIST, the data set of most examples, comes as
+four files of bytes, and a byte says nothing about itself: the same four can be an integer, a float,
+or four pixels. A file has a meaning because its writer and its reader have agreed on one. That of
+MNIST's files is called IDX:
 
-    root/train-images-idx3-ubyte        or ...ubyte.gz, or all of them in root/MNIST/raw/
+    0 0      two zeros
+    8        the type of the numbers: 8 is a byte from 0 to 255, 13 a float of 4 bytes, ...
+    3        how many dimensions
+    0 0 234 96   0 0 0 28   0 0 0 28      their lengths, 4 bytes each: 60000, 28, 28
+    ...      the numbers, in row-major order (step 66c)
 
-`find` tries these four places and takes the first. The class is a Labelled data set (step 79y), so
-transforms, batches and workers come with it. The images stay bytes: 60,000 * 28 * 28 are 47 MB, and
-as float32 four times as much. A transform makes floats of each image when it is asked for.
+frombuffer gives the bytes a dtype, and makes an array of them without a copy.
 
-Images and labels are two files, and may not belong together: an interrupted download, a file of the
-other half. If their numbers differ, they are refused.
+The trap is the order of the bytes in a number. IDX has the most significant byte first, as we write
+numbers: 0 0 234 96 is 234 * 256 + 96 = 60000. Nearly all processors today have it last, and would
+read 1.6 billion. In a dtype of NumPy, ">" stands for the first order. The array that is returned
+has the order of the processor, as no other code expects the other one.
 
-The trap: the labels are bytes too, and a byte ends at 255: label 5 times 100 would be 244. Programs
-use labels as indices and compute with them, so they are made long (int64) once, here.
-
-(torchvision.datasets.MNIST has the same arguments, and the same folders. There the images come as
-objects of another library, PIL; here an item is a tensor.)
-
-New: NAMES, MNIST.
-Try: leave `.long()` out. What is label 5 times 100?
+New: read_idx. Moved: steps 82a and 82b, to tinytorch/utils/safetensors.py.
+Try: ">u4" becomes "<u4". What does the demo say of the shape?
 """
 
-import gzip
 import importlib
-import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, from_numpy
-from tinytorch.datasets.labelled import Labelled
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-NAMES = [
-    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-]
-
-
 def read_idx(path: Path) -> Tensor:
-    """The tensor in an IDX file, also in a compressed one (.gz).
+    """The tensor in an IDX file.
 
     Such a file begins with two zeros, a number for the type, and the number of dimensions. Their
     lengths follow, 4 bytes each, the highest first, and then the numbers themselves.
-
-    Raises:
-        ValueError: for a file that is damaged, or not an IDX file.
     """
     types = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            head = file.read(4)
-            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in types:
-                raise ValueError("it is not an IDX file")
-            dtype = np.dtype(types[head[2]])
-            shape = np.frombuffer(file.read(4 * head[3]), ">u4", head[3]).tolist()
-            size = np.prod(shape, dtype=object) * dtype.itemsize
-            # gzip makes 1000 bytes of one; images do not come near that. Look before reading.
-            if size > 2**20 + 100 * path.stat().st_size:
-                raise ValueError(f"it is far too short for the shape {shape}")
-            array = np.frombuffer(file.read(size + 1), dtype).reshape(shape)
-        return from_numpy(array.astype(dtype.newbyteorder("=")))
-    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"cannot read {path}: {error}") from error
-
-
-class MNIST(Labelled):
-    """Handwritten digits: images [28, 28], uint8, 60,000 to learn from and 10,000 to be tested.
-
-    Args:
-        root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
-    Raises:
-        FileNotFoundError: for missing files.
-        ValueError: for a file that is damaged, and for other numbers of images and labels.
-    """
-
-    classes = [str(digit) for digit in range(10)]
-
-    def __init__(
-        self,
-        root: Any,
-        train: bool = True,
-        transform: Any = None,
-        target_transform: Any = None,
-    ):
-        self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
-        images, labels = (read_idx(self.find(name)) for name in NAMES[part])
-        if images.shape[:1] != labels.shape or images.ndim < 2:
-            raise ValueError(f"{root} has images {images.shape} and labels {labels.shape}")
-        super().__init__(images, labels.long(), transform, target_transform)
-
-    def find(self, name: str) -> Path:
-        """Where the file lies."""
-        raw = self.root / type(self).__name__ / "raw"
-        for path in (folder / f"{name}{end}" for folder in (self.root, raw) for end in ("", ".gz")):
-            if path.is_file():
-                return path
-        raise FileNotFoundError(f"{name} is not in {self.root}")
+    with open(path, "rb") as file:
+        head = file.read(4)
+        dtype = np.dtype(types[head[2]])
+        shape = np.frombuffer(file.read(4 * head[3]), ">u4", head[3]).tolist()
+        array = np.frombuffer(file.read(), dtype).reshape(shape)
+    return from_numpy(array.astype(dtype.newbyteorder("=")))
 
 
 if __name__ == "__main__":
     import tempfile
 
-    def idx(kind, shape, numbers):
-        lengths = b"".join(length.to_bytes(4, "big") for length in shape)
-        return bytes([0, 0, kind, len(shape)]) + lengths + bytes(numbers)
+    # The four bytes of 60000, in both orders.
+    four = bytes([0, 0, 234, 96])
+    print(np.frombuffer(four, ">u4")[0], np.frombuffer(four, "<u4")[0])  # -> 60000 1625948160
 
+    # 2 images of 1 by 3 pixels, and 3 labels.
     with tempfile.TemporaryDirectory() as folder:
-        # Two images of 2 by 2 to learn from, one of them compressed in MNIST/raw; one to be tested.
-        raw = Path(folder, "MNIST", "raw")
-        raw.mkdir(parents=True)
-        Path(folder, NAMES[0]).write_bytes(idx(8, (2, 2, 2), range(8)))
-        (raw / f"{NAMES[1]}.gz").write_bytes(gzip.compress(idx(8, (2,), [5, 0])))
-        train = MNIST(folder, transform=lambda image: image / 255)
-        print(len(train), train.data.dtype, train.targets.dtype)
-        # -> 2 tinytorch.uint8 tinytorch.int64
-        print((train.targets * 100).tolist())  # -> [500, 0]
-        image, label = train[1]
-        print(image.shape, label, MNIST.classes[label])  # -> tinytorch.Size([2, 2]) 0 0
+        path = Path(folder, "tiny-idx3-ubyte")
+        path.write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, *range(6)]))
+        images = read_idx(path)
+        print(images.tolist(), images.dtype)  # -> [[[0, 1, 2]], [[3, 4, 5]]] tinytorch.uint8
+        path.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1]))
+        print(read_idx(path).tolist())  # -> [7, 2, 1]
 
-        try:
-            MNIST(folder, train=False)
-        except FileNotFoundError as error:
-            print(str(error).replace(folder, "FOLDER"))
-            # -> t10k-images-idx3-ubyte is not in FOLDER
-        Path(folder, NAMES[2]).write_bytes(idx(8, (3, 2, 2), range(12)))
-        Path(folder, NAMES[3]).write_bytes(idx(8, (1,), [7]))
-        try:
-            MNIST(folder, train=False)
-        except ValueError as error:
-            print(str(error).replace("tinytorch.Size", "").split(" has ")[1])
-            # -> images ([3, 2, 2]) and labels ([1])
+        # Numbers of 2 and of 4 bytes.
+        path.write_bytes(bytes([0, 0, 11, 1, 0, 0, 0, 2, 1, 0, 255, 255]))
+        print(read_idx(path).tolist())  # -> [256, -1]
+        path.write_bytes(bytes([0, 0, 13, 1, 0, 0, 0, 1]) + np.array(0.5, ">f4").tobytes())
+        numbers = read_idx(path)
+        print(numbers.tolist(), numbers.array.dtype.isnative)  # -> [0.5] True

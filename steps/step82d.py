@@ -1,44 +1,39 @@
-"""Step 82d: Downloads from mirrors
+"""Step 82d: IDX: compressed and damaged files
 
-The files have to come from somewhere, and a user should not have to look for them. But the server
-may be gone in ten years, as MNIST's first one is, or send a page that says so.
+What lies on a disk may be anything: a "not found" page that a browser saved, half a file, an empty
+one, or a file that was made to attack the program. read_idx of step 82c answers with a KeyError, a
+ValueError about shapes, an IndexError. None of them names the file.
 
-A download is never a side effect: without download=True nothing is fetched, and the error names the
-option. There are several servers with the same files, the mirrors, which are tried one after the
-other. If all fail, the error gives the reason for each.
+And the files are distributed compressed: 11 MB instead of 55. A file whose name ends in .gz can be
+unpacked while it is read. But then `read()` is dangerous: a megabyte of a gzip file may unpack to a
+gigabyte of zeros. So the reader checks the header first, and never reads more than it expects:
 
-`replacing` (step 81v) writes to another name first, and renames the file at the end. So a file that
-is there is complete, even if the power fails meanwhile.
+    two zeros, a known type         or it is not an IDX file
+    size = product of the lengths   as Python's integers, which do not overflow
+    size <= 1 MB + 100 * the file   or the header lies. Images do not come near a hundredth
+    read(size + 1)                  one more than there should be, so that a longer file is noticed
 
-The trap: what a mirror sends is believed. The demo's last mirror has other labels, and there is no
-error. (PyTorch: torchvision.datasets.MNIST(root, download=True).)
+All ways to fail become one error, a ValueError that names the file; `from error` keeps the cause.
 
-Changed: MNIST. New: MNIST.fetched.
-Try: Tiny.mirrors = [changed, right] at the end of the demo. Which labels come, and why?
+The trap: np.prod of integers wraps around at 2^63. Three lengths of 2^31 would have a small size.
+
+Changed: read_idx.
+Try: read(size) in place of read(size + 1). Which of the demo's files are accepted then?
 """
 
 import gzip
 import importlib
-import urllib.request
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, from_numpy
-from tinytorch.datasets.labelled import Labelled
-from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
-
-
-NAMES = [
-    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-]
 
 
 def read_idx(path: Path) -> Tensor:
@@ -68,105 +63,39 @@ def read_idx(path: Path) -> Tensor:
         raise ValueError(f"cannot read {path}: {error}") from error
 
 
-class MNIST(Labelled):
-    """Handwritten digits: images [28, 28], uint8, 60,000 to learn from and 10,000 to be tested.
-
-    Args:
-        root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
-        download: fetch the files that are missing. Nothing is fetched unless you ask for it.
-    Raises:
-        FileNotFoundError: for missing files.
-        RuntimeError: where a download fails.
-        ValueError: for a file that is damaged, and for other numbers of images and labels.
-    """
-
-    mirrors = [
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ]
-    classes = [str(digit) for digit in range(10)]
-
-    def __init__(
-        self,
-        root: Any,
-        train: bool = True,
-        transform: Any = None,
-        target_transform: Any = None,
-        download: bool = False,
-    ):
-        self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
-        images, labels = (read_idx(self.find(name, download)) for name in NAMES[part])
-        if images.shape[:1] != labels.shape or images.ndim < 2:
-            raise ValueError(f"{root} has images {images.shape} and labels {labels.shape}")
-        super().__init__(images, labels.long(), transform, target_transform)
-
-    def find(self, name: str, download: bool) -> Path:
-        """Where the file lies, after it was fetched if it has to be."""
-        raw = self.root / type(self).__name__ / "raw"
-        for path in (folder / f"{name}{end}" for folder in (self.root, raw) for end in ("", ".gz")):
-            if path.is_file():
-                return path
-        if not download:
-            raise FileNotFoundError(f"{name} is not in {self.root}; download=True would fetch it")
-        raw.mkdir(parents=True, exist_ok=True)
-        with replacing(raw / name) as file:
-            file.write(self.fetched(name))
-        return raw / name
-
-    def fetched(self, name: str) -> bytes:
-        """What is in the file, from the first mirror that has it."""
-        problems = []
-        for mirror in self.mirrors:
-            try:
-                with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=30) as answer:
-                    return gzip.decompress(answer.read())
-            except (OSError, EOFError, zlib.error) as error:  # no network, no such file, not gzip
-                problems.append(f"{mirror}: {error}")
-        raise RuntimeError(f"could not download {name}: {'; '.join(problems)}")
-
-
 if __name__ == "__main__":
     import tempfile
 
-    def idx(kind, shape, numbers):
-        lengths = b"".join(length.to_bytes(4, "big") for length in shape)
-        return bytes([0, 0, kind, len(shape)]) + lengths + bytes(numbers)
-
+    head = bytes([0, 0, 8, 1, 0, 0, 0, 3])
+    liars = {
+        "a page": b"<html>404",
+        "nothing": b"",
+        "half of it": head + bytes([7, 2]),
+        "too much": head + bytes([7, 2, 1, 0]),
+        "16 million": bytes([0, 0, 8, 1, 1, 0, 0, 0, *range(8)]),
+        "2^93 bytes": bytes([0, 0, 8, 3, *[128, 0, 0, 0] * 3]),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        # Mirrors in folders of this machine: one is gone, one is right, one has other labels.
-        contents = idx(8, (2, 2, 2), range(8)), idx(8, (2,), [5, 0])
-        others = contents[0], idx(8, (2,), [0, 5])
-        for mirror, files in (("gone", ()), ("right", contents), ("changed", others)):
-            Path(folder, mirror).mkdir()
-            for name, content in zip(NAMES, files, strict=False):
-                Path(folder, mirror, f"{name}.gz").write_bytes(gzip.compress(content))
-        Path(folder, "gone", f"{NAMES[0]}.gz").write_bytes(b"<html>404")
-        gone, right, changed = (
-            Path(folder, name).as_uri() + "/" for name in ("gone", "right", "changed")
-        )
+        path = Path(folder, "labels-idx1-ubyte")
+        for name, content in liars.items():
+            path.write_bytes(content)
+            try:
+                read_idx(path)
+            except ValueError as error:
+                print(f"{name:10} {str(error).split(': ', 1)[1].split(' for the')[0]}")
+        # -> a page     it is not an IDX file
+        # -> nothing    it is not an IDX file
+        # -> half of it cannot reshape array of size 2 into shape (3,)
+        # -> too much   cannot reshape array of size 4 into shape (3,)
+        # -> 16 million it is far too short
+        # -> 2^93 bytes it is far too short
 
-        class Tiny(MNIST):
-            mirrors = [gone]
-
-        root = Path(folder, "here")
+        # Compressed: whole, and cut in the middle.
+        path = Path(folder, "labels-idx1-ubyte.gz")
+        path.write_bytes(gzip.compress(head + bytes([7, 2, 1])))
+        print(read_idx(path).tolist())  # -> [7, 2, 1]
+        path.write_bytes(path.read_bytes()[:-9])
         try:
-            Tiny(root)
-        except FileNotFoundError as error:
-            print(str(error).split("; ")[1], root.exists())  # -> download=True would fetch it False
-        try:
-            Tiny(root, download=True)
-        except RuntimeError as error:
-            print(str(error).replace(Path(folder).as_uri(), "FOLDER"))
-        # -> could not download train-images-idx3-ubyte: FOLDER/gone/: Not a gzipped file (b'<h')
-        print(list(root.rglob("*ubyte*")))  # -> []
-
-        Tiny.mirrors = [gone, right]
-        print(len(Tiny(root, download=True)))  # -> 2
-        print(sorted(path.name for path in root.rglob("*ubyte*")))
-        # -> ['train-images-idx3-ubyte', 'train-labels-idx1-ubyte']
-        Tiny.mirrors = []
-        print("label", Tiny(root)[0][1])  # -> label 5
-
-        # A mirror is believed, whatever it has.
-        Tiny.mirrors = [changed]
-        print("label", Tiny(Path(folder, "there"), download=True)[0][1])  # -> label 0
+            read_idx(path)
+        except ValueError as error:
+            print(type(error.__cause__).__name__)  # -> EOFError

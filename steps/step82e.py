@@ -1,27 +1,30 @@
-"""Step 82e: Downloads with checksums
+"""Step 82e: MNIST: four files become a data set
 
-In the demo of step 82d a mirror has other labels, and a network would learn from them that a 5 is a
-0. A file may also be replaced by an attacker on the way. Neither is an error.
+Four files are not yet a data set: images and labels, to learn from and to be tested. A program that
+opens them by name breaks on the next machine, where they are compressed, or lie in the folders that
+torchvision makes.
 
-So a file is kept only if it is the right one. SHA-256 makes 32 bytes of a file of any length, and
-there is no known way to make another file with the same 32 bytes. Those of the right files stand in
-the class.
+    root/train-images-idx3-ubyte        or ...ubyte.gz, or all of them in root/MNIST/raw/
 
-    fetch, unpack, SHA-256 == checksum?     yes: write it        no: next mirror
+`find` tries these four places and takes the first. The class is a Labelled data set (step 79y), so
+transforms, batches and workers come with it. The images stay bytes: 60,000 * 28 * 28 are 47 MB, and
+as float32 four times as much. A transform makes floats of each image when it is asked for.
 
-The checksum is that of the unpacked file, since a server may have compressed it anew.
+Images and labels are two files, and may not belong together: an interrupted download, a file of the
+other half. If their numbers differ, they are refused.
 
-The trap: a wrong checksum is not an exception of the download, but a mirror that is not to be used.
-The loop notes the reason and goes on with the next one, as for a mirror that does not answer.
+The trap: the labels are bytes too, and a byte ends at 255: label 5 times 100 would be 244. Programs
+use labels as indices and compute with them, so they are made long (int64) once, here.
 
-Changed: MNIST.
-Try: checksums = ["0" * 64] * 2 in the demo.
+(torchvision.datasets.MNIST has the same arguments, and the same folders. There the images come as
+objects of another library, PIL; here an item is a tensor.)
+
+New: NAMES, MNIST.
+Try: leave `.long()` out. What is label 5 times 100?
 """
 
 import gzip
-import hashlib
 import importlib
-import urllib.request
 import zlib
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,6 @@ import numpy as np
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor, from_numpy
 from tinytorch.datasets.labelled import Labelled
-from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
@@ -75,24 +77,11 @@ class MNIST(Labelled):
 
     Args:
         root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
-        download: fetch the files that are missing. Nothing is fetched unless you ask for it.
     Raises:
         FileNotFoundError: for missing files.
-        RuntimeError: where a download fails.
         ValueError: for a file that is damaged, and for other numbers of images and labels.
     """
 
-    mirrors = [
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ]
-    # SHA-256 of the files, unpacked: images and labels to learn from, images and labels to test.
-    checksums = [
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-    ]
     classes = [str(digit) for digit in range(10)]
 
     def __init__(
@@ -101,42 +90,20 @@ class MNIST(Labelled):
         train: bool = True,
         transform: Any = None,
         target_transform: Any = None,
-        download: bool = False,
     ):
         self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
-        named = zip(NAMES[part], self.checksums[part], strict=True)
-        images, labels = (read_idx(self.find(*each, download)) for each in named)
+        images, labels = (read_idx(self.find(name)) for name in NAMES[part])
         if images.shape[:1] != labels.shape or images.ndim < 2:
             raise ValueError(f"{root} has images {images.shape} and labels {labels.shape}")
         super().__init__(images, labels.long(), transform, target_transform)
 
-    def find(self, name: str, checksum: str, download: bool) -> Path:
-        """Where the file lies, after it was fetched if it has to be."""
+    def find(self, name: str) -> Path:
+        """Where the file lies."""
         raw = self.root / type(self).__name__ / "raw"
         for path in (folder / f"{name}{end}" for folder in (self.root, raw) for end in ("", ".gz")):
             if path.is_file():
                 return path
-        if not download:
-            raise FileNotFoundError(f"{name} is not in {self.root}; download=True would fetch it")
-        raw.mkdir(parents=True, exist_ok=True)
-        with replacing(raw / name) as file:
-            file.write(self.fetched(name, checksum))
-        return raw / name
-
-    def fetched(self, name: str, checksum: str) -> bytes:
-        """What is in the file, from the first mirror that has the right one."""
-        problems = []
-        for mirror in self.mirrors:
-            try:
-                with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=30) as answer:
-                    content = gzip.decompress(answer.read())
-            except (OSError, EOFError, zlib.error) as error:  # no network, no such file, not gzip
-                problems.append(f"{mirror}: {error}")
-                continue
-            if hashlib.sha256(content).hexdigest() == checksum:
-                return content
-            problems.append(f"{mirror}: the checksum is wrong")
-        raise RuntimeError(f"could not download {name}: {'; '.join(problems)}")
+        raise FileNotFoundError(f"{name} is not in {self.root}")
 
 
 if __name__ == "__main__":
@@ -147,36 +114,27 @@ if __name__ == "__main__":
         return bytes([0, 0, kind, len(shape)]) + lengths + bytes(numbers)
 
     with tempfile.TemporaryDirectory() as folder:
-        # Three mirrors in folders of this machine: one is gone, one has another file.
-        contents = idx(8, (2, 2, 2), range(8)), idx(8, (2,), [5, 0])
-        for name in ("gone", "changed", "right"):
-            Path(folder, name).mkdir()
-        for name, content in zip(NAMES[:2], contents, strict=True):
-            Path(folder, "right", f"{name}.gz").write_bytes(gzip.compress(content))
-            Path(folder, "changed", f"{name}.gz").write_bytes(gzip.compress(content + b"!"))
-        Path(folder, "gone", f"{NAMES[0]}.gz").write_bytes(b"<html>404")
+        # Two images of 2 by 2 to learn from, one of them compressed in MNIST/raw; one to be tested.
+        raw = Path(folder, "MNIST", "raw")
+        raw.mkdir(parents=True)
+        Path(folder, NAMES[0]).write_bytes(idx(8, (2, 2, 2), range(8)))
+        (raw / f"{NAMES[1]}.gz").write_bytes(gzip.compress(idx(8, (2,), [5, 0])))
+        train = MNIST(folder, transform=lambda image: image / 255)
+        print(len(train), train.data.dtype, train.targets.dtype)
+        # -> 2 tinytorch.uint8 tinytorch.int64
+        print((train.targets * 100).tolist())  # -> [500, 0]
+        image, label = train[1]
+        print(image.shape, label, MNIST.classes[label])  # -> tinytorch.Size([2, 2]) 0 0
 
-        class Tiny(MNIST):
-            mirrors = [Path(folder, name).as_uri() + "/" for name in ("gone", "changed")]
-            checksums = [hashlib.sha256(content).hexdigest() for content in contents]
-
-        root = Path(folder, "here")
         try:
-            Tiny(root)
+            MNIST(folder, train=False)
         except FileNotFoundError as error:
-            print(str(error).split("; ")[1], root.exists())  # -> download=True would fetch it False
+            print(str(error).replace(folder, "FOLDER"))
+            # -> t10k-images-idx3-ubyte is not in FOLDER
+        Path(folder, NAMES[2]).write_bytes(idx(8, (3, 2, 2), range(12)))
+        Path(folder, NAMES[3]).write_bytes(idx(8, (1,), [7]))
         try:
-            Tiny(root, download=True)
-        except RuntimeError as error:
-            for each in str(error).replace(Path(folder).as_uri(), "FOLDER").split("; "):
-                print(each)
-        # -> could not download train-images-idx3-ubyte: FOLDER/gone/: Not a gzipped file (b'<h')
-        # -> FOLDER/changed/: the checksum is wrong
-        print(list(root.rglob("*ubyte*")))  # -> []
-
-        Tiny.mirrors = [*Tiny.mirrors, Path(folder, "right").as_uri() + "/"]
-        print(len(Tiny(root, download=True)))  # -> 2
-        print(sorted(path.name for path in root.rglob("*ubyte*")))
-        # -> ['train-images-idx3-ubyte', 'train-labels-idx1-ubyte']
-        Tiny.mirrors = []
-        print(Tiny(root)[0][1])  # -> 5
+            MNIST(folder, train=False)
+        except ValueError as error:
+            print(str(error).replace("tinytorch.Size", "").split(" has ")[1])
+            # -> images ([3, 2, 2]) and labels ([1])

@@ -1,149 +1,177 @@
-"""Step 82h: Normalize: mean 0 and size 1
+"""Step 82h: FashionMNIST, a subclass
 
-The digits of step 82g are between 0 and 1, with mean 0.3. A first layer is made for inputs of mean
-0 and size 1 (step 75a): the network still learns more slowly than it could.
+MNIST is easy: a linear layer reads nine of ten digits. FashionMNIST was made in 2017 to take its
+place. It has images of ten kinds of clothes, in files of the same form, numbers and names. So its
+class is MNIST with other mirrors, checksums and classes, and a program changes from one to the
+other by a word.
 
-    Compose([ToTensor(), Normalize([0.13], [0.31])])     x / 255, then (x - mean) / std
+Since the four files have the same names, each data set looks in a folder of its own below the root,
+MNIST/raw or FashionMNIST/raw: `find` takes the name from type(self).
 
-Mean and std are numbers, one for each channel. `column` gives them the shape [channels, 1, 1], so
-that broadcasting applies each to its channel. It is cached: the tensor is made once and not for
-each image.
+The trap: files that lie in the root itself are taken by both. The demo reads a 5 as a sandal.
 
-The trap: mean and std of the training set belong to the test set, too. The network has learned for
-these numbers; its own mean would move each test image to another place. (The numbers above are
-those of MNIST, and PyTorch's examples use them.)
-
-New: column, Normalize.
-Try: Normalize before ToTensor. What does the error say?
+New: FashionMNIST.
+Try: put the demo's files into FashionMNIST/raw below the folder. Which of the two finds them?
 """
 
+import gzip
+import hashlib
 import importlib
-from collections.abc import Callable, Sequence
-from functools import cache
+import urllib.request
+import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
-from tinytorch.core.device import Device
-from tinytorch.core.dtype import DType, uint8
-from tinytorch.core.tensor import Tensor, from_numpy, tensor
+from tinytorch.core.tensor import Tensor, from_numpy
+from tinytorch.datasets.labelled import Labelled
+from tinytorch.serialization import replacing
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-class Transform:
-    """A function with settings, which it shows."""
-
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({settings})"
+NAMES = [
+    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+]
 
 
-class Compose(Transform):
-    """One transform after the other."""
+def read_idx(path: Path) -> Tensor:
+    """The tensor in an IDX file, also in a compressed one (.gz).
 
-    def __init__(self, transforms: Sequence[Callable]):
-        self.transforms = list(transforms)
-
-    def __call__(self, image: Any) -> Any:
-        for transform in self.transforms:
-            image = transform(image)
-        return image
-
-
-class ToTensor(Transform):
-    """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
-    [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
+    Such a file begins with two zeros, a number for the type, and the number of dimensions. Their
+    lengths follow, 4 bytes each, the highest first, and then the numbers themselves.
 
     Raises:
-        ValueError: for another number of dimensions.
+        ValueError: for a file that is damaged, or not an IDX file.
+    """
+    types = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            head = file.read(4)
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in types:
+                raise ValueError("it is not an IDX file")
+            dtype = np.dtype(types[head[2]])
+            shape = np.frombuffer(file.read(4 * head[3]), ">u4", head[3]).tolist()
+            size = np.prod(shape, dtype=object) * dtype.itemsize
+            # gzip makes 1000 bytes of one; images do not come near that. Look before reading.
+            if size > 2**20 + 100 * path.stat().st_size:
+                raise ValueError(f"it is far too short for the shape {shape}")
+            array = np.frombuffer(file.read(size + 1), dtype).reshape(shape)
+        return from_numpy(array.astype(dtype.newbyteorder("=")))
+    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+
+
+class MNIST(Labelled):
+    """Handwritten digits: images [28, 28], uint8, 60,000 to learn from and 10,000 to be tested.
+
+    Args:
+        root: the folder with the files, compressed or not. They may lie in MNIST/raw below it.
+        download: fetch the files that are missing. Nothing is fetched unless you ask for it.
+    Raises:
+        FileNotFoundError: for missing files.
+        RuntimeError: where a download fails.
+        ValueError: for a file that is damaged, and for other numbers of images and labels.
     """
 
-    def __call__(self, image: Any) -> Tensor:
-        image = from_numpy(image) if isinstance(image, np.ndarray) else image
-        if image.array.ndim not in (2, 3):
-            raise ValueError(f"an image has 2 or 3 dimensions, not {image.array.ndim}")
-        image = image.unsqueeze(0) if image.array.ndim == 2 else image.permute(2, 0, 1)
-        return image / 255 if image.dtype is uint8 else image
+    mirrors = [
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ]
+    # SHA-256 of the files, unpacked: images and labels to learn from, images and labels to test.
+    checksums = [
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ]
+    classes = [str(digit) for digit in range(10)]
+
+    def __init__(
+        self,
+        root: Any,
+        train: bool = True,
+        transform: Any = None,
+        target_transform: Any = None,
+        download: bool = False,
+    ):
+        self.root, part = Path(root), slice(0, 2) if train else slice(2, 4)
+        named = zip(NAMES[part], self.checksums[part], strict=True)
+        images, labels = (read_idx(self.find(*each, download)) for each in named)
+        if images.shape[:1] != labels.shape or images.ndim < 2:
+            raise ValueError(f"{root} has images {images.shape} and labels {labels.shape}")
+        super().__init__(images, labels.long(), transform, target_transform)
+
+    def find(self, name: str, checksum: str, download: bool) -> Path:
+        """Where the file lies, after it was fetched if it has to be."""
+        raw = self.root / type(self).__name__ / "raw"
+        for path in (folder / f"{name}{end}" for folder in (self.root, raw) for end in ("", ".gz")):
+            if path.is_file():
+                return path
+        if not download:
+            raise FileNotFoundError(f"{name} is not in {self.root}; download=True would fetch it")
+        raw.mkdir(parents=True, exist_ok=True)
+        with replacing(raw / name) as file:
+            file.write(self.fetched(name, checksum))
+        return raw / name
+
+    def fetched(self, name: str, checksum: str) -> bytes:
+        """What is in the file, from the first mirror that has the right one."""
+        problems = []
+        for mirror in self.mirrors:
+            try:
+                with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=30) as answer:
+                    content = gzip.decompress(answer.read())
+            except (OSError, EOFError, zlib.error) as error:  # no network, no such file, not gzip
+                problems.append(f"{mirror}: {error}")
+                continue
+            if hashlib.sha256(content).hexdigest() == checksum:
+                return content
+            problems.append(f"{mirror}: the checksum is wrong")
+        raise RuntimeError(f"could not download {name}: {'; '.join(problems)}")
 
 
-@cache
-def column(values: tuple[float, ...], dtype: DType, device: Device) -> Tensor:
-    """One number for each channel, in the shape [channels, 1, 1]. Made once, and not per image."""
-    return tensor(values, dtype=dtype, device=device)[:, None, None]
+class FashionMNIST(MNIST):
+    """Pieces of clothing, in the form of MNIST: a harder task for the same program."""
 
-
-class Normalize(Transform):
-    """(image - mean) / std for each channel. ValueError for a std of 0, TypeError for an image of
-    integers."""
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float]):
-        if any(value == 0 for value in std):
-            raise ValueError(f"std must not be 0, got {std}")
-        self.mean, self.std = mean, std
-
-    def __call__(self, image: Tensor) -> Tensor:
-        if not image.is_floating_point():
-            raise TypeError(f"an image of floats is to be normalized, not {image.dtype}")
-        like = image.dtype, image.device
-        return (image - column(tuple(self.mean), *like)) / column(tuple(self.std), *like)
+    mirrors = ["https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"]
+    checksums = [
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ]
+    classes = ["T-shirt/top", *"Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag".split()]
+    classes += ["Ankle boot"]
 
 
 if __name__ == "__main__":
-    from tinytorch.datasets.labelled import Digits
-    from tinytorch.nn.activation import ReLU
-    from tinytorch.nn.class_loss import cross_entropy
-    from tinytorch.nn.container import Sequential
-    from tinytorch.nn.linear import Flatten, Linear
-    from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.sgd import SGD
-    from tinytorch.utils.data.dataloader import DataLoader
+    import tempfile
 
-    importlib.import_module("tinytorch.core.printing")
-    pixels = tensor([[0, 51, 255], [255, 102, 0]], dtype=uint8)
-    image = ToTensor()(pixels)
-    print(Normalize([0.2], [0.1])(image))
-    # -> tensor([[[-2.,  0.,  8.],
-    # ->          [ 8.,  2., -2.]]])
-    both = Compose([ToTensor(), Normalize([0.2], [0.1])])
-    print(both(pixels).shape, both.transforms)
-    # -> tinytorch.Size([1, 2, 3]) [ToTensor(), Normalize(mean=[0.2], std=[0.1])]
+    def idx(kind, shape, numbers):
+        lengths = b"".join(length.to_bytes(4, "big") for length in shape)
+        return bytes([0, 0, kind, len(shape)]) + lengths + bytes(numbers)
 
-    wrong = (
-        lambda: Normalize([0.0], [0.0]),
-        lambda: Normalize([0.0], [1.0])(pixels),
-    )
-    for call in wrong:
+    print(FashionMNIST.classes[0], len(FashionMNIST.classes))  # -> T-shirt/top 10
+    print(len(FashionMNIST.checksums), set(FashionMNIST.checksums) & set(MNIST.checksums))
+    # -> 4 set()
+
+    with tempfile.TemporaryDirectory() as folder:
+        contents = idx(8, (2, 2, 2), range(8)), idx(8, (2,), [5, 0])
+        raw = Path(folder, "MNIST", "raw")
+        raw.mkdir(parents=True)
+        for name, content in zip(NAMES, contents, strict=False):
+            (raw / name).write_bytes(content)
+        print("a digit:", MNIST(folder).classes[MNIST(folder)[0][1]])  # -> a digit: 5
         try:
-            call()
-        except (TypeError, ValueError) as error:
-            print(error)
-    # -> std must not be 0, got [0.0]
-    # -> an image of floats is to be normalized, not tinytorch.uint8
+            FashionMNIST(folder)
+        except FileNotFoundError as error:
+            print(str(error).split(" is not")[0])  # -> train-images-idx3-ubyte
 
-    # The same network on 0 to 1, and on mean 0 and size 1: its error after 100 steps.
-    def loss_with(transform):
-        manual_seed(0)
-        digits = Digits()
-        digits.data = (digits.data * 255).to(uint8)
-        digits.transform = transform
-        net = Sequential(Flatten(), Linear(64, 32), ReLU(), Linear(32, 10))
-        images, labels = next(iter(DataLoader(digits, 500)))
-        optimizer = SGD(net.parameters(), lr=0.1)
-        for _ in range(100):
-            optimizer.zero_grad()
-            loss = cross_entropy(net(images), labels)
-            loss.backward()
-            optimizer.step()
-        return loss.item()
-
-    scaled = loss_with(ToTensor())
-    normalized = loss_with(Compose([ToTensor(), Normalize([0.3], [0.37])]))
-    print(f"0 to 1: {scaled:.2f}, mean 0 and size 1: {normalized:.2f}")  # -> ...
-    print("normalized is better:", normalized < scaled / 2)  # -> normalized is better: True
-    colours = tensor([[[1.0]], [[2.0]], [[3.0]]])
-    print(Normalize([1.0, 1.0, 1.0], [1.0, 2.0, 4.0])(colours).flatten().tolist())
-    # -> [0.0, 0.5, 0.5]
+        # The same files in the root itself.
+        clothes = FashionMNIST(raw)
+        print("a digit as", clothes.classes[clothes[0][1]])  # -> a digit as Sandal

@@ -1,134 +1,149 @@
-"""Step 82j: A training run, stopped and resumed
+"""Step 82j: Normalize: mean 0 and size 1
 
-All the parts are there: data, transforms, loader, network, loss, optimizer, schedule, file. This
-step adds none, and puts them together.
+The digits of step 82i are between 0 and 1, with mean 0.3. A first layer is made for inputs of mean
+0 and size 1 (step 75a): the network still learns more slowly than it could.
 
-A long run is stopped: by a power cut, by the end of a night on a shared machine. It should go on as
-if nothing had happened, bit for bit. If it does, a run can be divided, moved, and repeated from the
-place where something went wrong. For this a checkpoint needs everything that a step of the training
-changes:
+    Compose([ToTensor(), Normalize([0.13], [0.31])])     x / 255, then (x - mean) / std
 
-    net         the weights                                       step 71s
-    optimizer   Adam's running means, and its count of steps      step 76n
-    scheduler   the place in the schedule                         step 78f
-    random      the state of the numbers that shuffle and crop    step 65f
+Mean and std are numbers, one for each channel. `column` gives them the shape [channels, 1, 1], so
+that broadcasting applies each to its channel. It is cached: the tensor is made once and not for
+each image.
 
-What does not change is not saved: the program makes it anew. The file is written by `save`, and
-replaces the old one only when it is complete (step 81v).
+The trap: mean and std of the training set belong to the test set, too. The network has learned for
+these numbers; its own mean would move each test image to another place. (The numbers above are
+those of MNIST, and PyTorch's examples use them.)
 
-The demo saves a training on moving digits (step 82i) before its last epoch, and goes on twice: at
-once, and from the file with another network and another seed.
-
-The trap: leave one of the four out, and the run goes on, but it is a different one. No error says
-so. Only a comparison of the ends shows it: so compare once, before you rely on it.
-
-Moved: what step 82i wrote, to transforms.py.
-Try: leave set_rng_state out of `resume`. Is the end the same? Or --mnist FOLDER, to train on MNIST.
+New: column, Normalize.
+Try: Normalize before ToTensor. What does the error say?
 """
 
 import importlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
+from tinytorch.core.device import Device
+from tinytorch.core.dtype import DType, uint8
+from tinytorch.core.tensor import Tensor, from_numpy, tensor
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison gather indexing matmul reduction sampling shape sorting".split():
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-if __name__ == "__main__":
-    import argparse
-    import io
-    import time
+class Transform:
+    """A function with settings, which it shows."""
 
-    from tinytorch.autograd.modes import no_grad
-    from tinytorch.datasets.labelled import Digits, Spiral
-    from tinytorch.datasets.mnist import MNIST
-    from tinytorch.datasets.transforms import Compose, Lambda, Normalize, RandomCrop, ToTensor
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
+
+
+class Compose(Transform):
+    """One transform after the other."""
+
+    def __init__(self, transforms: Sequence[Callable]):
+        self.transforms = list(transforms)
+
+    def __call__(self, image: Any) -> Any:
+        for transform in self.transforms:
+            image = transform(image)
+        return image
+
+
+class ToTensor(Transform):
+    """[height, width] or [height, width, channels], an array or a tensor, to a tensor of floats
+    [channels, height, width]. Bytes, 0 to 255, become 0 to 1; other types keep their numbers.
+
+    Raises:
+        ValueError: for another number of dimensions.
+    """
+
+    def __call__(self, image: Any) -> Tensor:
+        image = from_numpy(image) if isinstance(image, np.ndarray) else image
+        if image.array.ndim not in (2, 3):
+            raise ValueError(f"an image has 2 or 3 dimensions, not {image.array.ndim}")
+        image = image.unsqueeze(0) if image.array.ndim == 2 else image.permute(2, 0, 1)
+        return image / 255 if image.dtype is uint8 else image
+
+
+@cache
+def column(values: tuple[float, ...], dtype: DType, device: Device) -> Tensor:
+    """One number for each channel, in the shape [channels, 1, 1]. Made once, and not per image."""
+    return tensor(values, dtype=dtype, device=device)[:, None, None]
+
+
+class Normalize(Transform):
+    """(image - mean) / std for each channel. ValueError for a std of 0, TypeError for an image of
+    integers."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]):
+        if any(value == 0 for value in std):
+            raise ValueError(f"std must not be 0, got {std}")
+        self.mean, self.std = mean, std
+
+    def __call__(self, image: Tensor) -> Tensor:
+        if not image.is_floating_point():
+            raise TypeError(f"an image of floats is to be normalized, not {image.dtype}")
+        like = image.dtype, image.device
+        return (image - column(tuple(self.mean), *like)) / column(tuple(self.std), *like)
+
+
+if __name__ == "__main__":
+    from tinytorch.datasets.labelled import Digits
     from tinytorch.nn.activation import ReLU
     from tinytorch.nn.class_loss import cross_entropy
     from tinytorch.nn.container import Sequential
     from tinytorch.nn.linear import Flatten, Linear
     from tinytorch.ops.random import manual_seed
-    from tinytorch.optim.adam import Adam
-    from tinytorch.optim.lr_scheduler.warmup import CosineAnnealingLR
-    from tinytorch.random import get_rng_state, set_rng_state
-    from tinytorch.serialization import load, save
+    from tinytorch.optim.sgd import SGD
     from tinytorch.utils.data.dataloader import DataLoader
 
-    flags = argparse.ArgumentParser()
-    flags.add_argument("--mnist", metavar="FOLDER", help="train on MNIST's files, too")
-    mnist = flags.parse_args().mnist
+    importlib.import_module("tinytorch.core.printing")
+    pixels = tensor([[0, 51, 255], [255, 102, 0]], dtype=uint8)
+    image = ToTensor()(pixels)
+    print(Normalize([0.2], [0.1])(image))
+    # -> tensor([[[-2.,  0.,  8.],
+    # ->          [ 8.,  2., -2.]]])
+    both = Compose([ToTensor(), Normalize([0.2], [0.1])])
+    print(both(pixels).shape, both.transforms)
+    # -> tinytorch.Size([1, 2, 3]) [ToTensor(), Normalize(mean=[0.2], std=[0.1])]
 
-    # The run. What it needs to go on is in one dictionary: state().
-    class Run:
-        parts = "net", "optimizer", "scheduler"
+    wrong = (
+        lambda: Normalize([0.0], [0.0]),
+        lambda: Normalize([0.0], [1.0])(pixels),
+    )
+    for call in wrong:
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            print(error)
+    # -> std must not be 0, got [0.0]
+    # -> an image of floats is to be normalized, not tinytorch.uint8
 
-        def __init__(self, dataset, inputs=64, hidden=128, epochs=4, lr=5e-3):
-            outputs = dataset.targets.max().item() + 1
-            layers = Flatten(), Linear(inputs, hidden), ReLU(), Linear(hidden, outputs)
-            self.net = Sequential(*layers)
-            self.loader = DataLoader(dataset, batch_size=64, shuffle=True)
-            self.optimizer = Adam(self.net.parameters(), lr=lr)
-            self.scheduler = CosineAnnealingLR(self.optimizer, T_max=epochs)
+    # The same network on 0 to 1, and on mean 0 and size 1: its error after 100 steps.
+    def loss_with(transform):
+        manual_seed(0)
+        digits = Digits()
+        digits.data = (digits.data * 255).to(uint8)
+        digits.transform = transform
+        net = Sequential(Flatten(), Linear(64, 32), ReLU(), Linear(32, 10))
+        images, labels = next(iter(DataLoader(digits, 500)))
+        optimizer = SGD(net.parameters(), lr=0.1)
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss = cross_entropy(net(images), labels)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
 
-        def train(self, until):
-            while self.scheduler.last_epoch < until:
-                for images, labels in self.loader:
-                    loss = cross_entropy(self.net(images), labels)
-                    self.optimizer.zero_grad()
-                    loss.backward()
-                    self.optimizer.step()
-                self.scheduler.step()
-            return self
-
-        def right(self, images, labels):
-            with no_grad():
-                return (self.net(images).argmax(1) == labels).float().mean().item()
-
-        def state(self):
-            state = {name: getattr(self, name).state_dict() for name in self.parts}
-            return state | {"random": get_rng_state()}
-
-        def resume(self, state):
-            for name in self.parts:
-                getattr(self, name).load_state_dict(state[name])
-            set_rng_state(state["random"])
-            return self
-
-    start = time.perf_counter()
-    scale = [ToTensor(), Normalize([0.3], [0.37])]
-    moving = Compose([RandomCrop(8, padding=1), *scale])
-    images, labels = next(iter(DataLoader(Digits(False, Compose(scale)), 360)))
-
-    manual_seed(0)
-    run = Run(Digits(transform=moving)).train(3)
-    save(run.state(), file := io.BytesIO())
-    run.train(4)
-    print(f"{time.perf_counter() - start:.1f} seconds")  # -> ...
-    share = run.right(images, labels)
-    print(f"of the last 360 digits {share:.1%} are read right")  # -> ...
-    print("at least 80 %:", share > 0.8)  # -> at least 80 %: True
-
-    # The run again, from its middle: another network, another seed, the same end.
-    file.seek(0)
-    manual_seed(99)
-    again = Run(Digits(transform=moving)).resume(load(file)).train(4)
-    pairs = zip(run.net.parameters(), again.net.parameters(), strict=True)
-    print("bit for bit:", all((one == other).all().item() for one, other in pairs))
-    # -> bit for bit: True
-
-    # No straight line separates the arms of a spiral; a network does.
-    manual_seed(0)
-    spiral, test = Spiral(), Spiral(train=False)
-    bent = Run(spiral, inputs=2, epochs=60, lr=0.03).train(60)
-    print("arms of the spiral told apart:", bent.right(test.data, test.targets) > 0.95)
-    # -> arms of the spiral told apart: True
-
-    if mnist:
-        start = time.perf_counter()
-        scale = Lambda(lambda images: images / 255)
-        train, test = MNIST(mnist), MNIST(mnist, train=False)
-        train.data, test.data = scale(train.data), scale(test.data)
-        run = Run(train, inputs=784, hidden=256, epochs=10, lr=2e-3).train(10)
-        right = run.right(test.data, test.targets)
-        print(f"MNIST: {right:.2%} in {time.perf_counter() - start:.0f} s")
+    scaled = loss_with(ToTensor())
+    normalized = loss_with(Compose([ToTensor(), Normalize([0.3], [0.37])]))
+    print(f"0 to 1: {scaled:.2f}, mean 0 and size 1: {normalized:.2f}")  # -> ...
+    print("normalized is better:", normalized < scaled / 2)  # -> normalized is better: True
+    colours = tensor([[[1.0]], [[2.0]], [[3.0]]])
+    print(Normalize([1.0, 1.0, 1.0], [1.0, 2.0, 4.0])(colours).flatten().tolist())
+    # -> [0.0, 0.5, 0.5]

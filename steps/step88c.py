@@ -12,7 +12,7 @@ Its files are as simple as files can be. There is no header and there are no nam
     1024 bytes   the green ones
     1024 bytes   the blue ones
 
-So a file is one array of bytes, reshaped. ToTensor (step 82g) expects [height, width, colours], as
+So a file is one array of bytes, reshaped. ToTensor (step 82i) expects [height, width, colours], as
 images usually come, and changes it back to the three planes that `Conv2d` needs.
 
 The trap of a format without a header: np.fromfile reads whatever is there, for example half of a

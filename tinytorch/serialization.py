@@ -8,9 +8,7 @@ The file is a zip archive whose members are not compressed:
 """
 
 import contextlib
-import copy
-import functools
-import importlib
+import copyreg
 import io
 import os
 import pickle
@@ -40,8 +38,11 @@ from tinytorch.pickling import (
     PersistentId,
     Pickler,
     Unpickler,
+    atoms,
     plain_calls,
     plain_names,
+    push_name,
+    push_str,
 )
 
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
@@ -50,41 +51,52 @@ STORAGES = "Bool Byte Char Short Int Long Half BFloat16 Float Double".split()
 storage_names = {d: f"torch.{s}Storage" for d, s in zip(DTYPES, STORAGES, strict=True)}
 
 
-def rebuild(module: str, name: str, *parts: Any) -> Any:
-    """What a module has under a dotted name; with `parts`, the object that a call of it makes.
-
-    Args:
-        parts: arguments, state, items and pairs, as `__reduce_ex__` gives them.
-    """
-    found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    return copy._reconstruct(None, None, found, *parts) if parts else found
-
-
-class ObjectCalls(dict):
-    """A table for Pickler that has all types: any object is written as a call of `rebuild`.
+class ObjectPickler(Pickler):
+    """A Pickler that writes any object as Python does: as the call that makes it, and its items and
+    attributes after it, which may contain the object itself.
 
     Raises:
         TypeError: for what Python cannot pickle, and for functions that are not in a module.
     """
 
-    def __contains__(self, kind: type) -> bool:
-        return True
+    def write(self, value: Any, path: str) -> None:
+        kind = type(value)
+        known = kind in atoms or kind in self.calls or kind in (list, tuple, dict, PersistentId)
+        if known or id(value) in self.memo:
+            super().write(value, path)
+        elif isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            self.write_name(value.__module__, value.__qualname__)
+        elif isinstance(reduced := value.__reduce_ex__(2), str):
+            self.write_name(kind.__module__, reduced)
+        else:
+            self.write_object(value, reduced, path)
 
-    def __missing__(self, kind: type) -> Callable[[Any], tuple]:
-        return self.call_of_object
+    def write_name(self, module: str, name: str) -> None:
+        """A class or a function by its name, or as an attribute of the class that it is in."""
+        if "<" in name:
+            raise TypeError(f"cannot save {name}, which has no name in a module")
+        outer, _, name = name.rpartition(".")
+        if not outer:
+            self.program += push_name(f"{module}.{name}")
+            return
+        self.program += push_name("builtins.getattr") + pickle.MARK
+        self.write_name(module, outer)
+        self.program += push_str(name) + pickle.TUPLE + pickle.REDUCE
 
-    def call_of_object(self, value: Any) -> tuple:
-        here = "tinytorch.serialization.rebuild"
-        if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
-            if "<" in value.__qualname__:
-                raise TypeError(f"cannot save {value.__qualname__}, which has no name in a module")
-            return here, value.__module__, value.__qualname__
-        reduced = value.__reduce_ex__(2)
-        if isinstance(reduced, str):
-            return here, type(value).__module__, reduced
+    def write_object(self, value: Any, reduced: tuple, path: str) -> None:
         function, args, state, items, pairs = (*reduced, None, None, None)[:5]
-        lists = list(items or ()), [tuple(pair) for pair in pairs or ()]
-        return here, function.__module__, function.__qualname__, args, state, *lists
+        opcode = pickle.REDUCE
+        if function is copyreg.__newobj__:  # this opcode calls it, so that the class is named first
+            (function, *args), opcode = args, pickle.NEWOBJ
+        self.write(function, path)
+        self.write(tuple(args), path)
+        self.program += opcode
+        self.remember(value)
+        self.write_items([*(items or ())], path, pickle.APPENDS)
+        self.write_items([part for pair in pairs or () for part in pair], path, pickle.SETITEMS)
+        if state is not None:
+            self.write(state, path)
+            self.program += pickle.BUILD
 
 
 class Writer:
@@ -100,7 +112,6 @@ class Writer:
             Tensor: self.call_of_tensor,
             Parameter: self.call_of_parameter,
         }
-        self.calls = ObjectCalls(self.calls)
 
     def call_of_tensor(self, tensor: Tensor) -> tuple:
         """A tensor as a call that makes a view of a storage."""
@@ -332,8 +343,8 @@ def add_member(archive: zipfile.ZipFile, name: str, content: bytes | memoryview)
 def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
     """Writes a value to a file that PyTorch's load() reads, too: tensors, parameters, numbers, str,
     bytes, None, dtypes, devices, and lists, tuples, sets and dicts of them, such as a state_dict().
-    Whole modules, NumPy's values and other objects can be saved too. They are loaded here only, and
-    with weights_only=False.
+    Whole modules, NumPy's values and other objects can be saved too. They are loaded only with
+    weights_only=False, and where the modules of their classes can be imported.
 
     Tensors that share memory share it again when they are loaded. The file holds all memory that a
     tensor is a view of: save `x[0].clone()` to save no more than a row.
@@ -348,7 +359,7 @@ def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int = 2) 
         ValueError: for integers of more than 255 bytes, and for a value that is nested too deeply.
     """
     writer = Writer()
-    pickler = Pickler(writer.calls)
+    pickler = ObjectPickler(writer.calls)
     try:
         pickler.write(obj, "the value")
     except RecursionError:

@@ -120,6 +120,8 @@ class Cholesky(LinalgFunction):
 
     def forward(ctx, a: Any) -> Any:
         lower = ctx.xp.linalg.cholesky(a)
+        if not ctx.xp.isfinite(lower).all():
+            raise np.linalg.LinAlgError("Matrix holds nan or inf")
         halves = ctx.xp.tri(a.shape[-1], dtype=a.dtype)
         halves -= 0.5 * ctx.xp.eye(a.shape[-1], dtype=a.dtype)
         ctx.save_for_backward(lower, halves)
@@ -139,13 +141,13 @@ class Cholesky(LinalgFunction):
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L, lower triangular and with a positive diagonal, with L L^T = A; or L^T, where `upper`.
 
-    A is symmetric: only its lower triangle is read.
+    A is symmetric: only its lower triangle is read; its upper one, where `upper`.
     Raises:
-        LinAlgError: A is not positive definite.
+        LinAlgError: A is not positive definite, or holds nan or inf.
         RuntimeError: A is not made of square matrices of float32 or float64.
     """
-    lower = Cholesky.apply(check_square("cholesky", A))
-    return lower.mT if upper else lower
+    check_square("cholesky", A)
+    return Cholesky.apply(A.mT).mT if upper else Cholesky.apply(A)
 
 
 if __name__ == "__main__":
@@ -165,7 +167,12 @@ if __name__ == "__main__":
     # -> [[0.041667, -0.083333], [-0.083333, 0.166667]]
     print([[round(x, 6) for x in row] for row in A.grad.tolist()])
     # -> [[0.041667, -0.083333], [-0.083333, 0.166667]]
-    try:
-        cholesky(tensor([[1.0, 2.0], [2.0, 1.0]]))
-    except LinAlgError as error:
-        print(error)  # -> linalg.cholesky: Matrix is not positive definite
+    print(cholesky(tensor([[4.0, 2.0], [0.0, 10.0]]), upper=True).tolist())
+    # -> [[2.0, 1.0], [0.0, 3.0]]
+    for wrong in (2.0, float("nan")):
+        try:
+            cholesky(tensor([[1.0, 2.0], [wrong, 1.0]]))
+        except LinAlgError as error:
+            print(error)
+    # -> linalg.cholesky: Matrix is not positive definite
+    # -> linalg.cholesky: Matrix holds nan or inf

@@ -1,8 +1,8 @@
 """Step 92r: The gradient of attention with fewer passes
 
-For each block of 64 rows, the gradient of the scores S takes five operations: a product, a
-subtraction that repeats d along each row, a multiplication, and two more products. Before them,
-five copies bring the inputs into order. With H = dL/dY / z:
+For each block of 64 rows, the gradient of the scores S and what follows from it take five
+operations: a product, a subtraction that repeats d along each row, a multiplication by E, and two
+more products. Before them, five copies bring the inputs into order. With H = dL/dY / z:
 
     dL/dS = E * (H V^T - d),   d: the sums of the rows of H * Y
 

@@ -67,11 +67,6 @@ def part(x: Any, key: tuple) -> Any:
     return None if x is None else x[key]
 
 
-def in_order(x: Any, xp: Any) -> Any:
-    """x with its elements in order, a copy where need be: small products take half the time."""
-    return xp.asarray(x, order="C")
-
-
 class Attention(Function):
     """Y = P V, where P = softmax(s Q K^T + mask): row i of P is what query i takes of each value.
 

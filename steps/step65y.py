@@ -7,14 +7,14 @@ elements lie in each of n bins between two edges:
     edges    0      1      2      3         0.2   1.0   1.5   3.0   4.0
     count      1      2      1              the bin of 1.0 begins with it; 4.0 is in no bin
 
-The bins are equal here, so a division says in which one an element lies, and bincount counts the
-equal places:
+The bins have equal widths here, so a division gives the bin of an element, and bincount counts how
+often each bin occurs:
 
     place = (x - low) * n / (high - low), rounded down
 
-The trap is the last edge. A bin includes its lower edge and not its upper one, so the largest
-element, which is the last edge, would lie in a bin n, after the last one. The last bin includes
-both edges.
+The trap is the last edge. A bin includes its lower edge but not its upper one, so the largest
+element, which is the last edge, would get the number n, one too many. `minimum` puts it into the
+last bin, which includes both of its edges.
 
 (PyTorch's word is histc, and its counts have the type of the input, as its kernels once had.)
 

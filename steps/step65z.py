@@ -1,18 +1,18 @@
 """Step 65z: Histograms: edges, weights and density
 
-The counts of step 65y do not say where the bins are: who draws them needs the edges too. Three more
-questions are asked of a histogram:
+The counts of step 65y do not say where the bins are, but a program that draws them needs the edges
+too. Three more things are asked of a histogram:
 
     edges of one's own      incomes in bins of 0, 1, 10, 100, 1000
     weights                 not how many parcels of each size, but what they weigh together
     density                 bars that can be laid over the formula of a distribution
 
-With edges of one's own the bin of an element is its place among them, which a binary search finds
+With edges of one's own, the bin of an element is its place among them, which a binary search finds
 (step 65u). It looks among the inner edges alone, so that the last bin includes both of its edges.
-The second one is in bincount already: it adds up weights in place of ones. For the third, a bar is
-divided by its width and by the sum of all bars, so that the area of all of them is 1. The trap is
-to divide by the sum alone: with 10 bins for 5 the bars would be half as high, and a density does
-not depend on the bins.
+For weights, bincount adds them up in place of ones. For the density, each bar is divided by its
+width and by the sum of all bars, so that their areas add up to 1. The trap is to divide by the sum
+alone: with 10 bins instead of 5 the bars would be half as high, and a density does not depend on
+the bins.
 
 New: CountInBins, HistogramResult, histogram.
 Try: the density with 50 bins; which of them is farthest from the formula?

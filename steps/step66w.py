@@ -1,8 +1,8 @@
 """Step 66w: Sparse matrices times others: a network on a graph
 
 A network on a graph gives each paper the mean of its neighbours' features: A @ X, with the sparse A
-of the graph. No product with a 0 has to be computed. Each entry (row, column, value) takes the row
-of X that belongs to its column along, and adds it to its row of the result:
+of the graph. Products with 0 need not be computed. Each entry (row, column, value) multiplies one
+row of X, that of its column, and adds it to one row of the result:
 
     out[row] += value * X[column]                 index_select, a product, index_add
 

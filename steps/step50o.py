@@ -9,10 +9,10 @@ The number comes first, as in the formula. Today it has a name: add_(grad, alpha
 takes the old order, with a warning. Our add_(-lr, grad) took the gradient for alpha, and stopped.
 PyTorch's own example of a language model was written so for years.
 
-So add and its kin collect further arguments as `*old`. In a call of today it is empty, and to see
-that is all that the call pays. Otherwise `in_old_order` brings the arguments to the order of today.
-The trap is a call that means something else: add(x, 2, 3) has two numbers, other and alpha, and
-add(x, y, y) is a mistake. Only a number before tensors is moved.
+So add and its kin collect further arguments as `*old`. In a call of today it is empty, and testing
+this is the only cost. Otherwise `in_old_order` brings the arguments into the order of today. The
+trap is a call that means something else, such as add(x, 2, 3) with two numbers, other and alpha.
+And add(x, y, y) is a mistake. Only a number before tensors is moved.
 
 in_place has a shortcut, which handed all arguments to write_directly, whose last one is alpha. Now
 the shortcut is for one argument only.

@@ -9,14 +9,19 @@ There are many such L. One is lower triangular with a positive diagonal, and it 
 row by row: this is the Cholesky decomposition. It exists where A is symmetric and positive
 definite; LAPACK stops at the first negative number under a root.
 
-Its derivative, found from dA = dL L^T + L dL^T by multiplying with L^-1 on both sides:
+Its derivative follows from dA = dL L^T + L dL^T, with L^-1 on the left and L^-T on the right:
 
-    dL/dA:  L^-T S L^-1, made symmetric;   S: the lower triangle of L^T G, half of its diagonal
+    L^-1 dA L^-T = P + P^T,   P = L^-1 dL: lower triangular, so it is the lower triangle of the
+                              left side, with half of the diagonal
 
-The trap: only the lower triangle of A is read, and yet the gradient is that of both, shared, as
-PyTorch's is: so A + A^T stays what it is when A moves along it.
+In backward, with G for the gradient of L, the same steps in reverse:
 
-New: Cholesky, cholesky. Changed: linalg.py of step 83h is open again.
+    gradient of A = L^-T S L^-1, made symmetric;   S: lower triangle of L^T G, half its diagonal
+
+The trap: only the lower triangle of A is read, but the gradient is symmetric: A[i, j] and A[j, i]
+get half each, so a step of an optimizer leaves A symmetric. PyTorch does the same.
+
+New: Cholesky, cholesky. linalg.py (step 83h) is resumed.
 Try: leave the halves out of `backward`, and compare with the numbers of the demo.
 """
 

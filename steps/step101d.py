@@ -1,25 +1,25 @@
 """Step 101d: A product of matrices in C: which matrix is packed
 
-Packing is work, too: for 64 rows of X and a W of 256 x 784 it copies 200,000 numbers, each for 64
-products only. But Y^T = W X^T is the same product. With the roles exchanged X is packed, a quarter
-as many numbers, and a block's columns are rows of Y. `arranged` counts for both ways what has to be
-copied:
+Packing takes time, too: for 64 rows of X and a W of 256 x 784 it copies 200,000 numbers, each for
+64 products only. But Y^T = W X^T is the same product. With the roles exchanged X is packed, a
+quarter as many numbers, and a block's columns are rows of Y. `arranged` counts for both ways what
+has to be copied:
 
     what is packed: 1 for each number, 3 where columns do not lie side by side in memory
     rows that do not lie along the terms: 1 for each number (below)
     the transposed result: 2 for each number, as its vectors are stored one by one
 
-In G^T X, the gradient of a weight, the rows are columns of G: the 12 numbers of one term lie side
-by side, and the next 12 a row of G further. There the rows of a block are turned first (TURN), so
-that the inner loop reads one stretch of memory.
+In G^T X, the gradient of a weight, the rows are columns of G: the 12 numbers of one term are
+adjacent, and those of the next term are a row of G further. There TURN transposes the rows of a
+block first, so that the inner loop reads one stretch of memory.
 
-One block of columns that lie side by side, such as a head's 32 values in attention, is read where
-it is. Its vectors begin anywhere: `aligned(4)` tells the compiler.
+A single block of adjacent columns, such as a head's 32 values in attention, is not packed. Its
+vectors may begin at any number: `aligned(4)` tells the compiler.
 
-(OpenBLAS and MKL pack always, but for small matrices.)
+(OpenBLAS and MKL always pack, except for small matrices.)
 
-Where all blocks are full, vectors are stored as they are (STORE_VECTORS): GCC compiles that much
-faster than loops over their numbers.
+If all blocks are full, whole vectors are stored (STORE_VECTORS): GCC compiles that much faster than
+loops over their numbers.
 
 New: TURN, STORE_VECTORS, STORE_NUMBERS, nested. Changed: PACK, TILE, ProductKernel, arranged.
 Try: let `arranged` always say turned=False, and measure the first product of the demo.

@@ -7,9 +7,9 @@ rows.
 A sum of 4,000 terms needs 4,000 x 32 packed numbers for each block, more than the fast part of the
 cache. So at most DEEPEST terms are added at a time, and the result is written and read again.
 
-Stores wait until the line of the result is in the cache, which takes as long as a tenth of the
-block's products. `__builtin_prefetch` asks for it before the products begin: 0.83 of BLAS's time
-in place of 0.91 for [768, 128] by [128, 512].
+A store waits until the line of the result is in the cache, which takes a tenth of the time of the
+block's products. `__builtin_prefetch` asks for the line before the products begin: 0.83 of BLAS's
+time instead of 0.91 for [768, 128] by [128, 512].
 
 GCC takes long for these texts. With -O2 in place of -O3 it takes half of the time, and the products
 are as fast (`product_source`). Loops that copy become vectors only where `omp simd` asks for it.
@@ -21,8 +21,8 @@ are as fast (`product_source`). Loops that copy become vectors only where `omp s
     a sixth of the sums empty              [100, 100] has 7 vectors, 8 with the empty one
     whole numbers, halves, vectors
 
-The trap: these constants are of one machine. On another one the limits lie elsewhere; the products
-are right there, too.
+The trap: these constants were measured on one machine. On another one the limits are elsewhere, but
+the products are still right.
 
 (PyTorch's Inductor measures its templates against the library, with mode="max-autotune".)
 

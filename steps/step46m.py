@@ -14,9 +14,10 @@ fail somewhere. So `checked` looks for it only then: it runs the function, and i
 the arguments to the parameters and compares them with the annotations. If one does not fit, a
 TypeError names it, with the first error as its cause. If all fit, the first error is passed on.
 
-What succeeds pays for one more Python call. The methods do not pay even that: x.expand(2) starts
-from a tensor. So tensor_method returns the checked function, and attaches the function as it is. A
-method that takes a second tensor, such as expand_as, is attached checked; operators never are.
+A call that succeeds costs one more Python call. The methods do not pay even that: x.expand(2)
+starts from a tensor. So tensor_method returns the checked function, and attaches the function as it
+is. A method that takes a second tensor, such as expand_as, is attached checked; operators never
+are.
 
 The trap is a wrong argument that does not make the call fail. `checked` cannot see it: a function
 that would accept True as a size has to refuse it itself, as as_integer does.

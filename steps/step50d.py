@@ -516,6 +516,9 @@ class CopySlices(Function):
         rest = ctx.call(CopySlices, ctx.call(Clone, g), 0.0, ctx.view_calls)
         return rest, ctx.part_of(g)
 
+    def name(ctx) -> str:
+        return "CopySlices"
+
 
 def check_writable(target: Tensor) -> None:
     """Raise RuntimeError if a write into `target` would make a gradient or an element wrong."""
@@ -1144,7 +1147,7 @@ if __name__ == "__main__":
     first, second = Row.apply(table, 0), Row.apply(table, 1)
     second.mul_(w)
     print(table, table.grad_fn.name(), second.grad_fn.name())
-    # -> tensor([[1.0, 2.0], [15.0, 24.0]]) CopySlicesBackward0 RowBackward0
+    # -> tensor([[1.0, 2.0], [15.0, 24.0]]) CopySlices RowBackward0
     table.sum().backward()
     print("right:", x.grad, w.grad)
     # -> right: tensor([[1.0, 1.0], [5.0, 6.0]]) tensor([3.0, 4.0])

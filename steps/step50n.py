@@ -246,6 +246,9 @@ class CopySlices(Function):
         rest = ctx.call(CopySlices, g, 0.0, ctx.view_calls, ctx.order_of_dims)
         return rest, ctx.part_of(g)
 
+    def name(ctx) -> str:
+        return "CopySlices"
+
 
 def check_writable(target: Tensor) -> None:
     """Raise RuntimeError if a write into `target` would make a gradient or an element wrong."""

@@ -9,15 +9,18 @@ The number comes first, as in the formula. Today it has a name: add_(grad, alpha
 takes the old order, with a warning. Our add_(-lr, grad) took the gradient for alpha, and stopped.
 PyTorch's own example of a language model was written so for years.
 
-So add and its kin collect further arguments as `*old`. In a call of today it is empty, and to see
-that is all that the call pays. Otherwise `in_old_order` brings the arguments to the order of today.
-The trap is a call that means something else: add(x, 2, 3) has two numbers, other and alpha, and
-add(x, y, y) is a mistake. Only a number before tensors is moved.
+So add and its kin collect further arguments as `*old`. In a call of today it is empty, and testing
+this is the only cost. Otherwise `in_old_order` brings the arguments into the order of today. The
+trap is a call that means something else, such as add(x, 2, 3) with two numbers, other and alpha.
+And add(x, y, y) is a mistake. Only a number before tensors is moved.
 
 in_place has a shortcut, which handed all arguments to write_directly, whose last one is alpha. Now
 the shortcut is for one argument only.
 
-Changed: add, sub, in_place. New: in_old_order.
+A factor of 0.5 for integers, add(x, y, alpha=0.5), would make a float of an integer sum in silence.
+It is refused.
+
+Changed: add, sub, in_place. New: in_old_order, scaled.
 Finished: autograd/inplace.py, ops/broadcast.py, ops/conversion.py, ops/arithmetic.py.
 Try: give in_place its old condition, `args` for `len(args) == 1`, and run the demo.
 """
@@ -245,6 +248,9 @@ class CopySlices(Function):
     def backward(ctx, g: Any) -> Any:
         rest = ctx.call(CopySlices, g, 0.0, ctx.view_calls, ctx.order_of_dims)
         return rest, ctx.part_of(g)
+
+    def name(ctx) -> str:
+        return "CopySlices"
 
 
 def check_writable(target: Tensor) -> None:
@@ -552,6 +558,17 @@ def in_old_order(name: str, count: int, named: Any, *given: Any) -> tuple:
     raise TypeError(f"{name}() received an invalid combination of arguments - got ({types})")
 
 
+def scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """alpha * other, of an addition to `input`.
+
+    Raises:
+        RuntimeError: alpha is a float, and both are integers.
+    """
+    if isinstance(alpha, float) and not result_type(input, other).is_floating_point:
+        raise RuntimeError(f"alpha must be an integer for integral input tensors, got {alpha}")
+    return mul(other, alpha)
+
+
 @tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
@@ -560,7 +577,7 @@ def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
     if out is not None:
         return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
-        other = mul(other, alpha)
+        other = scaled(input, other, alpha)
     # Two tensors of one type are by far the most common case.
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
@@ -601,7 +618,7 @@ def sub(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
     if out is not None:
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
-        other = mul(other, alpha)
+        other = scaled(input, other, alpha)
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Sub.apply(input, other)
@@ -999,3 +1016,11 @@ if __name__ == "__main__":
     # -> TypeError add() received an invalid combination of arguments - got (Tensor, Tensor)
     warned(lambda: p.add(2, grad, alpha=3))
     # -> TypeError add() received an invalid combination of arguments - got (int, Tensor)
+
+    counts = tensor([1, 2])
+    try:
+        counts.add(counts, alpha=0.5)
+    except RuntimeError as error:
+        print(error)  # -> alpha must be an integer for integral input tensors, got 0.5
+    print(counts.add(counts, alpha=2).tolist(), p.add(counts, alpha=0.5).dtype)
+    # -> [3, 6] tinytorch.float32

@@ -228,9 +228,12 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         return compute(Round, (input,), "iu")
     if not input.is_floating_point():
         raise NotImplementedError(f"round with decimals is not implemented for {input.dtype!r}")
+    x = cast(input, float32) if input.dtype.itemsize == 2 else input  # float16 ends at 65504
     if decimals > 0:
-        return true_divide(round(mul(input, 10.0**decimals)), 10.0**decimals)
-    return mul(round(true_divide(input, 10.0**-decimals)), 10.0**-decimals)
+        x = true_divide(round(mul(x, 10.0**decimals)), 10.0**decimals)
+    else:
+        x = mul(round(true_divide(x, 10.0**-decimals)), 10.0**-decimals)
+    return cast(x, input.dtype)
 
 
 # dy/dx is 1; y is kept, so that x may be overwritten.
@@ -437,16 +440,18 @@ def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode == "trunc":
-        if result_type(input, other).is_floating_point:
+        dtype = result_type(input, other)
+        if dtype.is_floating_point:
             return trunc(true_divide(input, other))
         # Integers may be too large for a floating point quotient.
-        return floor_divide(sub(input, fmod(as_tensor(input), other)), other)
+        input = cast(as_tensor(input), dtype)
+        return floor_divide(sub(input, fmod(input, other)), other)
     raise RuntimeError(f"div expected rounding_mode 'trunc' or 'floor', but got {rounding_mode!r}")
 
 
 if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck
-    from tinytorch.core.dtype import float64
+    from tinytorch.core.dtype import float16, float64
     from tinytorch.core.tensor import tensor
 
     a = tensor([7, -7, 7, -7])
@@ -467,6 +472,8 @@ if __name__ == "__main__":
     # -> 2 [0.12, 2.72, 1250.0]
     # -> 0 [0.0, 3.0, 1250.0]
     # -> -2 [0.0, 0.0, 1200.0]
+    print(round(tensor([1250.0], dtype=float16), decimals=2).tolist())  # -> [1250.0]
+    print(div(tensor([True, False]), 1, rounding_mode="trunc").tolist())  # -> [1, 0]
     y = div(x, 0.1, rounding_mode="trunc")
     y.backward(tensor([1.0, 1.0, 1.0], dtype=float64))
     print(

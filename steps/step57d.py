@@ -135,6 +135,8 @@ def isclose(
         raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
     if rtol < 0 or atol < 0:
         raise RuntimeError(f"rtol and atol must not be negative, but got {rtol} and {atol}")
+    if rtol == atol == 0 and not input.is_floating_point():
+        return eq(input, other)  # the sum above is a float64, which has 53 bits
     return IsClose.apply(input, other, rtol, atol, equal_nan)
 
 
@@ -171,6 +173,9 @@ if __name__ == "__main__":
     odd = tensor([math.nan])
     print("nan:", allclose(odd, odd), allclose(odd, odd, equal_nan=True), equal(odd, odd))
     # -> nan: False True False
+    large = tensor([2**62])
+    print("whole numbers:", isclose(large, large + 1, rtol=0, atol=0).tolist())
+    # -> whole numbers: [False]
     print("shapes:", equal(tensor([1, 1]), tensor([1])), (tensor([1, 1]) == tensor([1])).tolist())
     # -> shapes: False [True, True]
     for wrong in (lambda: isclose(near, a), lambda: allclose(a, b, atol=-1.0)):

@@ -146,6 +146,8 @@ def isclose(
         raise RuntimeError(f"{input.dtype!r} did not match {other.dtype!r}")
     if rtol < 0 or atol < 0:
         raise RuntimeError(f"rtol and atol must not be negative, but got {rtol} and {atol}")
+    if rtol == atol == 0 and not input.is_floating_point():
+        return eq(input, other)  # the sum above is a float64, which has 53 bits
     return IsClose.apply(input, other, rtol, atol, equal_nan)
 
 

@@ -8,8 +8,9 @@ last digit, so it asks allclose, and adds what allclose does not look at:
 Without the first part, a column and a row are compared by broadcasting, and the test may pass.
 assert_close does all three, and raises an AssertionError that says which of them failed.
 
-How close is close? The type decides. A float32 has 7 digits, and a sum of some products loses one
-or two of them; a float64 has 16. The limits are rtol, a part of the expected number, and atol:
+How close the elements have to be depends on the type. A float32 has 7 digits, and a sum of some
+products loses one or two of them; a float64 has 16. The limits are rtol, a part of the expected
+number, and atol:
 
     |a - e| <= atol + rtol |e|
 

@@ -1,7 +1,8 @@
 """Step 57j: Where two tensors differ, and by how much
 
-"1 of 4096 elements are not close": which one, and is it wrong by a rounding or by a factor? Who has
-to mend it prints both tensors and looks for the place. The code that compared them knew it.
+"1 of 4096 elements are not close": which one, and is it wrong by a rounding error or by a factor?
+To find out, a reader prints both tensors and looks for the place, which the comparison knew
+already.
 
 Two numbers tell most, each with the index where it was found:
 
@@ -11,11 +12,12 @@ Two numbers tell most, each with the index where it was found:
 One element of many points to an edge: the last row, a nan, an index. All elements by the same
 factor point to a mean that should be a sum. Of two single numbers, both are shown.
 
-Elements that are close take no part: 0 / 0 would be nan, and argmax finds a nan first. A nan that
-is a mismatch is found first too, and so it should be.
+Elements that are close are left out: 0 / 0 would be nan, and argmax finds a nan first. A nan that
+is a mismatch is found first as well, which is what we want.
 
 Changed: mismatch. New: greatest, describe.
-Try: leave out np.where(matches, ...) in `relative`, and compare [0.0, 1.0] with [0.0, 2.0].
+Try: replace np.where(...) in `describe` by its last argument, and compare [0.0, 1.0] with [0.0,
+2.0].
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,8 @@ same keys; what lies in neither is a leaf, and comes with its place, as one woul
     {"loss": [1.0, 2.0]}       leaf 2.0 at ['loss'][1]
 
 A leaf may be a tensor, a NumPy array, a number, True or None. A Python float has 64 bits, so it is
-compared as a float64. What is of two kinds is not compared: a tensor is never close to a number,
-since a program that returns one where it should return the other is wrong.
+compared as a float64. Values of two kinds are never close, such as a tensor and a number: a program
+that returns one where it should return the other is wrong.
 
 The trap is the string: it is a sequence, and its elements are strings, which are sequences again.
 

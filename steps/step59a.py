@@ -72,6 +72,9 @@ class Sum(Reduction):
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, ctx.spread(g), ctx.shape)
 
+    def name(ctx) -> str:  # PyTorch has a form without dimensions and one with them
+        return f"{type(ctx).__name__}Backward{int(ctx.dims is not None)}"
+
 
 class Mean(Sum):
     """y = (x_1 + ... + x_n) / n;   dy/dx_i = 1 / n."""
@@ -113,6 +116,9 @@ if __name__ == "__main__":
     # -> gradient of x: [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
     print("y has", list(y.shape), "and its gradient is spread as", y.grad_fn.kept)
     # -> y has [2] and its gradient is spread as (2, 1)
+
+    print("nodes:", sum(x).grad_fn.name(), y.grad_fn.name(), mean(x, 0).grad_fn.name())
+    # -> nodes: SumBackward0 SumBackward1 MeanBackward1
 
     # The trap: without `spread`, a square matrix gives the wrong gradient and no error.
     g, square = np.array([1.0, 10.0, 100.0]), (3, 3)

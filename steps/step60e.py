@@ -212,6 +212,9 @@ class Prod(Reduction):
         others = product_before(ctx, row, along, 1) * product_before(ctx, row, along, -1)
         return ctx.spread(g) * (others if row is x else others.reshape(ctx.shape))
 
+    def name(ctx) -> str:  # PyTorch has a form without dimensions and one with them
+        return f"{type(ctx).__name__}Backward{int(ctx.dims is not None)}"
+
 
 @reduction
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):
@@ -238,6 +241,9 @@ if __name__ == "__main__":
     # -> product: 0.0  gradient: [0.0, 30.0, 0.0, 0.0]
     print("no zero:", gradient([2.0, 4.0, 5.0]), " two:", gradient([2.0, 0.0, 0.0]))
     # -> no zero: [20.0, 10.0, 8.0]  two: [0.0, 0.0, 0.0]
+    some, whole = prod(ones := tensor([[1.0]], requires_grad=True), 0), prod(ones)
+    print("nodes:", whole.grad_fn.name(), some.grad_fn.name())
+    # -> nodes: ProdBackward0 ProdBackward1
     print("shifted by one:", Shift.apply(tensor([1.0, 2.0, 3.0]), 0, 1, 1.0).tolist())
     # -> shifted by one: [1.0, 1.0, 2.0]
 

@@ -218,6 +218,9 @@ class Prod(Reduction):
         others = product_before(ctx, row, along, 1) * product_before(ctx, row, along, -1)
         return ctx.spread(g) * (others if row is x else others.reshape(ctx.shape))
 
+    def name(ctx) -> str:  # PyTorch has a form without dimensions and one with them
+        return f"{type(ctx).__name__}Backward{int(ctx.dims is not None)}"
+
 
 @reduction
 def prod(input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None):

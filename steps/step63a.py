@@ -18,7 +18,7 @@ the first") has no gradient; it is 0 nearly everywhere, and not defined where it
 
 PyTorch returns both as a named tuple, `values` and `indices`, as it does for max(dim) of step 59m.
 
-Changed: a new module, sorting.py, begins. New: ArgSort, argsort, sort.
+Changed: a new module, sorting.py, begins. New: Sort, ArgSort, argsort, sort.
 Try: sort x * x in place of x. Which rule brings the gradient to x?
 """
 
@@ -30,9 +30,10 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named_result
+from tinytorch.ops.extremes import TakeAlong, named, named_result
 
 SortResult = named_result("sort", "values", "indices")
+Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows
 
 
 class ArgSort(Function):
@@ -58,7 +59,7 @@ def sort(input: Tensor, dim: int = -1) -> SortResult:
     """
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim)
-    return SortResult(TakeAlong.apply(input, indices, dim), indices)
+    return SortResult(Sort.apply(input, indices, dim), indices)
 
 
 if __name__ == "__main__":
@@ -72,6 +73,7 @@ if __name__ == "__main__":
     # -> sorted: [1.0, 2.0, 3.0] came from [1, 2, 0]
     print("each gradient goes home:", grad(values, x, tensor([10.0, 20.0, 30.0]))[0].tolist())
     # -> each gradient goes home: [30.0, 10.0, 20.0]
+    print("its node:", values.grad_fn.name())  # -> its node: SortBackward0
     print("the order has a gradient:", argsort(x).requires_grad)
     # -> the order has a gradient: False
 

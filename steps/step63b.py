@@ -32,10 +32,11 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named_result
+from tinytorch.ops.extremes import TakeAlong, named, named_result
 from tinytorch.ops.parts import key_along
 
 SortResult = named_result("sort", "values", "indices")
+Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows
 
 
 def stable_order(x: Any, dim: int, descending: bool, xp: Any) -> Any:
@@ -76,7 +77,7 @@ def sort(
     """
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
-    return SortResult(TakeAlong.apply(input, indices, dim), indices)
+    return SortResult(Sort.apply(input, indices, dim), indices)
 
 
 if __name__ == "__main__":

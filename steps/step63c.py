@@ -16,7 +16,7 @@ will make it faster in step 63d.
 The trap: k is chosen by the size of the dimension that you think of. topk(scores, 5) of scores
 [5 samples, 3 classes] is refused, and of [3, 5] it is a sort.
 
-Changed: ArgSort.forward. New: order_of_first, TopKResult, topk.
+Changed: ArgSort.forward. New: order_of_first, TopKResult, TopK, topk.
 Try: the largest three of ten with sort, slices and TakeAlong, and count the nodes of the graph.
 """
 
@@ -28,13 +28,15 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named_result
+from tinytorch.ops.extremes import TakeAlong, named, named_result
 from tinytorch.ops.parts import key_along
 
 SortResult = named_result("sort", "values", "indices")
+Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows
 
 
 TopKResult = named_result("topk", "values", "indices")
+TopK = named(TakeAlong, "TopkBackward0")
 
 
 def stable_order(x: Any, dim: int, descending: bool, xp: Any) -> Any:
@@ -85,7 +87,7 @@ def sort(
     """
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
-    return SortResult(TakeAlong.apply(input, indices, dim), indices)
+    return SortResult(Sort.apply(input, indices, dim), indices)
 
 
 @tensor_method("topk")
@@ -100,7 +102,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True) -> TopKResu
     if not 0 <= k <= n:
         raise RuntimeError(f"selected index k out of range: k is {k}, and there are {n} elements")
     indices = ArgSort.apply(input, dim, largest, k)
-    return TopKResult(TakeAlong.apply(input, indices, dim), indices)
+    return TopKResult(TopK.apply(input, indices, dim), indices)
 
 
 if __name__ == "__main__":

@@ -31,13 +31,15 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison  # noqa: F401  (its operators)
 from tinytorch.ops.dims import normalize_dim
-from tinytorch.ops.extremes import TakeAlong, named_result, take_along
+from tinytorch.ops.extremes import TakeAlong, named, named_result, take_along
 from tinytorch.ops.parts import key_along
 
 SortResult = named_result("sort", "values", "indices")
+Sort = named(TakeAlong, "SortBackward0")  # the name that the graph shows
 
 
 TopKResult = named_result("topk", "values", "indices")
+TopK = named(TakeAlong, "TopkBackward0")
 
 
 def stable_order(x: Any, dim: int, descending: bool, xp: Any) -> Any:
@@ -95,7 +97,7 @@ def sort(
     """
     dim = normalize_dim(dim, input.array.ndim)
     indices = ArgSort.apply(input, dim, descending)
-    return SortResult(TakeAlong.apply(input, indices, dim), indices)
+    return SortResult(Sort.apply(input, indices, dim), indices)
 
 
 @tensor_method("topk")
@@ -110,7 +112,7 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True) -> TopKResu
     if not 0 <= k <= n:
         raise RuntimeError(f"selected index k out of range: k is {k}, and there are {n} elements")
     indices = ArgSort.apply(input, dim, largest, k)
-    return TopKResult(TakeAlong.apply(input, indices, dim), indices)
+    return TopKResult(TopK.apply(input, indices, dim), indices)
 
 
 if __name__ == "__main__":

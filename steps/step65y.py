@@ -7,17 +7,19 @@ elements lie in each of n bins between two edges:
     edges    0      1      2      3         0.2   1.0   1.5   3.0   4.0
     count      1      2      1              the bin of 1.0 begins with it; 4.0 is in no bin
 
-The bin of an element is its place among the edges, a binary search (step 65u), and bincount counts
-the equal places.
+The bins have equal widths here, so a division gives the bin of an element, and bincount counts how
+often each bin occurs:
 
-The trap is the last edge. A bin includes its lower edge and not its upper one, so the largest
-element, which is the last edge, would lie in no bin. The last bin includes both edges, so the
-search looks among the inner edges alone.
+    place = (x - low) * n / (high - low), rounded down
+
+The trap is the last edge. A bin includes its lower edge but not its upper one, so the largest
+element, which is the last edge, would get the number n, one too many. `minimum` puts it into the
+last bin, which includes both of its edges.
 
 (PyTorch's word is histc, and its counts have the type of the input, as its kernels once had.)
 
-New: CountInBins, equal_bins, histc.
-Try: search among `edges[1:]` instead of `edges[1:-1]`, and count [1.0, 2.0] in two bins.
+New: CountInEqualBins, checked_range, histc.
+Try: leave out `minimum`, and count [1.0, 2.0] in two bins.
 """
 
 import importlib
@@ -28,7 +30,6 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import float32, promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.creation import linspace
 
 # Importing these modules, which import the others, gives Tensor its methods.
 for name in "comparison extremes indexing reduction".split():
@@ -36,21 +37,22 @@ for name in "comparison extremes indexing reduction".split():
 importlib.import_module("tinytorch.core.printing")
 
 
-class CountInBins(Function):
-    """How many of the x lie in each bin between two edges. The last bin includes its upper edge.
-    What lies in no bin is not counted, and nan is not."""
+class CountInEqualBins(Function):
+    """How many of the x lie in each of `bins` equal bins from `low` to `high`. The last bin
+    includes its upper edge. What lies in no bin is not counted, and nan is not."""
 
     differentiable = False
 
-    def forward(ctx, x: Any, edges: Any) -> Any:
+    def forward(ctx, x: Any, bins: int, low: float, high: float) -> Any:
         x, xp = x.reshape(-1), ctx.xp
-        inside = (x >= edges[0]) & (x <= edges[-1])
-        places = xp.searchsorted(edges[1:-1], x[inside], side="right")
-        return xp.bincount(places, minlength=len(edges) - 1).astype(x.dtype)
+        ends = xp.asarray([low, high], dtype=x.dtype)
+        x = x[(x >= ends[0]) & (x <= ends[1])]
+        places = ((x - ends[0]) * bins / (ends[1] - ends[0])).astype("int64")
+        return xp.bincount(xp.minimum(places, bins - 1), minlength=bins).astype(x.dtype)
 
 
-def equal_bins(input: Tensor, bins: int, low: float | None, high: float | None) -> Tensor:
-    """The edges of `bins` equal bins from `low` to `high`; without them, over all of `input`.
+def checked_range(input: Tensor, bins: int, low: float | None, high: float | None) -> tuple:
+    """Where `bins` equal bins begin and end: at `low` and `high`; else all of `input` is in them.
 
     Raises:
         RuntimeError: there is no bin, or the range is not finite, or its end comes first.
@@ -65,7 +67,7 @@ def equal_bins(input: Tensor, bins: int, low: float | None, high: float | None) 
         raise RuntimeError(f"the range of the bins ends before it begins: [{low}, {high}]")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return linspace(low, high, bins + 1, dtype=input.dtype, device=input.device)
+    return low, high
 
 
 @checked
@@ -75,21 +77,27 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     equal, from the smallest element to the largest. The counts have the type of `input`.
 
     Raises:
-        RuntimeError: see `equal_bins`.
+        RuntimeError: see `checked_range`.
         NotImplementedError: `input` is not of a floating point type.
     """
     if not input.is_floating_point():
         raise NotImplementedError(f"histc() is not implemented for {input.dtype!r}")
-    wide = input.detach().to(promote_types(input.dtype, float32))  # edges need more than 11 bits
-    edges = equal_bins(wide, bins, *((None, None) if min == max else (min, max)))
-    return CountInBins.apply(wide, edges).to(input.dtype)
+    wide = input.detach().to(promote_types(input.dtype, float32))  # places need more than 11 bits
+    ends = checked_range(wide, bins, *((None, None) if min == max else (min, max)))
+    return CountInEqualBins.apply(wide, bins, *ends).to(input.dtype)
 
 
 if __name__ == "__main__":
+    from tinytorch.core.dtype import float64
     from tinytorch.core.tensor import tensor
 
     x = tensor([0.2, 1.0, 1.5, 3.0, 4.0, float("nan")])
     print(histc(x, bins=3, min=0, max=3).tolist())  # -> [1.0, 2.0, 1.0]
+
+    # The edges are not computed: the fourth of eleven from 0 to 1 would be 0.30000000000000004.
+    tenths = tensor([i / 10 for i in range(10)], dtype=float64)
+    print(histc(tenths, 10, 0, 1).tolist())
+    # -> [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 
     # Without a range, from the smallest to the largest.
     print(histc(tensor([1.0, 2.0, 2.0, 7.0]).half(), 2))

@@ -1,18 +1,20 @@
 """Step 65z: Histograms: edges, weights and density
 
-The counts of step 65y do not say where the bins are: who draws them needs the edges too. Three more
-questions are asked of a histogram:
+The counts of step 65y do not say where the bins are, but a program that draws them needs the edges
+too. Three more things are asked of a histogram:
 
     edges of one's own      incomes in bins of 0, 1, 10, 100, 1000
     weights                 not how many parcels of each size, but what they weigh together
     density                 bars that can be laid over the formula of a distribution
 
-The second one is in bincount already: it adds up weights in place of ones. For the third, a bar is
-divided by its width and by the sum of all bars, so that the area of all of them is 1. The trap is
-to divide by the sum alone: with 10 bins for 5 the bars would be half as high, and a density does
-not depend on the bins.
+With edges of one's own, the bin of an element is its place among them, which a binary search finds
+(step 65u). It looks among the inner edges alone, so that the last bin includes both of its edges.
+For weights, bincount adds them up in place of ones. For the density, each bar is divided by its
+width and by the sum of all bars, so that their areas add up to 1. The trap is to divide by the sum
+alone: with 10 bins instead of 5 the bars would be half as high, and a density does not depend on
+the bins.
 
-Changed: CountInBins and histc. New: HistogramResult, histogram.
+New: CountInBins, HistogramResult, histogram.
 Try: the density with 50 bins; which of them is farthest from the formula?
 """
 
@@ -36,6 +38,20 @@ importlib.import_module("tinytorch.core.printing")
 HistogramResult = named_result("histogram", "hist", "bin_edges")
 
 
+class CountInEqualBins(Function):
+    """How many of the x lie in each of `bins` equal bins from `low` to `high`. The last bin
+    includes its upper edge. What lies in no bin is not counted, and nan is not."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, bins: int, low: float, high: float) -> Any:
+        x, xp = x.reshape(-1), ctx.xp
+        ends = xp.asarray([low, high], dtype=x.dtype)
+        x = x[(x >= ends[0]) & (x <= ends[1])]
+        places = ((x - ends[0]) * bins / (ends[1] - ends[0])).astype("int64")
+        return xp.bincount(xp.minimum(places, bins - 1), minlength=bins).astype(x.dtype)
+
+
 class CountInBins(Function):
     """How many of the x lie in each bin between two edges, or the sum of their weights. The last
     bin includes its upper edge. What lies in no bin is not counted, and nan is not."""
@@ -50,8 +66,8 @@ class CountInBins(Function):
         return xp.bincount(places, weights, len(edges) - 1).astype(x.dtype)
 
 
-def equal_bins(input: Tensor, bins: int, low: float | None, high: float | None) -> Tensor:
-    """The edges of `bins` equal bins from `low` to `high`; without them, over all of `input`.
+def checked_range(input: Tensor, bins: int, low: float | None, high: float | None) -> tuple:
+    """Where `bins` equal bins begin and end: at `low` and `high`; else all of `input` is in them.
 
     Raises:
         RuntimeError: there is no bin, or the range is not finite, or its end comes first.
@@ -66,7 +82,7 @@ def equal_bins(input: Tensor, bins: int, low: float | None, high: float | None) 
         raise RuntimeError(f"the range of the bins ends before it begins: [{low}, {high}]")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return linspace(low, high, bins + 1, dtype=input.dtype, device=input.device)
+    return low, high
 
 
 @checked
@@ -76,14 +92,14 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     equal, from the smallest element to the largest. The counts have the type of `input`.
 
     Raises:
-        RuntimeError: see `equal_bins`.
+        RuntimeError: see `checked_range`.
         NotImplementedError: `input` is not of a floating point type.
     """
     if not input.is_floating_point():
         raise NotImplementedError(f"histc() is not implemented for {input.dtype!r}")
-    wide = input.detach().to(promote_types(input.dtype, float32))  # edges need more than 11 bits
-    edges = equal_bins(wide, bins, *((None, None) if min == max else (min, max)))
-    return CountInBins.apply(wide, edges, None).to(input.dtype)
+    wide = input.detach().to(promote_types(input.dtype, float32))  # places need more than 11 bits
+    ends = checked_range(wide, bins, *((None, None) if min == max else (min, max)))
+    return CountInEqualBins.apply(wide, bins, *ends).to(input.dtype)
 
 
 @checked
@@ -102,7 +118,7 @@ def histogram(
     n + 1 edges of n bins. With density=True the area of all bars is 1.
 
     Raises:
-        RuntimeError: see `equal_bins`; for edges that are no vector, a weight of another shape
+        RuntimeError: see `checked_range`; for edges that are no vector, a weight of another shape
             than `input`, and where the types differ.
         NotImplementedError: `input` is not float32 or float64.
     """
@@ -112,7 +128,8 @@ def histogram(
         raise TypeError("histogram(): a range goes with a number of bins, not with their edges")
     edges = bins
     if not isinstance(bins, Tensor):
-        edges = equal_bins(input.detach(), operator.index(bins), *(range or (None, None)))
+        ends = checked_range(input.detach(), operator.index(bins), *(range or (None, None)))
+        edges = linspace(*ends, bins + 1, dtype=input.dtype, device=input.device)
     if edges.array.ndim != 1 or edges.array.size < 2 or edges.dtype is not input.dtype:
         raise RuntimeError(
             f"histogram(): the edges must be a vector of at least 2 {input.dtype!r}, but are "

@@ -11,8 +11,8 @@ A shape that needs fewer elements leaves the rest in memory, where a later resiz
 that needs more than there are gets new memory, whose first part is a copy, and its rest has any
 value.
 
-The trap is that rest: it holds what was in memory before, and looks like numbers. And no derivative
-can be said of that, so a tensor that requires gradients refuses.
+The trap is that rest: it holds what was in memory before, and looks like numbers. It has no
+derivative, so a tensor that requires gradients refuses resize_.
 
 New: resize_, resize_as_.
 Try: print all eight numbers after resize_as_ in the demo, in several runs.

@@ -1,6 +1,6 @@
 """Step 66r: out=: results in memory that is given
 
-An optimizer that somebody has written keeps the largest second moment that it has seen:
+An optimizer outside of the package keeps the largest second moment that it has seen:
 
     torch.maximum(largest, second, out=largest)
 
@@ -8,10 +8,9 @@ An optimizer that somebody has written keeps the largest second moment that it h
 matmul take `out=` since step 50n, where `into` writes a result into a tensor, and refuses what
 cannot be written: an expanded tensor, another type, a call that autograd would have to record.
 
-For all others the same is a wrapper: call the function, and pass its result to `into`. That saves
-no memory at all, but every program reads the same numbers, and the tensor that it gave is the one
-that has changed. Only the functions of the package are wrapped. Methods have no `out=`, and pay for
-no wrapper.
+All other functions get a wrapper: it calls the function, and passes its result to `into`. That
+saves no memory, but a program gets what it relies on: the result is in the tensor that it gave.
+Only the functions of the package are wrapped. Methods have no `out=`, and so pay nothing for it.
 
 The trap: an `out` of another shape gets new memory, with a warning if it was not empty.
 

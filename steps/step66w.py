@@ -1,18 +1,20 @@
 """Step 66w: Sparse matrices times others: a network on a graph
 
-A network on a graph gives each paper the mean of its neighbours' features: A @ X, with the sparse A
-of the graph. No product with a 0 has to be computed. Each entry (row, column, value) takes the row
-of X that belongs to its column along, and adds it to its row of the result:
+A network on a graph gives each paper the sum, or the mean, of its neighbours' features: A @ X, with
+the sparse A of the graph (for a mean, its values are 1 / number of neighbours). Products with 0
+need not be computed. Each entry (row, column, value) multiplies one row of X, that of its column,
+and adds it to one row of the result:
 
     out[row] += value * X[column]                 index_select, a product, index_add
 
-10,556 rows are touched, and not 2,708 * 2,708. All three are differentiable, so A @ X is, for the
-values and for X. A may have a place twice: the sum is what index_add makes anyway.
+10,556 rows are added, instead of 2,708 * 2,708. All three operations are differentiable, so A @ X
+is differentiable too, with respect to the values and to X. If A has a place twice, index_add adds
+both.
 
-X @ A is (A^T X^T)^T, and `t` exchanges the two rows of the indices. The trap is Python's order: for
-`X @ A` it asks X first, a Tensor, which does not know A. But if the class of the right operand is a
-subclass of the left one's, and has __rmatmul__, the right one is asked first. So SparseTensor being
-a Tensor (step 66t) is needed here.
+X @ A is (A^T X^T)^T, and `t` exchanges the two rows of the indices. The trap is the order in which
+Python asks: for `X @ A` it calls the method of X first, a Tensor that does not know A. But if the
+class of the right operand is a subclass of the left one's, and has __rmatmul__, Python calls that
+first. This is why SparseTensor has to be a subclass of Tensor (step 66t).
 
 PyTorch's words: torch.sparse.mm, torch.spmm.
 

@@ -1,19 +1,20 @@
 """Step 66y: Sparse tensors that are printed, and saved for backward
 
-A program for graphs prints its matrix to look at it: print(s) shows two Python lists in one line,
-of any length. The places and the values are tensors, and know how they print: in columns, in
-several lines, abridged. So the text is theirs, indented to where it stands.
+A program for graphs prints its matrix to look at it, but print(s) shows two Python lists in one
+line, of any length. The places and the values are tensors, and tensors know how to print
+themselves: in columns, in several lines, abridged. So __repr__ takes their texts, indented to where
+they stand.
 
-The second thing that stopped was a Function whose backward needs the matrix. Before saved tensors
-are handed out, each is asked for its array, to see whether it was written in place since. That of a
-sparse one is an error: it has no array of all its elements. But the question was whether there is
-one, and Python asks this with AttributeError. So the error is of both kinds: a program that uses
-the array reads the same text as before, and getattr(s, "array", s) gets s.
+The second error came from a Function whose backward needs the matrix. Before saved tensors are
+handed out, each is asked for its array, to see whether it was written in place since. A sparse
+tensor has no array of all its elements, so this was a RuntimeError. For a missing attribute, Python
+expects an AttributeError. So SparseError is both: a program that uses the array reads the same text
+as before, and getattr(s, "array", s) gives s.
 
-s.t().mm(g), in the backward of such a Function, is the product that s.t() @ g is.
+The method mm is added as well, for backward formulas such as s.t().mm(g). It computes s.t() @ g.
 
-The trap: AttributeError is swallowed by hasattr and getattr with a default, so an error that is one
-by accident is lost. This one says on purpose that a name is not there.
+The trap: hasattr, and getattr with a default, hide every AttributeError, also one that is raised by
+mistake. This one is raised on purpose, since the attribute does not exist.
 
 New: SparseError, SparseTensor.mm and matmul. Changed: SparseTensor.array, .__repr__.
 Try: make SparseError a RuntimeError only, and run the demo.

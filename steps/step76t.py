@@ -4,11 +4,12 @@ parameters_to_vector of step 76s says where in the space of all parameters a mod
 moves in this space, a line search or a trust region (TRPO), computes a new point, and now the model
 has to go there: the vector is cut into pieces of the parameters' shapes.
 
-The trap: nothing is copied. The parameters are the vector's memory afterwards: who writes into the
-vector, or gives it to a second model, changes the first. PyTorch does the same.
+The trap: nothing is copied. The parameters are the vector's memory afterwards. A program that
+writes into the vector changes the model, and two models that get the same vector share their
+parameters. PyTorch does the same.
 
-Beside it stands clip_grad_norm, the name that clip_grad_norm_ had until 2018. Programs of that time
-call it (a character-level RNN among them), and PyTorch still answers, with a warning.
+The step also adds clip_grad_norm, the name of clip_grad_norm_ until 2018. Programs of that time
+call it (a character-level RNN among them), and PyTorch still has it, with a warning.
 
 New: vector_to_parameters, clip_grad_norm.
 Try: give one vector to two models, train one of them, and look at the other.

@@ -1,9 +1,9 @@
 """Step 77w: Adamax: the largest gradient instead of the mean of squares
 
-Adam divides by the root of a mean of squares. One huge gradient among small ones leaves the mean
-far behind: with beta2 = 0.999, after a thousand gradients of 1 the root at a gradient of 100 is 4,
-and the step is nearly three times as long as those before. The second half of Adam's paper puts a
-norm of order infinity in the place of the mean of squares:
+Adam divides by the root of a mean of squares. That mean follows one huge gradient only slowly: with
+beta2 = 0.999, after a thousand gradients of 1 and one of 100, the root is 4, and the step is nearly
+three times as long as those before. The second half of Adam's paper replaces the mean of squares by
+a norm of order infinity:
 
     u = max(beta2 * u, |g|)          the largest gradient so far, and each step it fades a little
 

@@ -1,17 +1,18 @@
 """Step 81y: Loading whole objects, and why they are refused
 
-Step 81x writes whole networks, and no load reads them: "the pickle needs ...Sequential, which is
-not in the table". To read such a file is to call what the file names. The demo saves an object that
-says "make me by calling print". It could as well say os.remove. That is why load refuses it, as
-PyTorch has done since version 2.6.
+Step 81x writes whole networks, but load cannot read them: "the pickle needs ...Sequential, which is
+not in the table". Reading such a file means calling what the file names. The demo saves an object
+that says "make me by calling print". It could as well say os.remove. That is why load refuses it,
+as PyTorch has done since version 2.6.
 
 weights_only=False hands the pickle to Python's own machine, ObjectUnpickler, which imports and
-calls whatever the file asks for. Only what PyTorch's names stand for is found in our table first.
+calls whatever the file asks for. It looks in our table first, since PyTorch's names in the file
+stand for our classes.
 
 The trap: never load a file from a stranger with weights_only=False.
 
-Programs of the years before call load(path) and expect a module. Two environment variables change
-the default for a program as it is; `forced` reads them.
+Programs written before version 2.6 call load(path) and expect a module. Two environment variables
+change the default without a change of the program; `forced` reads them.
 
 Changed: Reader.run, load. New: ObjectUnpickler, forced.
 Try: save Linear(2, 2).forward, a method, load it again, and print its __self__.

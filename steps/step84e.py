@@ -59,7 +59,7 @@ class Geometry:
 
 def sum_channels(g: Any) -> Any:
     """The sum of all elements of each channel: the gradient of a bias."""
-    return g.reshape(*g.shape[:2], -1).sum(2).sum(0)
+    return g.reshape(*g.shape[:2], math.prod(g.shape[2:])).sum(2).sum(0)
 
 
 def convolve(x: Any, w: Any, bias: Any, geo: Geometry) -> Any:

@@ -1,6 +1,7 @@
 """Step 84p: The tiles of all images as 36 matrix products
 
-In a layer, the sum over the input channels stands inside the brackets of step 84o:
+For one channel, the transforms of step 84o cost more than they save. But a layer has many channels,
+and the sum over the input channels stands inside the brackets:
 
     y = A' [sum over channels of (B d B') * (G w G')] A
 
@@ -10,10 +11,10 @@ tile and each output: a matrix product [tiles, C] @ [C, O]. All 36 are one call 
 to 64 channels this is a quarter of the multiplications of step 84b, in products of good size.
 
 How the numbers lie in memory decides whether the rest is cheap. With channels last, [height, width,
-N, C], the numbers of one place lie side by side: each matrix meets long rows. One transposed copy
-at the beginning and one at the end is all the copying that there is. Padding is free: the copy goes
-into an array of zeros. Sizes that are not multiples of 4 get zeros too, and what they give is cut
-off.
+N, C], the numbers of one place lie side by side, so each transform works on long rows. One
+transposed copy at the beginning and one at the end are all the copying there is. Padding costs
+nothing: the first copy goes into an array of zeros. Sizes that are not multiples of 4 are filled up
+with zeros too, and the outputs there are cut off.
 
 The trap: the order of (tile, image). A row of the product is a tile of an image; the images must be
 inside, beside the channels, or the two transforms would see short rows.

@@ -7,10 +7,10 @@ back to y. The gradient goes through the transposed maps, in reverse order:
     gw = G' [sum over tiles of (B d B') * (A g A')] G
 
 So to_tiles with A in place of B cuts g into tiles of 4 x 4 and makes 36 numbers of each, and
-from_tiles with B in place of A makes 6 x 6 numbers of 36. Nothing new is needed but one thing:
-tiles of x share two rows and two columns, so their gradients must be added there. A window of 6 is
-4 rows of its own and 2 that belong to the next window. The first 4 are written, the 2 are added one
-window further on.
+from_tiles with B in place of A makes 6 x 6 numbers of 36. Only one thing is new: tiles of x share
+two rows and two columns, so their gradients must be added there. A window of 6 has 4 rows of its
+own and 2 that belong to the next window. transform_back writes the first 4, and adds the 2 to the
+next window.
 
 Both gradients use A g A', and computing it takes a quarter of the time. One function gives both.
 
@@ -18,7 +18,7 @@ The trap: the tiles at the border. g has zeros where the outputs were cut off, a
 the padding is cut off: to_tiles and from_tiles do both already, for g and gx in place of x and y.
 
 Changed: transform_back, Tiles. New: convolve_tiles_back.
-Try: leave out the line with `+=` in transform_back. Which elements of gx are wrong?
+Try: leave out the line with `+=` in transform_back. Which lines of the demo change?
 """
 
 import functools

@@ -1,20 +1,22 @@
 """Step 84s: Where Winograd's tiles pay
 
-Tiles are not always faster. The transforms cost the same for each channel, whatever the number of
-channels that it meets in the products: with few channels they cost more than is saved. And with few
-tiles the 36 products have few rows. Over one product for the whole kernel (step 84b), the tiles of
-32 and 64 channels take half the time, those of 8 channels 0.8 of it. But the forms of steps 84k to
-84m are faster than that product, and with 8 channels they win. So do they for a single image of
-16 x 16.
+Tiles are not always faster. The transforms of a channel cost the same however many channels the
+products combine it with, so with few channels they cost more than is saved. With few tiles, the 36
+products have few rows. Compared with one product for the whole kernel (step 84b), the tiles of 32
+and 64 channels take about half the time, and those of 8 channels 0.8 to 0.9 of it. But the forms of
+steps 84k to 84m are faster than that product: for 8 channels, and for a single image of 16 x 16,
+they are faster than the tiles too.
 
 The second limit is rounding. A tile adds and subtracts numbers that are larger than the result, so
-that its error is two to four times that of the direct form. It grows with the root of the number of
-channels. With 64, results of size 1 differ from the exact ones by up to 1e-5: what PyTorch's own
-tests tolerate between two ways to compute in float32. 128 channels would save as much time, and
-differ by more.
+its error is two to four times that of the direct form. It grows with the square root of the number
+of channels. With 64, results of size 1 differ from the exact ones by up to 1e-5, which is what
+PyTorch's own tests tolerate between two ways to compute in float32. 128 channels would save as much
+time, but exceed that.
 
-The trap: a limit that is measured on one machine. It has to be right about where much is to be
-gained or lost, not in between.
+So `pays` is true for 32 to 64 channels and at least 64 tiles.
+
+The trap: these limits were measured on one machine. They have to be right where much can be gained
+or lost, not in between.
 
 Changed: Tiles. Module finished: tinytorch/ops/winograd.py.
 Try: 256 channels. How large is the largest error then?
@@ -59,7 +61,8 @@ class Tiles:
 
     counts: the tiles of a picture, down and across. start: where the pictures begin in them.
     pays: few channels, or few tiles, cost less without. With more channels the results round more:
-        with 64, those of size 1 differ by up to 1e-5.
+        with 64, those of size 1 differ by up to 1e-5. An inf or a nan in x makes all outputs of its
+        tiles nan, not only those whose kernel covers it.
     """
 
     def __init__(self, x_shape: tuple, w_shape: tuple, pads: tuple, out: tuple):

@@ -8,8 +8,9 @@ padding.
     conv_transpose2d(input [N, C, H, W], weight [C, O / groups, kh, kw])  -> [N, O, H', W']
     H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1 + output_padding
 
-The weight is that of the convolution whose gradient this is: its outputs are the inputs here.
-Several sizes have the same number of windows (step 84i), and output_padding chooses one of them.
+The weight is that of the convolution whose gradient this is: the outputs of that convolution are
+the inputs here. Several sizes have the same number of windows (step 84i), and output_padding
+chooses one of them.
 
 "same": dilation (kernel - 1) zeros keep the size; if their number is odd, one more comes after the
 picture than before it.

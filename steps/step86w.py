@@ -2,18 +2,19 @@
 
 weight_norm and spectral_norm compute a weight in a hook before forward, and each does its own
 bookkeeping. LoRA, which adds a product of two thin matrices to a weight, would need a third such
-hook, and so would a matrix that has to stay symmetric. And a hook is late: until the next forward
-`layer.weight` shows what it was before.
+hook, and so would a matrix that has to stay symmetric. And the hook runs late: after a change of
+weight_g, `layer.weight` keeps its old value until the next forward (the demo shows it first).
 
     layer.weight = f(original)        original: the parameter that an optimizer changes
 
-PyTorch's parametrize makes `weight` a property. Python looks for properties in the class, and not
-in the object, so the module gets a class of its own: ParametrizedLinear, derived from Linear. The
-parameter moves, the same object, to layer.parametrizations.weight.original, and f stands beside it
-as a module, with parameters of its own if it has some (LoRA's thin matrices).
+PyTorch's parametrize makes `weight` a property, which is computed at each reading. Python looks for
+properties in the class, and not in the object, so the module gets a class of its own:
+ParametrizedLinear, derived from Linear. The parameter, the same object, moves to
+layer.parametrizations.weight.original. f stands beside it as a module, with parameters of its own
+if it has some (LoRA's thin matrices).
 
-The trap: such a class was made for one object, and no file can name it. So pickling is refused
-(state_dict works); a copy is made by hand, since Python would ask pickle's methods for it.
+The trap: such a class was made for one object, and a file cannot name it. So pickling is refused
+(state_dict works). copy.deepcopy would use pickle's methods, so `copied` makes the copy instead.
 
 New: ParametrizationList, register_parametrization, is_parametrized, copied, refuse_pickle.
 Try: leave `copied` out of the members of the class, and copy the layer.
@@ -108,9 +109,11 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
 
 if __name__ == "__main__":
     import pickle
+    import warnings
 
     from tinytorch.core.tensor import tensor
     from tinytorch.nn.linear import Linear
+    from tinytorch.nn.utils.weight_norm import weight_norm
     from tinytorch.ops.creation import zeros
     from tinytorch.ops.random import manual_seed
 
@@ -127,7 +130,14 @@ if __name__ == "__main__":
             return x + self.a @ self.b
 
     manual_seed(0)
-    layer, weight = Linear(3, 3), None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hooked = weight_norm(Linear(3, 3))
+    before = hooked.weight.tolist()
+    hooked.weight_g.data *= 2
+    print("the hook is late:", hooked.weight.tolist() == before)  # -> the hook is late: True
+
+    layer = Linear(3, 3)
     weight = layer.weight
     print(is_parametrized(layer))  # -> False
     register_parametrization(layer, "weight", Symmetric())

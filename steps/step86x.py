@@ -1,18 +1,19 @@
 """Step 86x: right_inverse: what is assigned to a parametrized weight
 
-A weight that is f(original) cannot be set: `layer.weight = w` has no setter. Nor does it start
-where the layer was: what was the weight is now the original, and f of it is something else.
+The property of step 86w has no setter, so `layer.weight = w` is an AttributeError. And registering
+f changes the weight: what was the weight is now the original. With f = exp, a weight of 3 becomes
+e^3 = 20.1.
 
     original = right_inverse(w)       so that  f(right_inverse(w)) = w
 
-A parametrization that knows such a function is asked for it: when it is registered, and when
-something is assigned. Of several functions in a row the last is inverted first. exp, which keeps
-a weight positive, has log; a function without one can still be registered, as LoRA's can, which
-starts at f(w) = w by itself.
+A parametrization that has such a function is asked for it when it is registered and when something
+is assigned. Of several functions in a row, the last is inverted first. exp, which keeps a weight
+positive, has log. A function without right_inverse can still be registered: LoRA's, for example,
+starts at f(w) = w anyway.
 
 The trap: f may give another shape or dtype than the layer was made for, and the error would come
 much later, from a product in forward. So the result is compared when f is registered, unless
-`unsafe=True` says that it is meant.
+`unsafe=True` allows the change.
 
 New: check_like, ParametrizationList.inverted, .right_inverse. Changed: register_parametrization.
 Try: take `reversed` away in right_inverse, and assign to the twice parametrized weight.

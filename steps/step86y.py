@@ -1,10 +1,10 @@
 """Step 86y: Several originals: a weight made of two tensors
 
-weight_norm keeps a length and a direction, LoRA's relatives a product of two vectors: weights that
-are computed from several tensors, of which none is the weight. Our list has one original.
+weight_norm computes a weight from a length and a direction, and a weight of rank 1 is the product
+of two vectors. Such a weight has several originals, but the list of step 86x has one.
 
-Where right_inverse gives a tuple, its members become original0, original1, ..., and the first
-function takes them all (buffers may be parametrized from here on, too):
+If right_inverse returns a tuple, its members become original0, original1, ..., and the first
+function takes them all (from here on, buffers may be parametrized too):
 
     weight = f(original0, original1),      original0, original1 = right_inverse(weight)
 
@@ -12,7 +12,7 @@ The trap: none of them can be the parameter that the layer had, so an optimizer 
 holds a tensor that the layer does not use any more. Parametrize first, then make the optimizer.
 
 New: ParametrizationList.originals, .is_tensor. Changed: ParametrizationList.
-Try: make the optimizer of the demo before the parametrization, and see what it changes.
+Try: make the optimizer of the demo before the parametrization. Which weights does its step change?
 """
 
 import copy
@@ -196,7 +196,7 @@ if __name__ == "__main__":
             return x.unsqueeze(1) * y
 
         def right_inverse(self, w):
-            return w[:, 0] // w[0, 0], w[0].clone()
+            return w[:, 0] / w[0, 0], w[0].clone()
 
     layer = Linear(3, 2)
     layer.weight.data = tensor([[1.0, 2.0, 3.0], [4.0, 8.0, 12.0]])
@@ -242,5 +242,5 @@ if __name__ == "__main__":
             print(error)
     # -> 'right_inverse' must return tensors. Got str
     # -> 'right_inverse' must return 2 tensors. Got 1.
-    # -> 'right_inverse' must return tinytorch.float32. Got tensor([1])
+    # -> 'right_inverse' must return tinytorch.float32. Got tensor([1, 2])
     # -> ParametrizationList requires one or more modules.

@@ -1,9 +1,9 @@
 """Step 86z: remove_parametrizations, and a cache
 
-A trained model should be an ordinary one again: its weight a parameter, with the value that it has
-now or with the original, and its class the one it had before the first parametrization. (minLoRA
-calls the first merging and the second removing.) The property goes from the class, and when no
-tensor is parametrized any more, the class goes, too.
+A trained model should become an ordinary one again: its weight a parameter, with either its present
+value or the original, and its class the one before the first parametrization. (minLoRA calls the
+first merging and the second removing.) The property is deleted from the class, and when no tensor
+is parametrized any more, the module gets its old class back.
 
 The second half is speed. A property is computed at each reading: a recurrent layer that reads its
 weight at every time step computes it as often. Within `with cached():` it is computed once.
@@ -214,7 +214,8 @@ def remove_parametrizations(
         if made.is_tensor:
             original.data = value.detach()
         else:
-            original = Parameter(value) if isinstance(original, Parameter) else value
+            is_parameter = isinstance(original, Parameter)
+            original = Parameter(value, original.requires_grad) if is_parameter else value
     elif not made.is_tensor:
         raise ValueError(
             "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is "

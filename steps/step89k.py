@@ -9,14 +9,19 @@ There are many such L. One is lower triangular with a positive diagonal, and it 
 row by row: this is the Cholesky decomposition. It exists where A is symmetric and positive
 definite; LAPACK stops at the first negative number under a root.
 
-Its derivative, found from dA = dL L^T + L dL^T by multiplying with L^-1 on both sides:
+Its derivative follows from dA = dL L^T + L dL^T, with L^-1 on the left and L^-T on the right:
 
-    dL/dA:  L^-T S L^-1, made symmetric;   S: the lower triangle of L^T G, half of its diagonal
+    L^-1 dA L^-T = P + P^T,   P = L^-1 dL: lower triangular, so it is the lower triangle of the
+                              left side, with half of the diagonal
 
-The trap: only the lower triangle of A is read, and yet the gradient is that of both, shared, as
-PyTorch's is: so A + A^T stays what it is when A moves along it.
+In backward, with G for the gradient of L, the same steps in reverse:
 
-New: Cholesky, cholesky. Changed: linalg.py of step 83h is open again.
+    gradient of A = L^-T S L^-1, made symmetric;   S: lower triangle of L^T G, half its diagonal
+
+The trap: only the lower triangle of A is read, but the gradient is symmetric: A[i, j] and A[j, i]
+get half each, so a step of an optimizer leaves A symmetric. PyTorch does the same.
+
+New: Cholesky, cholesky. linalg.py (step 83h) is resumed.
 Try: leave the halves out of `backward`, and compare with the numbers of the demo.
 """
 
@@ -120,6 +125,8 @@ class Cholesky(LinalgFunction):
 
     def forward(ctx, a: Any) -> Any:
         lower = ctx.xp.linalg.cholesky(a)
+        if not ctx.xp.isfinite(lower).all():
+            raise np.linalg.LinAlgError("Matrix holds nan or inf")
         halves = ctx.xp.tri(a.shape[-1], dtype=a.dtype)
         halves -= 0.5 * ctx.xp.eye(a.shape[-1], dtype=a.dtype)
         ctx.save_for_backward(lower, halves)
@@ -139,13 +146,13 @@ class Cholesky(LinalgFunction):
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L, lower triangular and with a positive diagonal, with L L^T = A; or L^T, where `upper`.
 
-    A is symmetric: only its lower triangle is read.
+    A is symmetric: only its lower triangle is read; its upper one, where `upper`.
     Raises:
-        LinAlgError: A is not positive definite.
+        LinAlgError: A is not positive definite, or holds nan or inf.
         RuntimeError: A is not made of square matrices of float32 or float64.
     """
-    lower = Cholesky.apply(check_square("cholesky", A))
-    return lower.mT if upper else lower
+    check_square("cholesky", A)
+    return Cholesky.apply(A.mT).mT if upper else Cholesky.apply(A)
 
 
 if __name__ == "__main__":
@@ -165,7 +172,12 @@ if __name__ == "__main__":
     # -> [[0.041667, -0.083333], [-0.083333, 0.166667]]
     print([[round(x, 6) for x in row] for row in A.grad.tolist()])
     # -> [[0.041667, -0.083333], [-0.083333, 0.166667]]
-    try:
-        cholesky(tensor([[1.0, 2.0], [2.0, 1.0]]))
-    except LinAlgError as error:
-        print(error)  # -> linalg.cholesky: Matrix is not positive definite
+    print(cholesky(tensor([[4.0, 2.0], [0.0, 10.0]]), upper=True).tolist())
+    # -> [[2.0, 1.0], [0.0, 3.0]]
+    for wrong in (2.0, float("nan")):
+        try:
+            cholesky(tensor([[1.0, 2.0], [wrong, 1.0]]))
+        except LinAlgError as error:
+            print(error)
+    # -> linalg.cholesky: Matrix is not positive definite
+    # -> linalg.cholesky: Matrix holds nan or inf

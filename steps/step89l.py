@@ -1,19 +1,21 @@
 """Step 89l: MultivariateNormal: numbers that depend on each other
 
-Normal with 6 means draws 6 independent numbers. Of a person's height and weight, or of two joints
-of one arm, a large one makes the other likely to be large: the covariance, a matrix, says how much.
+Normal with 6 means draws 6 independent numbers. But a person's height and weight, or two joints of
+one arm, depend on each other: if one is large, the other is likely to be large. The covariance, a
+matrix, says how much.
 
     x = loc + L eps                        eps: independent; covariance L L^T (step 89k)
     log p(x) = -|L^-1 (x - loc)|^2 / 2 - log det L - n log(2 pi) / 2
 
-Draws are a product with L, so the gradient reaches loc and the covariance. The density needs
-L^-1 (x - loc), which is eps again, and det L: the product of the diagonal, as L is triangular.
+A draw is a product with L, so the gradient reaches loc and the covariance. The density needs L^-1
+(x - loc), which is eps again, and det L, the product of the diagonal, since L is triangular.
 
 The trap: a draw is a vector now. The last dimension of the parameters belongs to the event, and
 log_prob gives one number for it, as Independent does (step 89j).
 
 New: MultivariateNormal.
 Try: a covariance of [[1, 0], [0, 4]], and Independent(Normal(...), 1) with the same variances.
+Compare log_prob of both.
 """
 
 import importlib

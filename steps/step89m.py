@@ -1,19 +1,22 @@
 """Step 89m: MultivariateNormal by three matrices, and their checks
 
-A program may know L itself (a network gives it), the covariance, or its inverse, the precision,
-which says how strongly two numbers are coupled when all others are known. It gives one of the
-three; the others are computed when they are asked for, and only then:
+A program may have L itself (from a network, for example), the covariance, or its inverse, the
+precision, which says how strongly two numbers are coupled when all others are known. It gives one
+of the three; each other one is computed when it is first read:
 
     scale_tril  <->  covariance_matrix = L L^T  <->  precision_matrix = (L L^T)^-1
 
-A matrix that is not positive definite is no covariance: some direction would have a negative
-variance. For each of the three there is a condition, checked as those of the other distributions.
+A matrix that is not positive definite is not a covariance: the variance in some direction would be
+zero or negative. For each of the three there is a condition, checked as those of the other
+distributions.
 
-The trap: a matrix that is symmetric but for rounding should pass, one with [1, 2] and [0, 1] not.
-The eigenvalues of both are positive, so symmetry is checked by itself, with a tolerance.
+The trap: a matrix that is symmetric up to rounding should pass, but one with the rows [1, 2] and
+[0, 1] should not. The eigenvalues of both are positive, so symmetry is checked by itself, with a
+tolerance.
 
 New: is_positive_definite, two constraints. Changed: MultivariateNormal.
-Try: validate_args=False with a wrong matrix. Where does it fail then?
+Try: validate_args=False with a matrix that is not positive definite, and draw a sample. Where does
+it fail then?
 """
 
 import importlib

@@ -186,6 +186,8 @@ def scaled_dot_product_attention(
             f"expected query, key and value of a float type and at least 2 dimensions, but got "
             f"{dtype} and the shapes {', '.join(str(list(shape)) for shape in shapes)}"
         )
+    if shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(f"{shapes[1][-2]} keys do not have {shapes[2][-2]} values")
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if is_causal and attn_mask is not None:
@@ -250,6 +252,8 @@ if __name__ == "__main__":
     # -> RuntimeError: expected query, key and value of a float type and at least 2 dimensions, but
     refused(q.float(), k.double(), v.double())
     # -> RuntimeError: expected m1 and m2 to have the same dtype, but got: float != double != doubl
+    refused(q, k[:, :19], v)
+    # -> RuntimeError: 19 keys do not have 20 values
     refused(q, k, v, dropout_p=-1)
     # -> RuntimeError: dropout probability has to be between 0 and 1, but got -1
     refused(q, k, v, mask, is_causal=True)

@@ -198,6 +198,8 @@ def scaled_dot_product_attention(
             f"expected query, key and value of a float type and at least 2 dimensions, but got "
             f"{dtype} and the shapes {', '.join(str(list(shape)) for shape in shapes)}"
         )
+    if shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(f"{shapes[1][-2]} keys do not have {shapes[2][-2]} values")
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if is_causal and attn_mask is not None:

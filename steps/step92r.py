@@ -1,8 +1,8 @@
 """Step 92r: The gradient of attention with fewer passes
 
-In blocks of 64 rows, the gradient of the scores takes four passes over them: a product, a
-subtraction, whose second operand is repeated along each row, a factor, two more products. And
-before, five copies bring the inputs into order.
+For each block of 64 rows, the gradient of the scores S and what follows from it take five
+operations: a product, a subtraction that repeats d along each row, a multiplication by E, and two
+more products. Before them, five copies bring the inputs into order. With H = dL/dY / z:
 
     dL/dS = E * (H V^T - d),   d: the sums of the rows of H * Y
 
@@ -10,13 +10,15 @@ The subtraction is a product again, with one column more on the left and one row
 
     H V^T - d = [H, d] [V, -1]^T
 
-NumPy's products take matrices whose rows lie apart from each other, as those of Q, K and dL/dY do
-here, without a copy; only V^T has to be copied. They also write to such places: gq, and gk and gv
-where nothing is there yet. That is the case in the last rows of queries, since these see all keys
-that the others see: the blocks are visited in reverse, and only those that follow are added.
+NumPy multiplies matrices whose rows are apart in memory, as those of Q, K and dL/dY are here,
+without a copy; only V^T has to be copied. It also writes results to such places: directly to gq,
+and to gk and gv where they hold nothing yet. The last rows of queries see all keys that the others
+see. So the blocks are visited in reverse: the first one writes gk and gv, and the others add to
+them.
 
-With create_graph all this must be operations on Tensors, which may not be written in place. So the
-formula is written a second time, in plain words, and the two are compared by gradcheck.
+With create_graph=True, all this must be operations on Tensors, which may not be written in place.
+So the formula is written a second time, as operations on whole Tensors, and the demo compares the
+two.
 
 The trap: with dropout, d is subtracted after the factor `keep`, and not in the product.
 
@@ -63,11 +65,6 @@ def plain(x: Any) -> Any:
 def part(x: Any, key: tuple) -> Any:
     """x[key], or None where there is no x."""
     return None if x is None else x[key]
-
-
-def in_order(x: Any, xp: Any) -> Any:
-    """x with its elements in order, a copy where need be: small products take half the time."""
-    return xp.asarray(x, order="C")
 
 
 class Attention(Function):
@@ -229,6 +226,8 @@ def scaled_dot_product_attention(
             f"expected query, key and value of a float type and at least 2 dimensions, but got "
             f"{dtype} and the shapes {', '.join(str(list(shape)) for shape in shapes)}"
         )
+    if shapes[1][-2] != shapes[2][-2]:
+        raise RuntimeError(f"{shapes[1][-2]} keys do not have {shapes[2][-2]} values")
     if not 0 <= dropout_p <= 1:
         raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     if is_causal and attn_mask is not None:

@@ -5,16 +5,17 @@ and every node after it passed it on:
 
     x.sqrt() at x = 0:  the slope is inf;  0 * inf is nan
 
-A mode that stands around each node (step 51m) can look at what it returns, and stop at the first
-nan. That names the node, SqrtBackward0, and there may be fifty of them. Where was it called? That
-is known only in forward. So the mode also sees each operation being called, and notes Python's
-stack for the node that it makes. When the nan comes, a warning shows the lines of the program, and
-leaves out those of the package.
+A mode that surrounds each node (step 51m) can look at what the node returns, and stop at the first
+nan. That names the node, SqrtBackward0, but there may be fifty of them. Only forward knows where
+each one was called. So the mode also sees each operation being called, and notes Python's stack for
+the node that it makes. When a nan comes, a warning shows the lines of the program, and leaves out
+those of the package.
 
 The notes are kept in a WeakKeyDictionary: they go when the graph goes.
 
-The traps: an operation that was called before the mode was on has no note. And every stack takes
-ten times as long as a small operation, so this is for a search, and not for a training.
+The traps: an operation that was called before the mode was on has no note. And noting a stack takes
+ten times as long as a small operation, so the mode is for finding an error, not for a whole
+training.
 
 PyTorch's words: autograd.detect_anomaly, as a context, and set_detect_anomaly(True).
 

@@ -49,6 +49,15 @@ def test_the_cholesky_decomposition(shape, device):
     assert gradcheck(function, (A,)) and gradgradcheck(function, (A,))
     with pytest.raises(linalg.LinAlgError, match="not positive definite"):
         linalg.cholesky(tensor([[1.0, 2.0], [2.0, 1.0]], device=device))
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(linalg.LinAlgError, match="nan or inf"):
+            linalg.cholesky(tensor([[wrong, 0.0], [0.0, 1.0]], device=device))
+
+
+def test_cholesky_reads_one_triangle(device):
+    A = tensor([[4.0, 2.0], [99.0, 10.0]], device=device)
+    assert linalg.cholesky(A, upper=True).tolist() == [[2.0, 1.0], [0.0, 3.0]]
+    assert linalg.cholesky(A.mT).tolist() == [[2.0, 0.0], [1.0, 3.0]]
 
 
 def test_errors(device):

@@ -45,6 +45,7 @@ def test_what_passes(pair, options):
         ((tt.tensor([[True, False]]), tt.tensor([[True, True]])), r"not equal.*\s.*\s.*1 / 2 \(50"),
         ((NAN, NAN), "Greatest absolute difference: nan"),
         ((1.0, 1.0 + 1e-6), "Scalars are not close"),
+        ((2**62, 2**62 + 1), "Scalars are not equal"),
         ((1, 1.0), "types do not match"),
         ((True, False), "Booleans mismatch"),
         ((None, 1), "None mismatch"),

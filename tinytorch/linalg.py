@@ -96,6 +96,8 @@ class Cholesky(LinalgFunction):
 
     def forward(ctx, a: Any) -> Any:
         lower = ctx.xp.linalg.cholesky(a)
+        if not ctx.xp.isfinite(lower).all():
+            raise np.linalg.LinAlgError("Matrix holds nan or inf")
         halves = ctx.xp.tri(a.shape[-1], dtype=a.dtype)
         halves -= 0.5 * ctx.xp.eye(a.shape[-1], dtype=a.dtype)
         ctx.save_for_backward(lower, halves)
@@ -115,10 +117,10 @@ class Cholesky(LinalgFunction):
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L, lower triangular and with a positive diagonal, with L L^T = A; or L^T, where `upper`.
 
-    A is symmetric: only its lower triangle is read.
+    A is symmetric: only its lower triangle is read; its upper one, where `upper`.
     Raises:
-        LinAlgError: A is not positive definite.
+        LinAlgError: A is not positive definite, or holds nan or inf.
         RuntimeError: A is not made of square matrices of float32 or float64.
     """
-    lower = Cholesky.apply(check_square("cholesky", A))
-    return lower.mT if upper else lower
+    check_square("cholesky", A)
+    return Cholesky.apply(A.mT).mT if upper else Cholesky.apply(A)

@@ -173,6 +173,7 @@ def test_one_node_and_nothing():
         lambda q, k, v: (q.float(), k, v),
         lambda q, k, v: (q, k[..., :3], v),
         lambda q, k, v: (q, k, v[..., :3, :]),
+        lambda q, k, v: (q, k[..., :3, :], v),
         lambda q, k, v: (q, k[:, :2], v[:, :2]),
         lambda q, k, v: (q, k, v, tinytorch.ones(4, 5)),
         lambda q, k, v: (q, k, v, tinytorch.ones(4, 6).long()),

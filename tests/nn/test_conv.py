@@ -249,3 +249,15 @@ def test_unfold_and_fold(device):
     assert repr(nn.Fold((4, 4), 2)) == (
         "Fold(output_size=(4, 4), kernel_size=2, dilation=1, padding=0, stride=1)"
     )
+
+
+@pytest.mark.parametrize("layer", [nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d])
+def test_a_batch_without_images(layer, device):
+    layer = layer(3, 4, 3, padding=1, device=device)
+    x = tinytorch.zeros(0, 3, *[5] * (layer.weight.ndim - 2), device=device, requires_grad=True)
+    y = layer(x)
+    assert y.shape == (0, 4, *x.shape[2:])
+    y.sum().backward()
+    assert x.grad.shape == x.shape
+    assert layer.weight.grad.shape == layer.weight.shape and not layer.weight.grad.any()
+    assert layer.bias.grad.tolist() == [0.0] * 4

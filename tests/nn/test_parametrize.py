@@ -55,3 +55,20 @@ def test_the_cache_ends_with_the_outermost_block():
         assert layer.weight is not first
         raise KeyError
     assert layer.weight is not layer.weight
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_frozen_weight_stays_frozen(requires_grad):
+    class Halves(nn.Module):
+        def forward(self, a, b):
+            return a + b
+
+        def right_inverse(self, w):
+            return w / 2, w / 2
+
+    layer = nn.Linear(2, 2)
+    layer.weight.requires_grad_(requires_grad)
+    parametrize.register_parametrization(layer, "weight", Halves())
+    parametrize.remove_parametrizations(layer, "weight")
+    assert isinstance(layer.weight, nn.Parameter)
+    assert layer.weight.requires_grad is requires_grad

@@ -75,6 +75,8 @@ def test_close_and_equal(device):
         True,
         False,
     ]
+    large = tinytorch.tensor([2**62], device=device)  # one more than it is the same float64
+    assert tinytorch.isclose(large, large + 1, 0, 0).tolist() == [False]
     nan = a * float("nan")
     assert not tinytorch.allclose(nan, nan) and tinytorch.allclose(nan, nan, equal_nan=True)
     assert tinytorch.equal(a, a.clone()) and not tinytorch.equal(a, a[:1]) and not a.equal(-a)

@@ -271,6 +271,20 @@ def test_rounding_to_decimals(device):
         tinytorch.tensor([1]).round(decimals=1)
 
 
+@pytest.mark.parametrize("decimals, expected", [(2, 1250.0), (5, 1250.0), (-2, 1200.0), (-5, 0.0)])
+@pytest.mark.parametrize("dtype", [tinytorch.float16, tinytorch.bfloat16])
+def test_rounding_halves_does_not_overflow(decimals, expected, dtype, device):
+    y = tinytorch.tensor([1250.0], dtype=dtype, device=device).round(decimals=decimals)
+    assert y.dtype is dtype
+    assert y.tolist() == [pytest.approx(expected, rel=1 / 128)]
+
+
+def test_a_quotient_of_booleans_is_cut(device):
+    x = tinytorch.tensor([True, False], device=device)
+    y = tinytorch.div(x, tinytorch.tensor([1, 2], device=device), rounding_mode="trunc")
+    assert y.dtype is tinytorch.int64 and y.tolist() == [1, 0]
+
+
 def test_rounding(device):
     x = tinytorch.tensor([0.5, 1.5, 2.5, -0.5], device=device)
     assert x.round().tolist() == [0.0, 2.0, 2.0, 0.0]

@@ -30,6 +30,12 @@ def test_the_bins_are_those_of_numpy(span, density, weighted, device):
             assert counts.sum().item() == NUMBERS.size
 
 
+def test_tenths_lie_in_bins_of_their_own(device):
+    """0.3 begins a bin, although 3 * 0.1 is above it."""
+    x = tt.tensor([i / 10 for i in range(10)], dtype=tt.float64, device=device)
+    assert x.histc(10, 0, 1).tolist() == [1.0] * 10
+
+
 def test_edges_of_ones_own(device):
     edges = tt.tensor([-1.0, -0.25, 0.0, 2.0], dtype=tt.float64, device=device)
     hist, kept = tt.tensor(NUMBERS, device=device).histogram(edges)

@@ -90,3 +90,14 @@ def test_other_orders_of_arguments_are_refused():
         with pytest.raises(TypeError):
             wrong()
     assert x.tolist() == [1.0, 2.0] and x.add(1, 2).tolist() == [3.0, 4.0]
+
+
+def test_a_fraction_of_integers_is_refused():
+    x = tinytorch.tensor([1, 2])
+    for call in (x.add, x.sub, x.clone().add_, x.clone().sub_):
+        with pytest.raises(RuntimeError, match="alpha must be an integer"):
+            call(x, alpha=0.5)
+    assert x.add(x.float(), alpha=0.5).tolist() == [1.5, 3.0] and x.add(x, alpha=2).tolist() == [
+        3,
+        6,
+    ]

@@ -404,3 +404,17 @@ def test_numbers_for_nan_and_infinity(name, device):
     x = x.float().requires_grad_()
     (g,) = tt.autograd.grad(x.nan_to_num().sum(), x)
     assert g.tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "prod"])
+def test_names_of_nodes_are_pytorchs(name):
+    x = tt.ones(2, 3, requires_grad=True)
+    reduce = getattr(tt, name)
+    assert reduce(x).grad_fn.name() == f"{name.title()}Backward0"
+    assert reduce(x, 1).grad_fn.name() == f"{name.title()}Backward1"
+
+
+def test_a_write_into_a_view_is_a_node_of_its_base():
+    x = tt.ones(2, 3, requires_grad=True).clone()
+    x[0] = 5.0
+    assert x.grad_fn.name() == "CopySlices" and "grad_fn=<CopySlices>" in repr(x)

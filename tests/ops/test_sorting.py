@@ -76,6 +76,12 @@ def test_unique(device):
     assert tt.tensor([math.nan, math.nan]).unique().numel() == 2
 
 
+def test_names_of_nodes_are_pytorchs():
+    x = tt.tensor([3.0, 1.0, 2.0], requires_grad=True)
+    assert x.sort().values.grad_fn.name() == "SortBackward0"
+    assert x.topk(2).values.grad_fn.name() == "TopkBackward0"
+
+
 def test_sums_of_weights_by_class(device):
     x = tt.tensor([3, 1, 3, 0], device=device)
     sums = x.bincount(tt.tensor([5.0, 2.0, 1.5, 4.0], device=device))

@@ -140,6 +140,17 @@ def in_old_order(name: str, count: int, named: Any, *given: Any) -> tuple:
     raise TypeError(f"{name}() received an invalid combination of arguments - got ({types})")
 
 
+def scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """alpha * other, of an addition to `input`.
+
+    Raises:
+        RuntimeError: alpha is a float, and both are integers.
+    """
+    if isinstance(alpha, float) and not result_type(input, other).is_floating_point:
+        raise RuntimeError(f"alpha must be an integer for integral input tensors, got {alpha}")
+    return mul(other, alpha)
+
+
 @tensor_method("add", "__add__", "__radd__")
 def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None = None) -> Tensor:
     """input + alpha * other, broadcast; the type of the result is `result_type(input, other)`."""
@@ -148,7 +159,7 @@ def add(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
     if out is not None:
         return into(out, add(input, other, alpha=alpha))
     if alpha != 1:
-        other = mul(other, alpha)
+        other = scaled(input, other, alpha)
     # Two tensors of one type are by far the most common case.
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
@@ -168,7 +179,7 @@ def sub(input: Tensor, other: Any, *old: Any, alpha: Any = 1, out: Tensor | None
     if out is not None:
         return into(out, sub(input, other, alpha=alpha))
     if alpha != 1:
-        other = mul(other, alpha)
+        other = scaled(input, other, alpha)
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Sub.apply(input, other)

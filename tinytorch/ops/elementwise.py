@@ -216,9 +216,12 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
         return compute(Round, (input,), "iu")
     if not input.is_floating_point():
         raise NotImplementedError(f"round with decimals is not implemented for {input.dtype!r}")
+    x = cast(input, float32) if input.dtype.itemsize == 2 else input  # float16 ends at 65504
     if decimals > 0:
-        return true_divide(round(mul(input, 10.0**decimals)), 10.0**decimals)
-    return mul(round(true_divide(input, 10.0**-decimals)), 10.0**-decimals)
+        x = true_divide(round(mul(x, 10.0**decimals)), 10.0**decimals)
+    else:
+        x = mul(round(true_divide(x, 10.0**-decimals)), 10.0**-decimals)
+    return cast(x, input.dtype)
 
 
 # dy/dx is 1; y is kept, so that x may be overwritten.
@@ -458,8 +461,10 @@ def div(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode == "trunc":
-        if result_type(input, other).is_floating_point:
+        dtype = result_type(input, other)
+        if dtype.is_floating_point:
             return trunc(true_divide(input, other))
         # Integers may be too large for a floating point quotient.
-        return floor_divide(sub(input, fmod(as_tensor(input), other)), other)
+        input = cast(as_tensor(input), dtype)
+        return floor_divide(sub(input, fmod(input, other)), other)
     raise RuntimeError(f"div expected rounding_mode 'trunc' or 'floor', but got {rounding_mode!r}")

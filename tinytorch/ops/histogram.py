@@ -14,6 +14,20 @@ from tinytorch.ops.extremes import named_result
 HistogramResult = named_result("histogram", "hist", "bin_edges")
 
 
+class CountInEqualBins(Function):
+    """How many of the x lie in each of `bins` equal bins from `low` to `high`. The last bin
+    includes its upper edge. What lies in no bin is not counted, and nan is not."""
+
+    differentiable = False
+
+    def forward(ctx, x: Any, bins: int, low: float, high: float) -> Any:
+        x, xp = x.reshape(-1), ctx.xp
+        ends = xp.asarray([low, high], dtype=x.dtype)
+        x = x[(x >= ends[0]) & (x <= ends[1])]
+        places = ((x - ends[0]) * bins / (ends[1] - ends[0])).astype("int64")
+        return xp.bincount(xp.minimum(places, bins - 1), minlength=bins).astype(x.dtype)
+
+
 class CountInBins(Function):
     """How many of the x lie in each bin between two edges, or the sum of their weights. The last
     bin includes its upper edge. What lies in no bin is not counted, and nan is not."""
@@ -28,8 +42,8 @@ class CountInBins(Function):
         return xp.bincount(places, weights, len(edges) - 1).astype(x.dtype)
 
 
-def equal_bins(input: Tensor, bins: int, low: float | None, high: float | None) -> Tensor:
-    """The edges of `bins` equal bins from `low` to `high`; without them, over all of `input`.
+def checked_range(input: Tensor, bins: int, low: float | None, high: float | None) -> tuple:
+    """Where `bins` equal bins begin and end: at `low` and `high`; else all of `input` is in them.
 
     Raises:
         RuntimeError: there is no bin, or the range is not finite, or its end comes first.
@@ -44,7 +58,7 @@ def equal_bins(input: Tensor, bins: int, low: float | None, high: float | None) 
         raise RuntimeError(f"the range of the bins ends before it begins: [{low}, {high}]")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return linspace(low, high, bins + 1, dtype=input.dtype, device=input.device)
+    return low, high
 
 
 @checked
@@ -54,14 +68,14 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     equal, from the smallest element to the largest. The counts have the type of `input`.
 
     Raises:
-        RuntimeError: see `equal_bins`.
+        RuntimeError: see `checked_range`.
         NotImplementedError: `input` is not of a floating point type.
     """
     if not input.is_floating_point():
         raise NotImplementedError(f"histc() is not implemented for {input.dtype!r}")
-    wide = input.detach().to(promote_types(input.dtype, float32))  # edges need more than 11 bits
-    edges = equal_bins(wide, bins, *((None, None) if min == max else (min, max)))
-    return CountInBins.apply(wide, edges, None).to(input.dtype)
+    wide = input.detach().to(promote_types(input.dtype, float32))  # places need more than 11 bits
+    ends = checked_range(wide, bins, *((None, None) if min == max else (min, max)))
+    return CountInEqualBins.apply(wide, bins, *ends).to(input.dtype)
 
 
 @checked
@@ -80,7 +94,7 @@ def histogram(
     n + 1 edges of n bins. With density=True the area of all bars is 1.
 
     Raises:
-        RuntimeError: see `equal_bins`; for edges that are no vector, a weight of another shape
+        RuntimeError: see `checked_range`; for edges that are no vector, a weight of another shape
             than `input`, and where the types differ.
         NotImplementedError: `input` is not float32 or float64.
     """
@@ -90,7 +104,8 @@ def histogram(
         raise TypeError("histogram(): a range goes with a number of bins, not with their edges")
     edges = bins
     if not isinstance(bins, Tensor):
-        edges = equal_bins(input.detach(), operator.index(bins), *(range or (None, None)))
+        ends = checked_range(input.detach(), operator.index(bins), *(range or (None, None)))
+        edges = linspace(*ends, bins + 1, dtype=input.dtype, device=input.device)
     if edges.array.ndim != 1 or edges.array.size < 2 or edges.dtype is not input.dtype:
         raise RuntimeError(
             f"histogram(): the edges must be a vector of at least 2 {input.dtype!r}, but are "

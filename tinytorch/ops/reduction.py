@@ -105,6 +105,9 @@ class Sum(Reduction):
     def backward(ctx, g: Any) -> Any:
         return ctx.call(Expand, ctx.spread(g), ctx.shape)
 
+    def name(ctx) -> str:  # PyTorch has a form without dimensions and one with them
+        return f"{type(ctx).__name__}Backward{int(ctx.dims is not None)}"
+
 
 class Mean(Sum):
     """y = (x_1 + ... + x_n) / n;   dy/dx_i = 1 / n."""

@@ -54,7 +54,8 @@ class Tiles:
 
     counts: the tiles of a picture, down and across. start: where the pictures begin in them.
     pays: few channels, or few tiles, cost less without. With more channels the results round more:
-        with 64, those of size 1 differ by up to 1e-5.
+        with 64, those of size 1 differ by up to 1e-5. An inf or a nan in x makes all outputs of its
+        tiles nan, not only those whose kernel covers it.
     """
 
     def __init__(self, x_shape: tuple, w_shape: tuple, pads: tuple, out: tuple):

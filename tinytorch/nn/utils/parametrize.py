@@ -192,7 +192,8 @@ def remove_parametrizations(
         if made.is_tensor:
             original.data = value.detach()
         else:
-            original = Parameter(value) if isinstance(original, Parameter) else value
+            is_parameter = isinstance(original, Parameter)
+            original = Parameter(value, original.requires_grad) if is_parameter else value
     elif not made.is_tensor:
         raise ValueError(
             "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is "

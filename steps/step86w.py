@@ -63,7 +63,9 @@ def refuse_pickle(self: Module) -> None:
 
 
 def copied(self: Module, memo: dict) -> Module:
-    memo[id(self)] = new = self.__new__(type(self))
+    cls = type(self)  # the copy has a class of its own, from which a property may be removed
+    cls = type(cls.__name__, cls.__bases__, dict(vars(cls)))
+    memo[id(self)] = new = cls.__new__(cls)
     new.__dict__ = copy.deepcopy(self.__dict__, memo)
     return new
 

@@ -84,7 +84,7 @@ class ParametrizationList(ModuleList):
             try:
                 value = module.right_inverse(value) if hasattr(module, "right_inverse") else value
             except NotImplementedError:
-                pass
+                pass  # PyTorch's way to say that there is none
         return value
 
     @no_grad()
@@ -131,7 +131,9 @@ def refuse_pickle(self: Module) -> None:
 
 
 def copied(self: Module, memo: dict) -> Module:
-    memo[id(self)] = new = self.__new__(type(self))
+    cls = type(self)  # the copy has a class of its own, from which a property may be removed
+    cls = type(cls.__name__, cls.__bases__, dict(vars(cls)))
+    memo[id(self)] = new = cls.__new__(cls)
     new.__dict__ = copy.deepcopy(self.__dict__, memo)
     return new
 

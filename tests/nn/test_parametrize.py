@@ -1,6 +1,7 @@
 """Parametrizations: what the parity test does not see."""
 
 import copy
+import gc
 
 import pytest
 
@@ -43,6 +44,8 @@ def test_a_copy_is_parametrized_by_itself():
     assert not (layer.weight == 7).any()
     other.load_state_dict(layer.state_dict())
     assert torch.equal(layer.weight, other.weight)
+    parametrize.remove_parametrizations(other, "weight")
+    assert type(other) is nn.Linear and torch.equal(layer.weight, other.weight)
 
 
 def test_the_cache_ends_with_the_outermost_block():
@@ -55,6 +58,17 @@ def test_the_cache_ends_with_the_outermost_block():
         assert layer.weight is not first
         raise KeyError
     assert layer.weight is not layer.weight
+
+
+def test_the_cache_does_not_take_a_new_module_for_one_that_is_gone():
+    with parametrize.cached():
+        for number in range(20):  # without its tensors each is freed, and the next may get its id
+            layer = parametrize.register_parametrization(nn.Linear(2, 2), "weight", Symmetric())
+            with torch.no_grad():
+                layer.parametrizations.weight.original.fill_(number)
+            assert (layer.weight == number).all()
+            del layer
+            gc.collect()
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])

@@ -236,9 +236,8 @@ def product_kernel(node: Node, name: str, show: Callable) -> ProductKernel | Non
         copied, rows, columns, c = arranged(node, loads, turned)
         c |= block_of(c, width // node.dtype.itemsize, count)
         full = c["BLOCKS"] * c["BLOCK"]
-        if (
-            full * c["DEEP"] <= LARGEST and 5 * full <= 6 * c["COLUMNS"]
-        ):  # few of the sums are empty
+        few_empty = 5 * full <= 6 * c["COLUMNS"]  # at most a sixth of the sums
+        if full * c["DEEP"] <= LARGEST and few_empty:
             found.append((copied, turned, rows, columns, c))
     best = min(found, key=lambda way: way[:2], default=None)
     return None if best is None else ProductKernel(node, name, *best[2:])

@@ -11,7 +11,7 @@ from tinytorch.nn.container import ModuleDict, ModuleList
 from tinytorch.nn.module import Module
 from tinytorch.nn.parameter import Parameter
 
-CACHE: dict[str, Any] = {"depth": 0, "values": {}}  # values: (id of a module, name) -> tensor
+CACHE: dict[str, Any] = {"depth": 0, "values": {}}  # values: (module, name) -> tensor
 
 
 def check_like(value: Any, like: Tensor, what: str) -> None:
@@ -67,7 +67,7 @@ class ParametrizationList(ModuleList):
             try:
                 value = module.right_inverse(value) if hasattr(module, "right_inverse") else value
             except NotImplementedError:
-                pass
+                pass  # PyTorch's way to say that there is none
         return value
 
     @no_grad()
@@ -114,7 +114,9 @@ def refuse_pickle(self: Module) -> None:
 
 
 def copied(self: Module, memo: dict) -> Module:
-    memo[id(self)] = new = self.__new__(type(self))
+    cls = type(self)  # the copy has a class of its own, from which a property may be removed
+    cls = type(cls.__name__, cls.__bases__, dict(vars(cls)))
+    memo[id(self)] = new = cls.__new__(cls)
     new.__dict__ = copy.deepcopy(self.__dict__, memo)
     return new
 
@@ -123,7 +125,7 @@ def parametrized_property(name: str) -> property:
     """Reading computes the tensor, writing goes through right_inverse."""
 
     def read(self: Module) -> Tensor:
-        key = (id(self), name)
+        key = self, name  # the module is kept, so that another one cannot get its id
         if not CACHE["depth"]:
             return self.parametrizations[name]()
         if key not in CACHE["values"]:

@@ -4,7 +4,7 @@ A message between the ranks of step 103d is a copy on a board that all of them s
 the names and arguments of mpi4py, so that the same lines run with MPI as well. There the
 communicator is MPI.COMM_WORLD, and each rank is a process:
 
-    pip install 'tinytorch[distributed]'; mpiexec -n 3 python program.py
+    pip install mpi4py mpich; mpiexec -n 3 python program.py
 
 A call that begins with I only begins (I: immediate). It returns a request:
 

@@ -33,7 +33,7 @@ from tinytorch.distributed.simulator import here
 
 
 def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
+    """Whether mpi4py is installed: pip install mpi4py mpich."""
     return importlib.util.find_spec("mpi4py") is not None
 
 

@@ -39,7 +39,7 @@ from tinytorch.distributed.types import DistBackendError, ReduceOp
 
 
 def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
+    """Whether mpi4py is installed: pip install mpi4py mpich."""
     return importlib.util.find_spec("mpi4py") is not None
 
 

@@ -36,7 +36,7 @@ from tinytorch.distributed.types import DistBackendError, ReduceOp
 
 
 def is_available() -> bool:
-    """Whether mpi4py is installed: pip install 'tinytorch[distributed]'."""
+    """Whether mpi4py is installed: pip install mpi4py mpich."""
     return importlib.util.find_spec("mpi4py") is not None
 
 
@@ -55,8 +55,7 @@ def world() -> tuple[Any, Any]:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise RuntimeError(
-            f"process groups need mpi4py and an MPI library ({error}): "
-            f"pip install 'tinytorch[distributed]'"
+            f"process groups need mpi4py and an MPI library ({error}): pip install mpi4py mpich"
         ) from None
     return MPI, MPI.COMM_WORLD
 

@@ -50,7 +50,7 @@ def find_mpiexec() -> str:
     found = beside or shutil.which("mpiexec")
     if found is None or not is_available():
         missing = "mpi4py" if found else "mpiexec"
-        raise SystemExit(f"{missing} is not installed: pip install 'tinytorch[distributed]'")
+        raise SystemExit(f"{missing} is not installed: pip install mpi4py mpich")
     return found
 
 
@@ -117,4 +117,4 @@ if __name__ == "__main__":
     try:
         find_mpiexec()
     except SystemExit as end:
-        print(end)  # -> mpiexec is not installed: pip install 'tinytorch[distributed]'
+        print(end)  # -> mpiexec is not installed: pip install mpi4py mpich

@@ -128,7 +128,7 @@ def numpy_dtype(dtype: DType) -> np.dtype:
         RuntimeError: `dtype` is bfloat16 and ml_dtypes is not installed.
     """
     if dtype.numpy is None:
-        raise RuntimeError(f"{dtype!r} needs the package ml_dtypes: pip install 'tinytorch[bf16]'")
+        raise RuntimeError(f"{dtype!r} needs the package ml_dtypes: pip install ml_dtypes")
     return dtype.numpy
 
 

@@ -150,7 +150,7 @@ def draw(
     if graphviz is None or shutil.which("dot") is None:
         raise RuntimeError(
             "to draw, install Graphviz (the program dot, graphviz.org/download) and its Python "
-            "package: pip install 'tinytorch[graph]'. to_dot() and graph_text() need neither."
+            "package: pip install graphviz. to_dot() and graph_text() need neither."
         )
     ending = "" if path is None else pathlib.Path(path).suffix.removeprefix(".")
     picture = graphviz.Source(to_dot(y, names), format=format or ending or "svg")

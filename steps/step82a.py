@@ -12,8 +12,8 @@ and nothing else: no numbers, no tuples. A state_dict() is just that.
 
 Twenty lines of Python would do. But a file may lie, and this one comes from strangers: a header of
 2^60 bytes, tensors that overlap, a shape that needs more bytes than there are. The package
-`safetensors` checks all that, and is well maintained. We use it: pip install
-'tinytorch[safetensors]'.
+`safetensors` checks all that, and is well maintained. We use it:
+pip install safetensors.
 
 The trap: the format has no views. Two tied weights would become two after a load and, without any
 warning, learn different things. So save_file refuses tensors that share memory, and those whose
@@ -47,7 +47,7 @@ def package() -> ModuleType:
         import safetensors.numpy
     except ImportError as error:
         raise ImportError(
-            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
+            "safetensors files need the package safetensors: pip install safetensors"
         ) from error
     return safetensors
 

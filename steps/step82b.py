@@ -45,7 +45,7 @@ def package() -> ModuleType:
         import safetensors.numpy
     except ImportError as error:
         raise ImportError(
-            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
+            "safetensors files need the package safetensors: pip install safetensors"
         ) from error
     return safetensors
 

@@ -225,5 +225,5 @@ if __name__ == "__main__":
         autocast("cpu")
     except RuntimeError as error:
         print(error)
-        # -> tinytorch.bfloat16 needs the package ml_dtypes: pip install 'tinytorch[bf16]'
+        # -> tinytorch.bfloat16 needs the package ml_dtypes: pip install ml_dtypes
     bfloat16.numpy = kept

@@ -13,15 +13,9 @@ NO_CUDA = None if tinytorch.cuda.is_available() else "no CuPy, or no GPU"
 # The devices that only the tests have, and what registers each.
 REGISTER = {"strict": strict.register}
 
-DEVICES = [
-    "cpu",
-    *REGISTER,
-    pytest.param(
-        "cuda:0",  # with its number, so that it is what str(tensor.device) says
-        id="cuda",
-        marks=[pytest.mark.cuda, pytest.mark.skipif(NO_CUDA is not None, reason=str(NO_CUDA))],
-    ),
-]
+DEVICES = ["cpu", *REGISTER]
+if NO_CUDA is None:  # with its number, so that it is what str(tensor.device) says
+    DEVICES.append(pytest.param("cuda:0", id="cuda", marks=pytest.mark.cuda))
 
 
 @functools.cache
@@ -43,5 +37,6 @@ def strict_device():
 
 @pytest.fixture(params=DEVICES)
 def device(request):
-    """The name of a device. A test that takes it runs on `cpu`, on `strict`, and on `cuda`."""
+    """The name of a device. A test that takes it runs on `cpu`, on `strict`, and, where there is a
+    GPU, on `cuda`."""
     return registered(request.param) if request.param in REGISTER else request.param

@@ -129,5 +129,5 @@ def test_in_jupyter_the_picture_shows_itself():
 
 def test_without_graphviz_draw_says_what_to_install(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    with pytest.raises(RuntimeError, match=r"install Graphviz.*pip install 'tinytorch\[graph\]'"):
+    with pytest.raises(RuntimeError, match=r"install Graphviz.*pip install graphviz"):
         draw(line()[0])

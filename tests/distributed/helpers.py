@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
 needs_mpi = pytest.mark.skipif(
     MPIEXEC is None or not dist.is_available(),
-    reason="mpi4py or mpiexec is missing: pip install 'tinytorch[distributed]'",
+    reason="mpi4py or mpiexec is missing: pip install mpi4py mpich",
 )
 
 

@@ -22,7 +22,7 @@ MPIEXEC = shutil.which(
 )
 needs_mpi = pytest.mark.skipif(
     MPIEXEC is None or importlib.util.find_spec("mpi4py") is None,
-    reason="mpi4py or mpiexec is missing: pip install 'tinytorch[distributed]'",
+    reason="mpi4py or mpiexec is missing: pip install mpi4py mpich",
 )
 
 

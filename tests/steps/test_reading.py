@@ -206,18 +206,6 @@ def test_where_parses_little(monkeypatch):
     assert sum(parsed) < sum(step.path.stat().st_size for step in files) / 4
 
 
-def test_the_console_command(tmp_path):
-    call = [sys.executable, "-c", "import sys, tinytorch_steps as t; sys.exit(t.main())", "list"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("stage 1  A box with a derivative\n")
-    (tmp_path / "tinytorch_steps.py").write_text((ROOT / "tinytorch_steps.py").read_text())
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install --editable ." in done.stderr
-
-
 def test_a_decorator_of_several_lines(make):
     text = "x = (\n    1\n)\n\n\n@known(\n    1, 2\n)\ndef f():\n    return x"
     curriculum = make({1: step_text(1, text)})

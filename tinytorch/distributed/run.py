@@ -82,7 +82,7 @@ def find_mpiexec() -> str:
     found = beside or shutil.which("mpiexec")
     if found is None or not is_available():
         missing = "mpi4py" if found else "mpiexec"
-        raise SystemExit(f"{missing} is not installed: pip install 'tinytorch[distributed]'")
+        raise SystemExit(f"{missing} is not installed: pip install mpi4py mpich")
     return found
 
 

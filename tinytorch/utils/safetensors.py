@@ -1,7 +1,7 @@
 """safetensors: files of named tensors, as PyTorch reads and writes them too, without any program.
 
 The functions are those of the module safetensors.torch. They need the package safetensors:
-pip install 'tinytorch[safetensors]'.
+pip install safetensors.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ def package() -> ModuleType:
         import safetensors.numpy
     except ImportError as error:
         raise ImportError(
-            "safetensors files need the package safetensors: pip install 'tinytorch[safetensors]'"
+            "safetensors files need the package safetensors: pip install safetensors"
         ) from error
     return safetensors
 

@@ -1,15 +1,22 @@
-"""A GPT that learns to write this repository's steps: python examples/gpt.py
+"""A GPT that learns to write: python examples/gpt.py
 
-It reads all steps (or --data FILE, any text), trains a small GPT on one core, shows what it writes
-as it learns, and at the end prints a step that nobody wrote. --checkpoint FILE keeps all that a run
-needs: started again with --resume it goes on from there, bit for bit, and with --write N it only
-writes N tokens. `torch.load` reads the file, too. Steps 92 to 94 build and explain each part.
+It reads the texts of this course (or --data FILE, any text; --data FOLDER, the Python files in it),
+trains a small GPT on one core, and shows what it writes while it learns: words after half a minute.
+A longer run on more of each text:
+
+    python examples/gpt.py --layers 4 --width 128 --block-size 96 --steps 3000
+
+Ctrl-C saves the run into --checkpoint and says how to go on, bit for bit. With --write N it only
+writes. PyTorch's `torch.load` reads the file, too. Steps 92 to 94 build and explain each part.
 """
 
 import argparse
+import contextlib
+import gzip
 import math
 import os
 import re
+import signal
 import sys
 import time
 from collections import Counter
@@ -22,7 +29,7 @@ import tinytorch
 from tinytorch import nn
 from tinytorch.nn import functional as F
 
-STEPS = Path(__file__).resolve().parent.parent / "steps"
+TEXT = Path(tinytorch.__file__).parent / "datasets" / "lessons.txt.gz"
 
 
 class Tokenizer:
@@ -205,73 +212,107 @@ def rate_at(step, options):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="Trains a small GPT on text, and lets it write.")
-    parser.add_argument("--data", type=Path, help="a text file; else the steps of this repository")
-    parser.add_argument("--pieces", type=int, default=1000, help="frequent pieces that are tokens")
-    parser.add_argument("--block-size", type=int, default=96, help="tokens that it sees at once")
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--batch-size", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--warmup", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cpu", help="cpu, cuda ...")
-    parser.add_argument(
-        "--every", type=int, default=250, help="report (and save) after these steps"
+    parser = argparse.ArgumentParser(
+        description="Trains a small GPT on text, and lets it write.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--checkpoint", type=Path, help="file to write at each report")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--stop-after", type=int, metavar="STEP", help="and --resume later")
-    parser.add_argument("--write", type=int, metavar="N", help="only write N tokens")
-    parser.add_argument("--start", default='"""Step 107: ', help="how the text begins")
-    parser.add_argument("--temperature", type=float, default=0.7)
-    parser.add_argument("--top-k", type=int, default=30)
+    add = parser.add_argument
+    add("--data", type=Path, default=TEXT, help="a text, or a folder of Python files")
+    add("--pieces", type=int, default=2000, help="how many frequent pieces are tokens")
+    add("--block-size", type=int, default=64, help="how many tokens it sees at once")
+    add("--layers", type=int, default=2, help="how many blocks")
+    add("--heads", type=int, default=4, help="how many heads each attention has")
+    add("--width", type=int, default=96, help="how many numbers stand for a token")
+    add("--dropout", type=float, default=0.0, help="share of the numbers that are dropped")
+    add("--batch-size", type=int, default=12, help="how many texts a step takes")
+    add("--steps", type=int, default=500, help="how many steps it trains")
+    add("--lr", type=float, default=3e-3, help="the highest rate of AdamW")
+    add("--warmup", type=int, default=50, help="steps until the rate is reached")
+    add("--seed", type=int, default=0, help="of all random numbers")
+    add("--device", default="cpu", help="cpu, or cuda")
+    add("--compile", action="store_true", help="train with compile(model)")
+    add("--amp", action="store_true", help="compute in bfloat16 where it is exact enough")
+    add("--every", type=int, default=50, help="report (and save) after these steps")
+    add("--sample", type=int, default=3, help="reports from one sample to the next; 0: none")
+    add("--checkpoint", type=Path, default=Path("gpt.pt"), help="the file that the run is kept in")
+    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--stop-after", type=int, metavar="STEP", help="stop there; --resume goes on")
+    add("--write", type=int, metavar="N", help="only write N tokens, with the checkpoint's network")
+    add("--start", default="Step 99: ", help="how the text begins")
+    add("--temperature", type=float, default=0.7, help="below 1: likely tokens more often")
+    add("--top-k", type=int, default=30, help="draw from this many tokens only; 0: from all")
     options = parser.parse_args()
-    there = options.checkpoint is not None and options.checkpoint.is_file()
-    if (options.resume or options.write) and not there:
-        parser.error("--resume and --write need --checkpoint FILE, and a file that is there")
-    if options.checkpoint is not None and not options.checkpoint.parent.is_dir():
+    counts = "block_size layers heads width batch_size steps every temperature lr".split()
+    for name in counts:
+        if getattr(options, name) <= 0:
+            flag = "--" + name.replace("_", "-")
+            parser.error(f"{flag} has to be positive, and is {getattr(options, name)}")
+    if options.width % options.heads:
+        parser.error(
+            f"--width {options.width} cannot be divided among --heads {options.heads}; "
+            f"try --width {options.width // options.heads * options.heads or options.heads}"
+        )
+    if (options.resume or options.write) and not options.checkpoint.is_file():
+        parser.error(f"there is no file {options.checkpoint} to go on from")
+    if not options.checkpoint.parent.is_dir():
         parser.error(f"there is no folder {options.checkpoint.parent}")
-    if options.data is not None and not options.data.is_file():
+    if not options.data.exists():
         parser.error(f"there is no file {options.data}")
-    if options.temperature <= 0:
-        parser.error(f"--temperature has to be positive, and is {options.temperature}")
     return options
 
 
-def read_text(options):
+def read_text(path):
     """(text to train on, text to test with): the last tenth is kept for the test."""
-    if options.data is not None:
-        text = options.data.read_text(encoding="utf-8")
-    else:
-        files = list(STEPS.glob("step*.py"))
-        files.sort(key=lambda file: (int(re.search(r"\d+", file.name)[0]), file.name))
+    if path.is_dir():
+        files = sorted(path.rglob("*.py"))
         text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    else:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
+            text = file.read()
     cut = len(text) * 9 // 10
     return text[:cut], text[cut:]
 
 
 def show(model, tokenizer, options, count):
+    """Print what the model writes; the random numbers of the training stay as they were."""
+    state = tinytorch.get_rng_state()
+    tinytorch.manual_seed(options.seed)
     start = "".join(c for c in options.start if c in tokenizer.numbers) or tokenizer.tokens[0]
     tokens = tokenizer.encode(start).reshape(1, -1).to(options.device)
     print(tokenizer.decode(generate(model, tokens, count, options.temperature, options.top_k)[0]))
+    tinytorch.set_rng_state(state)
+
+
+class Interrupt:
+    """Ctrl-C ends the training after the step that is at work; a second one ends the program."""
+
+    def __init__(self):
+        self.asked = False
+        self.before = signal.signal(signal.SIGINT, self.ask)
+
+    def ask(self, *_):
+        self.asked = True
+        signal.signal(signal.SIGINT, self.before)
+
+
+def duration(seconds):
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
 
 
 def main():
     options = arguments()
     tinytorch.manual_seed(options.seed)
-    names = "block_size batch_size steps lr warmup seed".split()
+    names = "block_size batch_size steps lr warmup seed amp".split()
     settings = {name: getattr(options, name) for name in names}
-    settings["data"] = str(options.data)
+    settings["data"] = options.data.name
+    text, test_text = read_text(options.data)
     checkpoint = None
     if options.resume or options.write:
         checkpoint = tinytorch.load(options.checkpoint, map_location=options.device)
         tokenizer, config = Tokenizer(checkpoint["tokens"]), Config(**checkpoint["config"])
     else:
-        tokenizer = Tokenizer.of("".join(read_text(options)), options.pieces)
+        tokenizer = Tokenizer.of(text + test_text, options.pieces)
         config = Config(
             len(tokenizer.tokens),
             options.block_size,
@@ -286,9 +327,10 @@ def main():
     if options.write:
         return show(model, tokenizer, options, options.write)
 
-    text, test_text = read_text(options)
     data, test = (tokenizer.encode(part).to(options.device) for part in (text, test_text))
-    per_character = len(data) / len(text)
+    if min(len(data), len(test)) <= config.block_size:
+        sys.exit(f"{options.data} is too short: {len(test)} tokens are left to test with")
+    per_character = len(test) / len(test_text)
     optimizer, begun = make_optimizer(model, options.lr), 0
     if checkpoint:
         for name, value in settings.items():
@@ -300,46 +342,59 @@ def main():
         begun = checkpoint["step"]
         print(f"goes on after step {begun} of {options.checkpoint}")
     count = sum(p.numel() for p in model.parameters())
-    print(f"{len(text):,} characters, {len(data):,} tokens, {count:,} parameters")
+    print(f"{len(text):,} characters, {len(data):,} tokens, {count:,} parameters", flush=True)
+    trained = tinytorch.compile(model) if options.compile else model
+    kind = tinytorch.device(options.device).type
 
-    since, total, saved = time.perf_counter(), 0.0, begun
-    try:
-        for step in range(begun, min(options.stop_after or options.steps, options.steps)):
-            for group in optimizer.param_groups:
-                group["lr"] = rate_at(step, options)
-            loss = loss_of(model, *sample_batch(data, options.batch_size, options.block_size))
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            total += loss.item()
-            if (step + 1) % options.every == 0 or step + 1 == options.steps:
-                steps = (step + 1 - begun) % options.every or options.every
-                speed = options.batch_size * options.block_size * steps
-                speed /= time.perf_counter() - since
-                print(
-                    f"step {step + 1:5}  loss {total / steps:.3f}  "
-                    f"test {evaluate(model, test, options):.3f}  {speed:,.0f} tokens/s"
-                )
-                if options.checkpoint is not None:
-                    state = {
-                        "model": model.state_dict(),
-                        "optimizer": optimizer.state_dict(),
-                        "random": tinytorch.get_rng_state(),
-                        "config": asdict(config),
-                        "tokens": tokenizer.tokens,
-                        "settings": settings,
-                        "step": step + 1,
-                    }
-                    tinytorch.save(state, options.checkpoint)
-                    saved = step + 1
-                since, total = time.perf_counter(), 0.0
-    except KeyboardInterrupt:
-        kept = f"; --resume goes on after step {saved}" if options.checkpoint else ""
-        sys.exit(f"\nstopped{kept}")
-    print(f"(loss per character: test {evaluate(model, test, options) * per_character:.3f})\n")
-    tinytorch.manual_seed(options.seed)
-    show(model, tokenizer, options, 400)
+    def save(step):
+        state = {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "random": tinytorch.get_rng_state(),
+            "config": asdict(config),
+            "tokens": tokenizer.tokens,
+            "settings": settings,
+            "step": step,
+        }
+        tinytorch.save(state, options.checkpoint)
+
+    interrupt, start = Interrupt(), time.perf_counter()
+    since, total, counted = start, 0.0, 0
+    end = min(options.stop_after or options.steps, options.steps)
+    for step in range(begun + 1, end + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step - 1, options)
+        x, y = sample_batch(data, options.batch_size, options.block_size)
+        half = tinytorch.autocast(kind, tinytorch.bfloat16) if options.amp else None
+        with half or contextlib.nullcontext():
+            loss = loss_of(trained, x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        total, counted = total + loss.item(), counted + 1
+        if interrupt.asked:
+            save(step)
+            sys.exit(f"\nstopped; the same command with --resume goes on after step {step}")
+        if step == begun + 1 or step % options.every == 0 or step == end:
+            now = time.perf_counter()
+            speed = options.batch_size * options.block_size * counted / (now - since)
+            left = duration((now - start) / (step - begun) * (end - step))
+            print(
+                f"step {step:5}  loss {total / counted:.3f}  "
+                f"test {evaluate(model, test, options):.3f}  {speed:,.0f} tokens/s  {left} left",
+                flush=True,
+            )
+            if step % options.every == 0 or step == end:
+                save(step)
+            if options.sample and step % (options.every * options.sample) == 0 and step < end:
+                show(model, tokenizer, options, 60)
+                print()
+            since, total, counted = time.perf_counter(), 0.0, 0
+    loss = evaluate(model, test, options) * per_character
+    print(f"test loss per character {loss:.3f}; kept in {options.checkpoint}\n")
+    show(model, tokenizer, options, 300)
+    print(f"\nMore of it: python examples/gpt.py --checkpoint {options.checkpoint} --write 500")
 
 
 if __name__ == "__main__":

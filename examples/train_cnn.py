@@ -22,8 +22,14 @@ try:
     from tqdm import tqdm
 except ImportError:
 
-    def tqdm(batches, **_):
-        return batches
+    def tqdm(batches, desc="", **_):
+        """Without the package: a line that is written again and again, on a terminal only."""
+        for i, batch in enumerate(batches):
+            if sys.stderr.isatty() and i % 10 == 0:
+                print(f"\r{desc} {i / len(batches):4.0%}", end="", file=sys.stderr, flush=True)
+            yield batch
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 class Residual(nn.Module):
@@ -91,10 +97,19 @@ def prepared(dataset, mean=None, std=None):
 
 
 @tinytorch.no_grad()
-def accuracy(model, images, labels):
+def predict(model, images):
+    """The class of each image, without the moves and the dropout of training."""
     model.eval()
-    parts = zip(images.split(500), labels.split(500), strict=True)
-    return sum((model(x).argmax(1) == t).sum().item() for x, t in parts) / len(labels)
+    return tinytorch.cat([model(x).argmax(1) for x in images.split(500)])
+
+
+def pictures(images, answers, labels):
+    """Gray images side by side as text, each under what the network says and what it is."""
+    lines = ["  ".join(f"{a} for {b}".ljust(16) for a, b in zip(answers, labels, strict=True))]
+    for rows in zip(*images.tolist(), strict=True):
+        shades = ("".join(2 * " .:-=+*#%@"[round(9 * value)] for value in row) for row in rows)
+        lines.append("  ".join(shades))
+    return "\n".join(lines)
 
 
 def main():
@@ -105,7 +120,7 @@ def main():
         ("fashion", "Fashion-MNIST's"),
         ("cifar", "CIFAR-10's"),
     ):
-        kinds.add_argument(f"--{name}", metavar="FOLDER", help=f"{what} files")
+        kinds.add_argument(f"--{name}", metavar="FOLDER", help=f"the folder of {what} files")
     parser.add_argument("--epochs", type=int, help="30 for the digits, 3 for MNIST, 10 for others")
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--lr", type=float, default=5e-3)
@@ -119,6 +134,10 @@ def main():
     try:
         parts = [kind(folder, train) if folder else Digits(train) for train in (True, False)]
     except (FileNotFoundError, ValueError) as error:
+        if not options.cifar:
+            name = kind.__name__
+            fetch = f"from tinytorch.datasets import {name}; {name}({folder!r}, download=True)"
+            error = f'{error}\nTo download the files: python -c "{fetch}"'
         sys.exit(str(error))
     images, labels, mean, std = prepared(parts[0])
     test_images, test_labels, _, _ = prepared(parts[1], mean, std)
@@ -136,7 +155,8 @@ def main():
     for epoch in range(1, epochs + 1):
         model.train()
         total, order = 0.0, tinytorch.randperm(len(images))
-        for batch in tqdm(order.split(options.batch_size)[:batches], leave=False):
+        order = order.split(options.batch_size)[:batches]
+        for batch in tqdm(order, desc=f"epoch {epoch}", leave=False):
             x = warp(images[batch] - background, 1.0) + background
             if options.cifar:
                 x = x.flip(-1) if tinytorch.rand(1).item() < 0.5 else x
@@ -146,10 +166,24 @@ def main():
             optimizer.step()
             scheduler.step()
             total += loss.item()
-        if folder or epoch % 5 == 0 or epoch == epochs:
-            right, seconds = accuracy(model, test_images, test_labels), time.perf_counter() - start
-            print(f"epoch {epoch:2}  loss {total / batches:.3f}  test {right:.2%}  {seconds:.0f} s")
+        answers = predict(model, test_images)
+        right, seconds = (answers == test_labels).float().mean().item(), time.perf_counter() - start
+        left = seconds / epoch * (epochs - epoch)
+        print(
+            f"epoch {epoch:2}  loss {total / batches:.3f}  test {right:.2%}  "
+            f"{seconds:.0f} s, {left:.0f} s left",
+            flush=True,
+        )
+    wrong = (answers != test_labels).nonzero().flatten()
+    print(f"{len(wrong)} of {len(test_labels)} images are read wrong")
+    if not folder and len(wrong):
+        wrong = wrong[:5]
+        gray = parts[1].data.float()[wrong]
+        print(pictures(gray / gray.max(), answers[wrong].tolist(), test_labels[wrong].tolist()))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("\nstopped; nothing is saved")

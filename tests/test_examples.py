@@ -131,8 +131,30 @@ def example(name, *flags, fails=False):
 
 def test_train_cnn_reads_digits_that_it_has_not_seen(tmp_path):
     text = example("train_cnn.py", "--epochs", "5")
-    assert float(re.findall(r"test ([\d.]+)%", text)[-1]) > 90
-    assert "is not in" in example("train_cnn.py", "--mnist", tmp_path, fails=True)
+    right = float(re.findall(r"test ([\d.]+)%", text)[-1])
+    assert right > 90 and text.count("epoch") == 5
+    wrong = int(re.search(r"(\d+) of 360 images are read wrong", text)[1])
+    assert wrong == round(360 * (1 - right / 100))
+    assert len(re.findall(r"\d for \d", text)) == min(wrong, 5)
+    missing = example("train_cnn.py", "--mnist", tmp_path, fails=True)
+    assert "is not in" in missing and f"MNIST('{tmp_path}', download=True)" in missing
+
+
+def test_train_cnn_stops_at_ctrl_c():
+    process = subprocess.Popen(
+        [sys.executable, "-u", ROOT / "examples/train_cnn.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        # A job in the background ignores Ctrl-C, and would hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert any("parameters" in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert complaint.strip() == "stopped; nothing is saved" and process.returncode == 1
 
 
 def test_train_cnn_takes_mnist_and_cifar(tmp_path):
@@ -176,7 +198,7 @@ def test_gpt_goes_on_where_it_was_and_pytorch_reads_its_file(tmp_path):
 
     example("gpt.py", *small, "--checkpoint", middle, "--stop-after", "20")
     other = example("gpt.py", *small, "--lr", "1", "--checkpoint", middle, "--resume", fails=True)
-    assert other == "the run began with --lr 0.002, not 1.0\n"
+    assert other == "the run began with --lr 0.003, not 1.0\n"
     example("gpt.py", *small, "--checkpoint", middle, "--resume")
     ends = [tinytorch.load(path) for path in (whole, middle)]
     assert ends[0]["step"] == ends[1]["step"] == 30
@@ -185,3 +207,40 @@ def test_gpt_goes_on_where_it_was_and_pytorch_reads_its_file(tmp_path):
 
     written = example("gpt.py", "--checkpoint", whole, "--write", "20", "--start", "the ")
     assert written.startswith("the ") and len(written) > 20
+
+
+def test_gpt_shows_what_it_learns_and_says_what_it_cannot_do(tmp_path):
+    small = [*SMALL_GPT, "--checkpoint", tmp_path / "gpt.pt"]
+    text = example("gpt.py", *small, "--sample", "1")
+    assert text.count("\nStep 99: ") == 3 and " s left\n" in text  # two samples, and the last
+    compiled = example("gpt.py", *small, "--compile", "--sample", "0")
+    losses = [re.findall(r"loss ([\d.]+)", each) for each in (text, compiled)]
+    assert np.allclose(*np.float64(losses), atol=0.01)
+    example("gpt.py", *small, "--amp", "--steps", "6")
+    refused = example("gpt.py", "--heads", "5", fails=True).splitlines()[-1]
+    assert refused.endswith("--width 96 cannot be divided among --heads 5; try --width 95")
+    assert "--steps has to be positive" in example("gpt.py", "--steps", "0", fails=True)
+    assert "there is no file" in example("gpt.py", "--data", tmp_path / "no", fails=True)
+
+
+def test_gpt_keeps_its_run_at_ctrl_c(tmp_path):
+    checkpoint = tmp_path / "gpt.pt"
+    flags = [*SMALL_GPT, "--steps", "100000", "--checkpoint", checkpoint]
+    process = subprocess.Popen(
+        [sys.executable, "-u", ROOT / "examples/gpt.py", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        # A job in the background ignores Ctrl-C, and would hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert any("step    10 " in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    step = int(re.search(r"with --resume goes on after step (\d+)", complaint)[1])
+    assert "Traceback" not in complaint and process.returncode == 1 and step >= 10
+    assert tinytorch.load(checkpoint)["step"] == step
+    text = example("gpt.py", *flags, "--resume", "--stop-after", str(step + 1))
+    assert f"goes on after step {step} of" in text

@@ -15,12 +15,13 @@ AT_ONCE := -n logical --maxprocesses 4 --dist worksteal
 # In a container the user is often root. Jupyter refuses that unless it is allowed.
 AS_ROOT = $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: help tour test parity fuzz notebooks notebooks-refresh pictures bench bench-gpu clean
+.PHONY: help tour test quick parity fuzz notebooks notebooks-refresh pictures bench bench-gpu clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make tour               run every step, check what it prints, train on the real digits"
-	@echo "make test               format, lint and all tests"
+	@echo "make test               format, lint and all tests (about 20 minutes on two cores)"
+	@echo "make quick              core, autograd and operations on the CPU (about a minute)"
 	@echo "make parity             the tests against PyTorch (installs it: a large download)"
 	@echo "make fuzz               damaged files, killed processes, wrong arguments"
 	@echo "make notebooks          open the notebooks in Jupyter"
@@ -40,6 +41,10 @@ test: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q
+
+quick: $(VENV)/.test
+	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q -m "not slow" -k "not strict" \
+	    tests/core tests/autograd tests/ops
 
 parity: $(VENV)/.test $(VENV)/.parity
 	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -q tests/parity

@@ -172,6 +172,14 @@ class Tensor:
             y.grad = None  # only leaves keep theirs
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def as_tensor(x, dtypes):
     """x itself if it is a Tensor, else a new Tensor around it: a constant of the formula.
 

@@ -197,6 +197,14 @@ class Tensor:
             y.grad = None  # only leaves keep theirs
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 # Numbers the calls. It counts down, so that a min-heap yields the newest call first.
 next_sequence_nr = itertools.count(0, -1).__next__
 

@@ -186,6 +186,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -695,7 +703,6 @@ lt = relation(np.less, "lt", "__lt__")
 le = relation(np.less_equal, "le", "__le__")
 gt = relation(np.greater, "gt", "__gt__")
 ge = relation(np.greater_equal, "ge", "__ge__")
-
 
 if __name__ == "__main__":
     x = Tensor(np.array([-1.0, 0.0, 0.5, 2.0]), requires_grad=True)

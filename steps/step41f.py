@@ -320,7 +320,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -332,13 +331,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)

@@ -1,7 +1,7 @@
 """Step 42a: clone: a copy, and its order in memory
 
 A program that wants to change a tensor and keep the old one needs a copy. x + 0 makes one, and
-accumulate has used it since step 34a. But it is an addition: the graph gets a node Add, -0.0 + 0 is
+accumulate has used it since step 33. But it is an addition: the graph gets a node Add, -0.0 + 0 is
 0.0, and for booleans the result is int64.
 
 x.clone() is a copy and nothing else. It is an operation, Clone, whose gradient passes through as it
@@ -324,7 +324,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -336,13 +335,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)

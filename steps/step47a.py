@@ -703,7 +703,6 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
     differentiated.
     """
     arrived: dict = {}  # node or leaf -> its gradient
-    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     heap: list = []
     while True:
         for edge, grad in zip(edges, grads, strict=False):
@@ -714,13 +713,9 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)

@@ -711,7 +711,6 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
     differentiated or if a mode wants to see each operation.
     """
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
-    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     heap: list = []
     while True:
         for edge, grad in zip(edges, grads, strict=False):
@@ -724,13 +723,9 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heappop(heap)

@@ -17,7 +17,9 @@ Where a saved value has changed, backward raises PyTorch's error, and never retu
 gradient. The remedy is to write into a copy: x.clone().
 
 accumulate made a new array for each sum, because a graph may have saved the array of .grad. Now it
-adds in place and counts the write: such a graph then raises this error.
+adds in place and counts the write: such a graph then raises this error. And backward_pass adds in
+place to the sums that it made itself (`own`): no graph has saved these. A tensor that is used a
+hundred times then needs one new array instead of 99.
 
 The trap: only counted writes are seen. x.array[...] = 1 without bump_version is not, and in PyTorch
 a write through x.data is not.
@@ -1477,6 +1479,10 @@ if __name__ == "__main__":
     print(g, g._version)  # -> tensor([8.0, 10.0]) 1
     print(error(z.backward, ones).partition("operation: ")[2])
     # -> [float32 [2]], saved by MulBackward0, was written after that. It is at version 1.
+
+    w = tensor([1.0, 2.0], requires_grad=True)
+    (w + w + w).backward(ones)  # the third gradient is added in place, to the sum of two
+    print(w.grad, ones)  # -> tensor([3.0, 3.0]) tensor([1.0, 1.0])
 
     class Cube(CustomFunction):
         """x^3"""

@@ -13,9 +13,9 @@ cleargrad. From now on the names are PyTorch's, so that the same program can run
     variable([1. 2.])   tensor([1., 2.])   what print shows
 
 This stage rebuilds the core of the framework piece by piece. To keep the pieces small, a few things
-are laid aside. Functions with several outputs return in step 48, retain_grad in 51, numerical_diff
-in 53 as gradcheck, the names and the drawing of a graph in 55. All the rest stays: + - * / ** exp
-log sin cos tanh, no_grad and create_graph.
+are laid aside until Part II: functions with several outputs, retain_grad, numerical_diff, the names
+of variables and the drawing of a graph. All the rest stays: + - * / ** exp log sin cos tanh,
+no_grad and create_graph.
 
 So each call has exactly one output, and a Function keeps one weak reference instead of a list. That
 makes backward shorter: it only comes to an output through a gradient of that output, so no zeros

@@ -426,29 +426,29 @@ if __name__ == "__main__":
         out._requires_grad, out.grad_fn = True, f
         return out
 
-    a, b = Tensor(0.0, requires_grad=True), Tensor(1.0, requires_grad=True)
+    a, b = tensor(0.0, requires_grad=True), tensor(1.0, requires_grad=True)
     f = Exp()
     (call(f, a) + call(f, b)).backward()
     print("one object, two calls:", a.grad, b.grad)
-    # -> one object, two calls: None tensor(2.71828183)
+    # -> one object, two calls: None tensor(2.718282)
 
     b.grad = None
     (exp(a) + exp(b)).backward()
-    print("apply:", a.grad, b.grad)  # -> apply: tensor(1.) tensor(2.71828183)
+    print("apply:", a.grad, b.grad)  # -> apply: tensor(1.) tensor(2.718282)
 
-    x = Tensor(np.array([1.0, 2.0], np.float32), requires_grad=True)
+    x = tensor([1.0, 2.0], requires_grad=True)
     y = Pow.apply(x, 3)
     print(type(y.grad_fn).__name__, y.grad_fn.inputs)
     # -> Pow (tensor([1., 2.], requires_grad=True), 3)
-    y.backward(Tensor(np.ones(2, np.float32)))
+    y.backward(tensor([1.0, 1.0]))
     print(x.grad, x.grad.dtype)  # -> tensor([ 3., 12.]) float32
-    print("x^0:", Pow.apply(x, 0).grad_fn.backward(Tensor(1.0)))  # -> x^0: tensor(0.)
+    print("x^0:", Pow.apply(x, 0).grad_fn.backward(tensor(1.0)))  # -> x^0: tensor(0.)
 
     print("numbers:", (1 - x / 2 * 0.1).dtype, 1 - x / 2 * 0.1)
     # -> numbers: float32 tensor([0.95, 0.9 ], grad_fn=<Sub>)
     for f in (neg, sin, cos, tanh, log):
         x.grad = None
-        f(x).backward(Tensor(np.ones(2, np.float32)))
+        f(x).backward(tensor([1.0, 1.0]))
         print(f.__name__, x.grad.dtype, x.grad.array)
         # -> neg float32 [-1. -1.]
         # -> sin float32 [ 0.5403023 -0.4161468]

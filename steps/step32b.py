@@ -444,7 +444,7 @@ if __name__ == "__main__":
 
     def old_backward(y):
         """backward as in step 32a, for a chain: the gradients on the way are kept in y.grad."""
-        y.grad = Tensor(1.0)
+        y.grad = tensor(1.0)
         while y.grad_fn is not None:
             x, grad = y.grad_fn.inputs[0], y.grad_fn.backward(y.grad)
             x.grad = grad if x.grad is None else x.grad + grad
@@ -452,7 +452,7 @@ if __name__ == "__main__":
             y = x
 
     for backward in (old_backward, Tensor.backward):
-        x = Tensor(3.0, requires_grad=True)
+        x = tensor(3.0, requires_grad=True)
         Unsteady.fails = True
         y = Unsteady.apply(x) ** 2
         try:
@@ -477,11 +477,11 @@ if __name__ == "__main__":
             visited.append(f"Add gets {g.item()}")
             return super().backward(g)
 
-    x, w = Tensor(3.0, requires_grad=True), Tensor(5.0, requires_grad=True)
+    x, w = tensor(3.0, requires_grad=True), tensor(5.0, requires_grad=True)
     y = TalkingMul.apply(x, w)
-    z = TalkingAdd.apply(y, Tensor(1.0))
+    z = TalkingAdd.apply(y, tensor(1.0))
     with no_grad():
-        left = backward_pass(z, Tensor(1.0))
+        left = backward_pass(z, tensor(1.0))
     print(visited)  # -> ['Add gets 1.0', 'Mul gets 1.0']
     print("left at the end:", left[x], left[w], len(left))
     # -> left at the end: tensor(5.) tensor(3.) 2
@@ -496,7 +496,7 @@ if __name__ == "__main__":
     (x**2).backward()  # one for two arguments: the exponent has none
     print("and added to it:", x.grad)  # -> and added to it: tensor(12.)
 
-    for action in (lambda: Tensor(1.0).backward(), lambda: (x * np.ones(2)).backward()):
+    for action in (lambda: tensor(1.0).backward(), lambda: (x * np.ones(2)).backward()):
         try:
             action()
         except RuntimeError as error:
@@ -504,7 +504,7 @@ if __name__ == "__main__":
             # -> element 0 of tensors does not require grad and does not have a grad_fn
             # -> grad can be implicitly created only for scalar outputs
 
-    x = Tensor(2.0, requires_grad=True)
+    x = tensor(2.0, requires_grad=True)
     y = x**2
     y.backward(create_graph=True)
     g, x.grad = x.grad, None

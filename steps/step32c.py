@@ -14,10 +14,11 @@ So the call notes where gradients go. For each argument a node keeps an edge:
     y = x * w               node Mul:  edges (x, 0), (w, 0)
     z = y + 1               node Add:  edges (Mul, 0), None
 
-(The 0 is the number of the output. It is always 0 until functions have several outputs again, in
-step 48.) backward_pass is the loop of step 32b; it follows edges and does not look at tensors any
-more. A leaf is told from a node by its sequence_nr, which is None. A tensor keeps one edge too, its
-own: _edge, from which grad_fn is read.
+(The 0 is the number of the output. It is always 0 here: our Functions have one output.) edge_of
+makes these pairs. A tensor keeps the first kind itself, as _edge, from which grad_fn is read. A
+leaf has none, and `tensor._edge or (tensor, 0)` is the second kind then. backward_pass is the loop
+of step 32b; it follows edges and does not look at tensors any more. It tells a leaf from a node by
+sequence_nr, which is None. (The formulas still read ctx.inputs. The next step changes that.)
 
 The trap: the edge to a result ends at its node, not at its tensor. A tensor would keep its array in
 memory until backward, although the pass only needs to know where to go. So edges are also what step
@@ -443,19 +444,16 @@ def log(x):
 
 if __name__ == "__main__":
     # x is a constant when y is computed, and a parameter when backward runs.
-    x, w = Tensor(3.0), Tensor(5.0, requires_grad=True)
+    x, w = tensor(3.0), tensor(5.0, requires_grad=True)
     y = x * w
     x.requires_grad = True
-    for name, t, grad in zip("xw", y.grad_fn.inputs, y.grad_fn.backward(Tensor(1.0)), strict=True):
-        if t.requires_grad:  # what step 32b asks, in backward
-            print("asked late:", name, "gets", grad.item())
-            # -> asked late: x gets 5.0
-            # -> asked late: w gets 3.0
+    # Step 32b asks each input now, and would give x the 5 that Mul's formula has for it.
+    print("asked late:", [t.requires_grad for t in y.grad_fn.inputs])  # -> asked late: [True, True]
     print("noted at the call:", y.grad_fn.edges == [None, (w, 0)])  # -> noted at the call: True
     y.backward()
     print(x.grad, w.grad)  # -> None tensor(3.)
 
-    x, w = Tensor(3.0, requires_grad=True), Tensor(5.0, requires_grad=True)
+    x, w = tensor(3.0, requires_grad=True), tensor(5.0, requires_grad=True)
     y = x * w
     z = y + 1
     print("leaves:", x.is_leaf, z.is_leaf, x.grad_fn)  # -> leaves: True False None
@@ -478,7 +476,7 @@ if __name__ == "__main__":
         # -> you can only change requires_grad flags of leaf variables; use detach()
     print(y)  # -> tensor(15., grad_fn=<Mul>)
 
-    x = Tensor(2.0, requires_grad=True)
+    x = tensor(2.0, requires_grad=True)
     y = x**2
     y.backward(create_graph=True)
     g, x.grad = x.grad, None

@@ -485,7 +485,7 @@ if __name__ == "__main__":
     def megabytes(operation):
         """The memory that a sum of a hundred terms holds before its backward."""
         tracemalloc.start()
-        total = Tensor(np.zeros(125_000), requires_grad=True)  # one megabyte
+        total = tensor(np.zeros(125_000), requires_grad=True)  # one megabyte
         for _ in range(100):
             total = operation.apply(total, 1.0)
         held = tracemalloc.get_traced_memory()[0]
@@ -495,7 +495,7 @@ if __name__ == "__main__":
     print("inputs kept:", megabytes(AddThatKeeps), "MB")  # -> inputs kept: 101 MB
     print("only what is needed:", megabytes(Add), "MB")  # -> only what is needed: 2 MB
 
-    x, w = Tensor(0.5, requires_grad=True), Tensor(2.0, requires_grad=True)
+    x, w = tensor(0.5, requires_grad=True), tensor(2.0, requires_grad=True)
     print("Add:", (x + w).grad_fn.saved, " Mul:", (x * w).grad_fn.saved)
     # -> Add: []  Mul: [tensor(0.5, requires_grad=True), tensor(2., requires_grad=True)]
     print("the very tensor:", (x * w).grad_fn.saved[0] is x)  # -> the very tensor: True
@@ -507,7 +507,7 @@ if __name__ == "__main__":
 
     def derivatives(f):
         """First and second derivative of f at 0.5."""
-        x = Tensor(0.5, requires_grad=True)
+        x = tensor(0.5, requires_grad=True)
         f(x).backward(create_graph=True)
         first, x.grad = x.grad, None
         first.backward()

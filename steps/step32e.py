@@ -15,13 +15,14 @@ with the inputs and the output, and its role is kept as one number:
     ~0      it is the output         its gradient goes to (ctx, 0), the node itself
     None    neither: a constant      nowhere
 
-    y = exp(x)      saved: y's array        saves: [~0]
-    z = x * 3.0     saved: x's array, 3.0   saves: [0, 1]
+    y = exp(x)      saved: y's array          saves: [~0]
+    z = x * 3.0     saved: x's array, 3.0     saves: [0, 1]     3.0 is input 1, and edges[1] is None
+    z = x * x       saved: x's array, twice   saves: [0, 0]     edges[0] and edges[1] both lead to x
 
-(Python's ~ turns 0 into -1, a number that no input has, and -1 into 0 again.) For backward each
-saved array is wrapped in a new Tensor with its edge; a Python number stays as it is. These Tensors
-are put into a copy of the node, the twin, which is dropped after its backward. On the node itself
-they would be the cycle again.
+(Python's ~ turns 0 into -1, a number that no input has, and -1 into 0 again.) For backward,
+saved_tensor wraps each saved array in a new Tensor with its edge, by this table; a Python number
+stays as it is. These Tensors are put into a copy of the node, the twin, which is dropped after its
+backward. Stored on the node, they would refer to the node, and it to them: the cycle again.
 
 The trap is to look for the role later, in backward, when it is needed. By then an input may have
 been freed, or may hold another array. During the call all of them are alive, and `is` is reliable.
@@ -520,7 +521,7 @@ if __name__ == "__main__":
 
     gc.collect()
     gc.disable()  # what is freed without the collector?
-    x = Tensor(np.full(1_000_000, 0.5), requires_grad=True)
+    x = tensor(np.full(1_000_000, 0.5), requires_grad=True)
     for operation in (ExpThatKeepsItsTensor, Exp):
         array = weakref.ref(operation.apply(x).array)
         print(f"{operation.__name__}: freed at once: {array() is None}")
@@ -531,7 +532,7 @@ if __name__ == "__main__":
 
     def derivatives(operation):
         """First and second derivative of f(x) = e^x + x^2 at 0.5."""
-        x = Tensor(0.5, requires_grad=True)
+        x = tensor(0.5, requires_grad=True)
         (operation.apply(x) + x**2).backward(create_graph=True)
         first, x.grad = x.grad, None
         first.backward()
@@ -541,7 +542,7 @@ if __name__ == "__main__":
     print("a copy:", derivatives(ExpThatCopies))  # -> a copy: 2.648721 2.000000
     print("by role:", derivatives(Exp))  # -> by role: 2.648721 3.648721
 
-    x = Tensor(0.5, requires_grad=True)
+    x = tensor(0.5, requires_grad=True)
     print("Mul:", (x * x).grad_fn.saves)  # -> Mul: [0, 0]
     print("Exp:", exp(x).grad_fn.saves)  # -> Exp: [-1]
     print("a number:", (x * 3.0).grad_fn.saves)  # -> a number: [0, 1]
@@ -553,5 +554,6 @@ if __name__ == "__main__":
     first, x.grad = x.grad, None
     first.backward()
     t = np.tanh(0.5)
-    print("tanh'':", x.grad.item(), -2 * t * (1 - t * t))
-    # -> tanh'': -0.7268619813835873 -0.7268619813835873
+    print(
+        f"tanh'': {x.grad.item():.6f} {-2 * t * (1 - t * t):.6f}"
+    )  # -> tanh'': -0.726862 -0.726862

@@ -537,7 +537,7 @@ def sum(x):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         (x * x).backward()
     except RuntimeError as error:
@@ -549,14 +549,14 @@ if __name__ == "__main__":
     print(x.grad)  # -> tensor([2., 4., 6.])
 
     # The gradient of a table has the shape of the table.
-    table = Tensor(np.array([[1.0, 2.0], [3.0, 4.0]]), requires_grad=True)
+    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     table.sum().backward()
     print(table.grad)
     # -> tensor([[1., 1.],
     # ->         [1., 1.]])
 
     # Downhill: x follows the gradient of one number to the place where that is smallest.
-    goal = np.array([3.0, 0.0, -1.0])
+    goal = tensor([3.0, 0.0, -1.0])
     for i in range(21):
         loss = ((x - goal) ** 2).sum()
         if i % 10 == 0:

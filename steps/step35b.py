@@ -542,19 +542,20 @@ def sum(x, dim=None, keepdim=False):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print("all:", x.sum().item())  # -> all: 21.0
     print("down the rows:", x.sum(0).tolist())  # -> down the rows: [5.0, 7.0, 9.0]
     print("along each row:", x.sum(1).tolist())  # -> along each row: [6.0, 15.0]
     print("kept:", x.sum(1, keepdim=True).tolist())  # -> kept: [[6.0], [15.0]]
-    print("shares of a row:", (x / x.sum(1, keepdim=True)).tolist()[1])
-    # -> shares of a row: [0.26666666666666666, 0.3333333333333333, 0.4]
+    table = tensor([[1.0, 2.0, 1.0], [4.0, 2.0, 2.0]])
+    print("shares of the row:", (table / table.sum(1, keepdim=True)).tolist())
+    # -> shares of the row: [[0.25, 0.5, 0.25], [0.5, 0.25, 0.25]]
 
     # Weigh the two row sums: every element gets the weight of its row.
-    (x.sum(1) * np.array([10.0, 100.0])).sum().backward()
+    (x.sum(1) * tensor([10.0, 100.0])).sum().backward()
     print(x.grad.tolist())  # -> [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
     x.grad = None
-    (x.sum(1, keepdim=True) * np.array([[10.0], [100.0]])).sum().backward()
+    (x.sum(1, keepdim=True) * tensor([[10.0], [100.0]])).sum().backward()
     print(x.grad.tolist())  # -> [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
 
     class ForgetfulSum(Sum):
@@ -564,12 +565,12 @@ if __name__ == "__main__":
             return ctx.xp.broadcast_to(g, ctx.shape)
 
     try:
-        ForgetfulSum.apply(x, 1, False).backward(Tensor(np.array([10.0, 100.0])))
+        ForgetfulSum.apply(x, 1, False).backward(tensor([10.0, 100.0]))
     except ValueError as error:
         print("[2, 3]:", str(error)[:40])  # -> [2, 3]: operands could not be broadcast together
 
-    square = Tensor(np.ones((3, 3)), requires_grad=True)
-    weights = Tensor(np.array([1.0, 10.0, 100.0]))
+    square = tensor(np.ones((3, 3)), requires_grad=True)
+    weights = tensor([1.0, 10.0, 100.0])
     ForgetfulSum.apply(square, 1, False).backward(weights)
     print("[3, 3], wrong:", square.grad.tolist()[0])  # -> [3, 3], wrong: [1.0, 10.0, 100.0]
     square.grad = None

@@ -547,22 +547,20 @@ def mean(x, dim=None, keepdim=False):
 if __name__ == "__main__":
     # The same error for every sample: the sum depends on how many there are.
     for n in (10, 1000):
-        errors = Tensor(np.full(n, 0.5))
+        errors = tensor(np.full(n, 0.5))
         print(f"{n:4} samples: sum {(errors**2).sum().item()}, mean {(errors**2).mean().item()}")
         # ->   10 samples: sum 2.5, mean 0.25
         # -> 1000 samples: sum 250.0, mean 0.25
 
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
-    print("all:", x.mean().item())  # -> all: 3.5
-    print("down the rows:", x.mean(0).tolist())  # -> down the rows: [2.5, 3.5, 4.5]
-    print("along each row:", x.mean(1, keepdim=True).tolist())  # -> along each row: [[2.0], [5.0]]
+    x = tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], requires_grad=True)
+    print("all:", x.mean().item())  # -> all: 4.5
+    print("down the rows:", x.mean(0).tolist())  # -> down the rows: [3.0, 4.0, 5.0, 6.0]
+    print("along each row:", x.mean(1, keepdim=True).tolist())  # -> along each row: [[2.5], [6.5]]
 
     m = x.mean()
-    print(m)  # -> tensor(3.5, grad_fn=<Div>)
+    print(m)  # -> tensor(4.5, grad_fn=<Div>)
     m.backward()
-    print("each gets 1/6:", x.grad.tolist()[0])
-    # -> each gets 1/6: [0.16666666666666666, 0.16666666666666666, 0.16666666666666666]
+    print("each gets 1/8:", x.grad.tolist()[0])  # -> each gets 1/8: [0.125, 0.125, 0.125, 0.125]
     x.grad = None
     x.mean(1).sum().backward()
-    print("each gets 1/3:", x.grad.tolist()[0])
-    # -> each gets 1/3: [0.3333333333333333, 0.3333333333333333, 0.3333333333333333]
+    print("each gets 1/4:", x.grad.tolist()[0])  # -> each gets 1/4: [0.25, 0.25, 0.25, 0.25]

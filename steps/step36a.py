@@ -18,15 +18,20 @@ count, and they are added:
 
 The formulas of the operations stay as they are. A class that broadcasts is marked with
 `elementwise = True`. Then a recorded call notes the shapes of its inputs, and the backward pass
-sums each gradient back to the shape of its input (sum_back). The other classes have one input, and
-its gradient has the right shape already. PyTorch does the same.
+sums each gradient back to the shape of its input (sum_back). The other classes need no notes: their
+gradients have the right shape already. PyTorch does the same.
+
+sum_to sums over the dimensions that the shape lacks in front, and those where it has 1:
+
+    g   2 x 3        to     3:  over dimension 0        to 2 x 1:  over dimension 1
 
 The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant.
 
 sum_to works on arrays only. With create_graph it gets a Tensor, and fails until the next step.
 
 Changed: Function, backward_pass, Add, Sub, Mul, Div. New: sum_to, Function.sum_back.
-Try: take `elementwise = True` out of Mul. What shape does `slope` have when the demo stops?
+Try: take `elementwise = True` out of Mul. "a single number" then gets a table, and the demo stops
+where `slope` has become an array of five.
 """
 
 import contextlib
@@ -583,8 +588,8 @@ def mean(x, dim=None, keepdim=False):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
-    b = Tensor(np.array([10.0, 20.0, 30.0]), requires_grad=True)
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    b = tensor([10.0, 20.0, 30.0], requires_grad=True)
     print((x + b).tolist())  # -> [[11.0, 22.0, 33.0], [14.0, 25.0, 36.0]]
 
     class OldAdd(Add):
@@ -600,18 +605,18 @@ if __name__ == "__main__":
     (x + b).sum().backward()
     print("now:", b.grad)  # -> now: tensor([2., 2., 2.])
 
-    scale = Tensor(2.0, requires_grad=True)
+    scale = tensor(2.0, requires_grad=True)
     (x * scale).sum().backward()
     print("a single number:", scale.grad, "= the sum of x:", x.sum().item())
     # -> a single number: tensor(21.) = the sum of x: 21.0
-    column = Tensor(np.array([[1.0], [2.0]]), requires_grad=True)
+    column = tensor([[1.0], [2.0]], requires_grad=True)
     (column * x).sum().backward()
     print("a column:", column.grad.tolist())  # -> a column: [[6.0], [15.0]]
 
     # The line of step 25, for all points at once: slope and height are used once for each point.
-    t = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    t = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
     points = 2 * t + 1
-    slope, height = Tensor(0.0, requires_grad=True), Tensor(0.0, requires_grad=True)
+    slope, height = tensor(0.0, requires_grad=True), tensor(0.0, requires_grad=True)
     for _ in range(300):
         slope.grad = height.grad = None
         ((slope * t + height - points) ** 2).mean().backward()
@@ -619,9 +624,9 @@ if __name__ == "__main__":
             p.array = p.array - 0.1 * p.grad.array
     print(f"slope {slope.item():.3f}, height {height.item():.3f}")  # -> slope 2.000, height 1.000
 
-    print("hardly meant:", (column + np.array([1.0, 2.0])).shape)  # -> hardly meant: (2, 2)
+    print("hardly meant:", (column + tensor([1.0, 2.0])).shape)  # -> hardly meant: (2, 2)
     try:
-        (x + b).backward(Tensor(np.ones((2, 3))), create_graph=True)
+        (x + b).backward(tensor(np.ones((2, 3))), create_graph=True)
     except TypeError as error:
         print("a Tensor in sum_to:", error)
         # -> a Tensor in sum_to: sum() got an unexpected keyword argument 'axis'

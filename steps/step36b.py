@@ -611,17 +611,17 @@ class SumTo(Function):
 
 
 if __name__ == "__main__":
-    row = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    row = tensor([1.0, 2.0, 3.0], requires_grad=True)
     table = Expand.apply(row, (1000, 3))
     print("1,000 rows:", table.shape, "with strides", table.array.strides)
-    # -> 1,000 rows: (1000, 3) with strides (0, 8)
+    # -> 1,000 rows: (1000, 3) with strides (0, 4)
     print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
     print("may be written:", table.array.flags.writeable)  # -> may be written: False
     print("and back:", SumTo.apply(table, (3,)))
     # -> and back: tensor([1000., 2000., 3000.], grad_fn=<SumTo>)
 
     # Through a sum, twice: the derivatives of x^3 are 3 x^2 and 6 x.
-    x = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     (x**3).sum().backward(create_graph=True)
     first = x.grad
     print("first: ", first.tolist())  # -> first:  [3.0, 12.0, 27.0]
@@ -630,7 +630,7 @@ if __name__ == "__main__":
     print("second:", x.grad.tolist())  # -> second: [6.0, 12.0, 18.0]
 
     # Through a broadcast, twice. L = sum (c x)^2, so dL/dc = 2 c sum x^2, and that by x is 4 c x.
-    c = Tensor(5.0, requires_grad=True)
+    c = tensor(5.0, requires_grad=True)
     x.grad = None
     ((c * x) ** 2).sum().backward(create_graph=True)
     slope = c.grad
@@ -648,7 +648,7 @@ if __name__ == "__main__":
     SumTo.apply(Expand.apply(row, (4, 3)) * row, (1, 3)).sum().backward(create_graph=True)
     print("4 * 2 * row:", row.grad.tolist())  # -> 4 * 2 * row: [8.0, 16.0, 24.0]
 
-    matrix = Tensor(np.ones((2, 3)), requires_grad=True)
+    matrix = tensor(np.ones((2, 3)), requires_grad=True)
     try:
         matrix.sum(1).sum().backward(create_graph=True)
     except AttributeError as error:

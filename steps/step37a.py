@@ -20,7 +20,7 @@ The trap is `*`, which works element by element: for square matrices A * B gives
 
 A second derivative fails until step 37c, because Tensors do not have `.T` yet.
 
-PyTorch: x @ w, torch.matmul. It also takes vectors and batches of matrices; ours will in stage 9.
+PyTorch: x @ w, torch.matmul. It also takes vectors and batches of matrices.
 
 New: MatMul, matmul.
 Try: let backward return `b.T @ g` first. NumPy refuses the shapes. For square matrices there would
@@ -627,8 +627,8 @@ def matmul(a, b):
 
 
 if __name__ == "__main__":
-    a = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
-    b = Tensor(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]]), requires_grad=True)
+    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    b = tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], requires_grad=True)
     c = a @ b
     print(a.shape, "@", b.shape, "=", c.tolist())  # -> (2, 3) @ (3, 2) = [[7.0, 8.0], [16.0, 17.0]]
 
@@ -637,7 +637,7 @@ if __name__ == "__main__":
     print("the long way:", products.shape, products.sum(axis=1).tolist())
     # -> the long way: (2, 3, 2) [[7.0, 8.0], [16.0, 17.0]]
 
-    g = Tensor(np.array([[1.0, 0.0], [0.0, 0.0]]))  # L is c_00 = 1 * 1 + 2 * 0 + 3 * 2
+    g = tensor([[1.0, 0.0], [0.0, 0.0]])  # L is c_00 = 1 * 1 + 2 * 0 + 3 * 2
     c.backward(g)
     print("dL/dA: the first column of B, in row 0:", a.grad.tolist())
     # -> dL/dA: the first column of B, in row 0: [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
@@ -647,7 +647,7 @@ if __name__ == "__main__":
     # The numbers, checked by differences: raise one element at a time, and see how much L rises.
     rng = np.random.default_rng(0)
     left, right, weights = rng.random((2, 3)), rng.random((3, 4)), rng.random((2, 4))
-    a, b = Tensor(left, requires_grad=True), Tensor(right, requires_grad=True)
+    a, b = tensor(left, requires_grad=True), tensor(right, requires_grad=True)
     ((a @ b) * weights).sum().backward()
     for name, x, found in (("A", left, a.grad.array), ("B", right, b.grad.array)):
         slopes = np.zeros_like(x)
@@ -662,10 +662,10 @@ if __name__ == "__main__":
 
     # A layer with 3 inputs and 2 outputs finds the weights that made its targets.
     x, secret = rng.standard_normal((20, 3)), np.array([[1.0, -1.0], [2.0, 0.0], [0.5, 3.0]])
-    w, bias = Tensor(np.zeros((3, 2)), True), Tensor(np.zeros(2), True)
+    w, bias = tensor(np.zeros((3, 2)), requires_grad=True), tensor(np.zeros(2), requires_grad=True)
     for _ in range(300):
         w.grad = bias.grad = None
-        ((Tensor(x) @ w + bias - x @ secret) ** 2).mean().backward()
+        ((tensor(x) @ w + bias - x @ secret) ** 2).mean().backward()
         for p in (w, bias):
             p.array = p.array - 0.3 * p.grad.array
     print("weights:", w.array.round(3).tolist())

@@ -636,18 +636,18 @@ def reshape(x, *sizes):
 
 
 if __name__ == "__main__":
-    images = Tensor(np.arange(8.0).reshape(2, 2, 2), requires_grad=True)
+    images = tensor(np.arange(8.0).reshape(2, 2, 2), requires_grad=True)
     rows = images.reshape(2, -1)
     print(images.shape, "->", rows.shape, rows.tolist())
     # -> (2, 2, 2) -> (2, 4) [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
     print("no copy:", np.shares_memory(images.array, rows.array))  # -> no copy: True
-    (rows * np.array([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    (rows * tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
     print("gradient:", images.grad.tolist()[0])  # -> gradient: [[1.0, 2.0], [3.0, 4.0]]
 
-    table = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
+    table = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print("reshaped:  ", table.reshape((3, 2)).tolist())
     # -> reshaped:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    print("transposed:", table.array.T.tolist())
+    print("transposed:", table.detach().numpy().T.tolist())
     # -> transposed: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
 
     # A sum along one dimension, twice: L = sum of squared row sums; row i of dL/dx is 2 * row sum.

@@ -662,24 +662,24 @@ def matrix_transpose(self):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print(x.T.tolist())  # -> [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
-    print("strides", x.array.strides, "->", x.T.array.strides)  # -> strides (24, 8) -> (8, 24)
-    weights = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    print("strides", x.array.strides, "->", x.T.array.strides)  # -> strides (12, 4) -> (4, 12)
+    weights = tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     (x.T * weights).sum().backward()
     print("gradient:", x.grad.tolist())  # -> gradient: [[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]
 
     # The two meanings of transpose, on three dimensions.
     block = np.zeros((2, 3, 4))
-    print("NumPy:", block.transpose(2, 0, 1).shape, " ours:", Tensor(block).transpose(2, 0).shape)
+    print("NumPy:", block.transpose(2, 0, 1).shape, " ours:", tensor(block).transpose(2, 0).shape)
     # -> NumPy: (4, 2, 3)  ours: (4, 3, 2)
 
     # A product, twice. L = sum (A w)^2 has the gradient 2 A^T A w and the second derivatives
     # H = 2 A^T A. As in step 30, H times a vector v needs no H.
     rng = np.random.default_rng(0)
     A, v = rng.random((5, 3)), rng.random((3, 1))
-    w = Tensor(rng.random((3, 1)), requires_grad=True)
-    ((Tensor(A) @ w) ** 2).sum().backward(create_graph=True)
+    w = tensor(rng.random((3, 1)), requires_grad=True)
+    ((tensor(A) @ w) ** 2).sum().backward(create_graph=True)
     slope = w.grad
     print("gradient is right:", np.allclose(slope.detach().array, 2 * A.T @ A @ w.array))
     # -> gradient is right: True

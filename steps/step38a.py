@@ -1,7 +1,7 @@
 """Step 38a: Comparisons have no gradient
 
 `x > 2` is a TypeError in step 37c, and `x == y` asks whether two names mean the same object:
-Tensor(1.0) == Tensor(1.0) is False. Worse, `if x:` asks for the length of x, because Tensor has
+tensor(1.0) == tensor(1.0) is False. Worse, `if x:` asks for the length of x, because Tensor has
 `__len__`: a tensor that holds one 0 counts as true.
 
 A comparison answers with False or True for each pair of elements. The answer does not change when x
@@ -701,7 +701,7 @@ gt = relation(np.greater, "gt", "__gt__")
 ge = relation(np.greater_equal, "ge", "__ge__")
 
 if __name__ == "__main__":
-    x = Tensor(np.array([-1.0, 0.0, 0.5, 2.0]), requires_grad=True)
+    x = tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
     print("x > 0:", (x > 0).tolist(), "requires grad:", (x > 0).requires_grad)
     # -> x > 0: [False, False, True, True] requires grad: False
     try:
@@ -719,7 +719,7 @@ if __name__ == "__main__":
     print("how many are positive:", (x > 0).sum().item())  # -> how many are positive: 2
 
     # One element has a truth value, several have none.
-    print("single:", Tensor(1.0) == Tensor(1.0), bool(Tensor(1.0) == 2.0), bool(Tensor(0.0)))
+    print("single:", tensor(1.0) == tensor(1.0), bool(tensor(1.0) == 2.0), bool(tensor(0.0)))
     # -> single: tensor(True) False False
     for question in (lambda: 0 < x < 1, lambda: x in [x + 1]):
         try:

@@ -718,15 +718,15 @@ def where(condition, a, b):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([-2.0, -1.0, 0.0, 3.0]), requires_grad=True)
+    x = tensor([-2.0, -1.0, 0.0, 3.0], requires_grad=True)
     y = where(x >= 0, x * x, -x)
     print(y.tolist())  # -> [2.0, 1.0, 0.0, 9.0]
     y.sum().backward()
     print("slopes:", x.grad.tolist())  # -> slopes: [-1.0, -1.0, 0.0, 6.0]
 
     # Both a and b get gradients, the condition gets none; a and b are broadcast.
-    a, b = Tensor(np.array([1.0, 2.0]), True), Tensor(5.0, True)
-    where(np.array([[True, False], [False, False]]), a, b).sum().backward()
+    a, b = tensor([1.0, 2.0], requires_grad=True), tensor(5.0, requires_grad=True)
+    where(tensor([[True, False], [False, False]]), a, b).sum().backward()
     print(a.grad, b.grad)  # -> tensor([1., 0.]) tensor(3.)
     print(where(x > 0, x, 0.0).tolist())  # -> [0.0, 0.0, 0.0, 3.0]
 
@@ -738,7 +738,7 @@ if __name__ == "__main__":
     print("curvature:", (x.grad + 0).tolist())  # -> curvature: [0.0, 0.0, 0.0, 18.0]
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        zero = Tensor(0.0, requires_grad=True)
+        zero = tensor(0.0, requires_grad=True)
         print("by a product:", ((zero > 0) * zero.log()).item())  # -> by a product: nan
         late = where(zero > 0, zero.log(), 0.0)
         late.backward()

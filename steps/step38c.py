@@ -734,13 +734,13 @@ def relu(x):
 
 if __name__ == "__main__":
     rng = np.random.default_rng(0)
-    x, w1, w2 = (Tensor(rng.standard_normal(shape)) for shape in ((5, 3), (3, 4), (4, 2)))
+    x, w1, w2 = (tensor(rng.standard_normal(shape)) for shape in ((5, 3), (3, 4), (4, 2)))
     two, one = (x @ w1) @ w2, x @ (w1 @ w2)
     print("two layers are one:", np.allclose(two.array, one.array))  # -> two layers are one: True
     bent = (x @ w1).relu() @ w2
     print("with a bend:", np.allclose(bent.array, one.array))  # -> with a bend: False
 
-    x = Tensor(np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), requires_grad=True)
+    x = tensor([-2.0, -1.0, 0.0, 1.0, 2.0], requires_grad=True)
     y = x.relu()
     y.sum().backward()
     print("relu: ", y.tolist())  # -> relu:  [0.0, 0.0, 0.0, 1.0, 2.0]
@@ -748,17 +748,17 @@ if __name__ == "__main__":
     print("|x|:  ", (x.relu() + (-x).relu()).tolist())  # -> |x|:   [2.0, 1.0, 0.0, 1.0, 2.0]
 
     eps = 1e-6
-    above, below = Tensor(eps).relu().item(), Tensor(-eps).relu().item()
+    above, below = tensor(eps).relu().item(), tensor(-eps).relu().item()
     print("by differences, at 0:", (above - below) / (2 * eps))  # -> by differences, at 0: 0.5
 
     # Ten layers deep: what arrives of a gradient of 1, at x = 1.5.
-    for name in ("tanh", "relu"):
-        start = Tensor(1.5, requires_grad=True)
+    for bend in (tanh, relu):
+        start = tensor(1.5, requires_grad=True)
         end = start
         for _ in range(10):
-            end = getattr(end, name)()
+            end = bend(end)
         end.backward()
-        print(f"through ten times {name}: {start.grad.item():.4f}")
+        print(f"through ten times {bend.__name__}: {start.grad.item():.4f}")
         # -> through ten times tanh: 0.0112
         # -> through ten times relu: 1.0000
 
@@ -767,12 +767,14 @@ if __name__ == "__main__":
     goal = abs(points) - 1
     for name, bend in (("a line", lambda h: h), ("with relu", Tensor.relu)):
         rng = np.random.default_rng(1)
-        parameters = [Tensor(rng.standard_normal(s), True) for s in ((1, 3), (3,), (3, 1), (1,))]
+        parameters = [
+            tensor(rng.standard_normal(s), requires_grad=True) for s in ((1, 3), (3,), (3, 1), (1,))
+        ]
         w1, b1, w2, b2 = parameters
         for _ in range(1000):
             for p in parameters:
                 p.grad = None
-            loss = ((bend(Tensor(points) @ w1 + b1) @ w2 + b2 - goal) ** 2).mean()
+            loss = ((bend(tensor(points) @ w1 + b1) @ w2 + b2 - goal) ** 2).mean()
             loss.backward()
             for p in parameters:
                 p.array = p.array - 0.05 * p.grad.array

@@ -772,14 +772,14 @@ def argmax(x, dim=None):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]]), requires_grad=True)
+    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]], requires_grad=True)
     print("largest of each row:", x.amax(1).tolist(), "at", x.argmax(1).tolist())
     # -> largest of each row: [9.0, 8.0] at [1, 0]
     print("of all:", x.amax().item(), "at", x.argmax().item())  # -> of all: 9.0 at 1
     print("kept:", x.amax(1, keepdim=True).tolist())  # -> kept: [[9.0], [8.0]]
     print("requires grad:", x.amax(1).requires_grad, x.argmax(1).requires_grad)
     # -> requires grad: True False
-    (x.amax(1) * np.array([1.0, 10.0])).sum().backward()
+    (x.amax(1) * tensor([1.0, 10.0])).sum().backward()
     print("gradient:", x.grad.tolist())  # -> gradient: [[0.0, 1.0, 0.0], [5.0, 0.0, 5.0]]
 
     # A tie, by hand: raise one, lower one, raise all.
@@ -793,13 +793,13 @@ if __name__ == "__main__":
         # -> one more: 8.0 -> 8.1
         # -> one less: 8.0 -> 8.0
         # -> all more: 8.0 -> 8.1
-    three = Tensor(tie, requires_grad=True)
+    three = tensor(tie, requires_grad=True)
     three.amax().backward()
     print("shared:", three.grad.array.round(3), "sum", three.grad.sum().item())
     # -> shared: [0.333 0.    0.333 0.333] sum 1.0
 
     # float32 stays float32.
-    small = Tensor(np.array([1.0, 1.0], np.float32), requires_grad=True)
+    small = tensor([1.0, 1.0], requires_grad=True)
     small.amax().backward()
     print(small.grad.dtype)  # -> float32
 

@@ -779,7 +779,8 @@ def log_softmax(x, dim):
 
 
 if __name__ == "__main__":
-    scores = Tensor(np.array([[2.0, 1.0, 0.0], [1000.0, 999.0, 0.0]]), requires_grad=True)
+    rows = [[2.0, 1.0, 0.0], [1000.0, 999.0, 0.0]]
+    scores = tensor(rows, dtype=np.float64, requires_grad=True)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         e = scores.exp()
         as_written = (e / e.sum(1, keepdim=True)).log()
@@ -803,13 +804,13 @@ if __name__ == "__main__":
 
     # The loss of the last class: the gradient is p, and p - 1 at the class that was right.
     scores.grad = None
-    loss = -(log_p * np.array([0.0, 0.0, 1.0])).sum()
+    loss = -(log_p * tensor([0.0, 0.0, 1.0])).sum()
     loss.backward()
     print("gradient:", scores.grad.array.round(3).tolist())
     # -> gradient: [[0.665, 0.245, -0.91], [0.731, 0.269, -1.0]]
 
     # detach() only saves work: through amax comes a 0.
-    x = Tensor(np.array([[0.3, -1.2, 2.0]]), requires_grad=True)
+    x = tensor([[0.3, -1.2, 2.0]], dtype=np.float64, requires_grad=True)
     for through_amax in (True, False):
         x.grad = None
         m = amax(x, 1, keepdim=True)

@@ -20,9 +20,10 @@ with Expand and SumTo, the backward of each is the other.
     y = Index(x)      ->   dL/dx = AddIndex(dL/dy)
     y = AddIndex(x)   ->   dL/dx = Index(dL/dy)
 
-The key may be anything that NumPy accepts. Tensors in a tuple are unwrapped by hand, since `apply`
-looks only at its own arguments. And Python can now loop over a tensor: it asks for x[0], x[1], ...
-until there is an IndexError.
+The key may be anything that NumPy accepts. As in NumPy and PyTorch, a number or a slice gives a
+view of the same memory, and an array of numbers a copy. Tensors in a tuple are unwrapped by hand,
+since `apply` looks only at its own arguments. And Python can now loop over a tensor: it asks for
+x[0], x[1], ... until there is an IndexError.
 
 New: Index, AddIndex, getitem (Tensor.__getitem__).
 Try: write `y[key] += x` in AddIndex, and see which numbers change.
@@ -812,12 +813,12 @@ def getitem(self, key):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]), requires_grad=True)
+    x = tensor([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]], requires_grad=True)
     print("one:", x[1, 2].item(), " a row:", x[0].tolist(), " a part:", x[:, 1:].tolist())
     # -> one: 12.0  a row: [0.0, 1.0, 2.0]  a part: [[1.0, 2.0], [11.0, 12.0]]
 
     # One score of each row: that of the right class.
-    classes = Tensor(np.array([2, 0]))
+    classes = tensor([2, 0])
     chosen = x[np.arange(2), classes]
     print("chosen:", chosen)  # -> chosen: tensor([ 2., 10.], grad_fn=<Index>)
     chosen.sum().backward()
@@ -826,8 +827,8 @@ if __name__ == "__main__":
     print("row by row:", [row.sum().item() for row in x])  # -> row by row: [3.0, 33.0]
 
     # A table with a row for each of three words, and a text of four: word 2 occurs three times.
-    table = Tensor(np.array([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0]]), requires_grad=True)
-    text = Tensor(np.array([2, 0, 2, 2]))
+    table = tensor([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0]], requires_grad=True)
+    text = tensor([2, 0, 2, 2])
     words = table[text]
     print(words.tolist())  # -> [[20.0, 21.0], [0.0, 1.0], [20.0, 21.0], [20.0, 21.0]]
     words.sum().backward()
@@ -849,8 +850,10 @@ if __name__ == "__main__":
     print("3 * 6 * word 2:", table.grad.tolist()[2])  # -> 3 * 6 * word 2: [360.0, 378.0]
 
     # Here the gradient itself depends on weights, so the second pass goes back through AddIndex.
+    # Word 2 gets 1 + 3 + 4 = 8 in both columns: 2 * 8^2 in the sum, so each of its three weights
+    # has the slope 2 * 2 * 8. Word 0 gets 2, and the slope 2 * 2 * 2.
     table.grad = None
-    weights = Tensor(np.array([1.0, 2.0, 3.0, 4.0]).reshape(4, 1), requires_grad=True)
+    weights = tensor([[1.0], [2.0], [3.0], [4.0]], requires_grad=True)
     (table[text] * weights).sum().backward(create_graph=True)
     slope, weights.grad = table.grad, None
     (slope * slope).sum().backward()

@@ -747,7 +747,7 @@ if __name__ == "__main__":
     print("slope:", x.grad.tolist())  # -> slope: [0.0, 0.0, 0.0, 1.0, 1.0]
     print("|x|:  ", (x.relu() + (-x).relu()).tolist())  # -> |x|:   [2.0, 1.0, 0.0, 1.0, 2.0]
 
-    eps = 1e-6
+    eps = 2.0**-20
     above, below = tensor(eps).relu().item(), tensor(-eps).relu().item()
     print("by differences, at 0:", (above - below) / (2 * eps))  # -> by differences, at 0: 0.5
 

@@ -1,36 +1,31 @@
 """Step 31b: requires_grad and leaves
 
 A model learns a weight w for each pixel of an image. Step 31a computes a gradient for everything in
-the formula: for w, but also for the image, the number subtracted from it, the target. Nothing
-changes the data, so these gradients are of no use. In the demo they are 16 of the 24 MB that are
-left after backward, and five calls are recorded where three would do.
+the formula: for w, but also for the image and the target. Nothing changes the data, so these
+gradients are of no use. In the demo they are 16 of the 24 MB that are left after backward, and five
+calls are recorded where three would do.
 
 So each tensor has a flag: tensor(2.0, requires_grad=True) gets a gradient. Three rules follow:
 
 - The result of a call requires a gradient if one of its inputs does.
-- If no input does, the call is not recorded, and its result has no grad_fn. So calls that only
-  prepare the data leave no trace.
+- If no input does, the call is not recorded, and its result has no grad_fn.
 - A tensor that no recorded call has made is a leaf (is_leaf). After backward, leaves that require
-  a gradient have one, and nothing else has.
+  a gradient have one, and nothing else has. To freeze a part of a model, set its flags to False.
 
     w (leaf, requires_grad) ---+
                                Mul ---+
     x (leaf, no gradient) -----+     Sub --- ...     backward skips x and t
     t (leaf, no gradient) -----------+
 
-A formula still computes the gradients of all its inputs; those of x and t are dropped. To freeze a
-part of a model, so that training does not change it, set its flags to False.
-
 requires_grad is a property with a setter, a method that runs at each assignment, also at that of
-__init__, and can refuse it. (The value is stored in `_requires_grad`.) It refuses integers, which
-cannot change a little, and results, whose flag follows from the inputs.
+__init__. It refuses integers, which cannot change a little, and results, whose flag follows from
+the inputs. (The value is stored in `_requires_grad`.)
 
 tensor() is PyTorch's function for new leaves. It copies the data, and Python's floats become
 float32, half the memory of NumPy's float64. Tensor(array) takes an array as it is, without a copy.
 
 The trap: backward raises an error only if nothing at all requires a gradient. If w requires one and
-b was forgotten, there is no error, and b.grad is None. (PyTorch says the same: "element 0", because
-its backward can start from several tensors.)
+b was forgotten, b.grad is None. ("Element 0", since PyTorch can start from several tensors.)
 
 Changed: Tensor, Tensor.backward, Function.__call__. New: requires_grad, is_leaf, tensor.
 Try: take `if not x.requires_grad: continue` out of Tensor.backward, both lines. The target then

@@ -11,13 +11,9 @@ Backward never builds it. It carries one number for each output back to one for 
     x.grad_j = v_1 dy_1/dx_j + v_2 dy_2/dx_j + ...       in matrices: v J, with v as a row
 
 v_i says how much some final number L changes with y_i: it is dL/dy_i, the gradient that would
-arrive at y from L. So y.backward(v) continues a backward pass that began elsewhere. With ones it is
-the sum, with a single 1 it gives one row of J. For a single output v = 1 is the only sensible
-choice, and backward() still takes it. For several outputs you have to give v. (PyTorch calls it
-gradient, and v J a vector-Jacobian product, short vjp. The error is PyTorch's.)
-
-Our operations work on each element alone, so that J has entries on its diagonal only. Sums and
-products of matrices, whose J is full, come in stage 6.
+arrive at y from L. So y.backward(v) continues a pass that began elsewhere. A single 1 in v gives
+one row of J. One output may leave v out, which means 1; several outputs need it. (In PyTorch v is
+called gradient, and v J a vector-Jacobian product, short vjp.)
 
 The trap: v has to have the shape of y, and this is not checked. A v of one number is broadcast,
 which means that it counts for each output.
@@ -26,8 +22,8 @@ PyTorch frees a graph while it goes back, and a second pass needs retain_graph=T
 long as something refers to it. So backward accepts retain_graph, and does nothing with it.
 
 Changed: Tensor.backward takes `gradient`, and no longer begins with ones for several elements.
-Try: remove the test of self.array.size and its error. Nothing is refused then, and "the gradient of
-the sum" is printed as [4, 8, 12], because two passes have added to it.
+Try: remove the test of self.array.size and its error. "the gradient of the sum" is then printed as
+[4, 8, 12], because two passes have added to it.
 """
 
 import contextlib

@@ -6,13 +6,11 @@ output of the model:
 
     target = w x + 1,      loss = (w x - target)^2
 
-The model should rise: d loss/dw = 2 (w x - target) x = -2 x. But w is also in the target, and when
-w changes, the target moves along. Backward says 0, which is right for this formula, but not what we
-meant. no_grad does not help: it leaves whole calls unrecorded, and here the same w x is needed
-twice, once with its history (the graph behind it) and once without.
+The model should rise: d loss/dw = 2 (w x - target) x = -2 x. But w is also in the target, which
+moves along with w, so backward says 0. no_grad does not help: it leaves whole calls unrecorded, and
+here the same w x is needed once with its history (the graph behind it) and once without.
 
-x.detach() is a new tensor with the elements of x, without history and without requires_grad: a
-leaf. A gradient that arrives there goes no further.
+x.detach() is a new leaf with the elements of x. A gradient that arrives there goes no further.
 
     w --- Mul --- w x ------------------------+
                    : detach                   Sub --- Pow --- loss
@@ -25,12 +23,10 @@ What leaves the Tensors altogether has no history either. The names are PyTorch'
     x.numpy()    the array itself; an error if x requires a gradient: detach() it first
 
 The trap: detach and numpy do not copy. If you write into their memory, x changes too, and the graph
-does not notice: its gradients are then computed from elements that forward never had. The demo
-shows a wrong derivative. (PyTorch counts its own writes, and raises an error. It cannot see those
-into the array.)
+does not notice: its gradients are then computed from elements that forward never had. (PyTorch
+counts its own writes, and raises an error. It cannot see those into the array.)
 
-Changed: the error for the flag of a result names the way out. New: detach, size, item, tolist,
-numpy, float(x).
+Changed: the error for the flag of a result. New: detach, size, item, tolist, numpy, float(x).
 Try: let detach copy, with `Tensor(self.array.copy())`. The last line of the demo then prints 6.
 """
 

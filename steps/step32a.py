@@ -1,28 +1,25 @@
 """Step 32a: A call makes a node: Function.apply
 
-A Function object is one node of the graph, so each call needs a new one. Until now this was written
-in a docstring, and the caller had to do it: Exp()(x). If an object is used twice, the second call
-replaces what the first one recorded. In the demo this loses the derivative of e^a + e^b with
-respect to a, and there is no error.
+A Function object is one node of the graph, so each call needs a new one. Until now the caller had
+to make it: Exp()(x). If an object is used twice, the second call replaces what the first one
+recorded. In the demo this loses the derivative of e^a + e^b with respect to a, without an error.
 
 So the call makes the object. Exp.apply(x) is a class method: it creates the object, runs forward
-with it, and records the call in it. So no object can serve two calls any more. The object is passed
-to forward and backward as their first parameter, which Python's methods call self. Here it is named
-ctx, for context, as in PyTorch: what forward keeps there, backward finds there.
+with it, and records the call in it. The object is passed to forward and backward as their first
+parameter, which Python's methods call self. Here it is named ctx, for context, as in PyTorch: what
+forward keeps there, backward finds there.
 
     Pow.apply(x, 3)
         ctx = Pow()                          the object of this one call
         out = ctx.forward(x.array, 3)        arrays for Tensors, all else as it is
         out.grad_fn = ctx                    the same object, now a node of the graph
 
-The exponent used to be given to the object, Pow(3). Now it is an argument like x. Numbers go to
-forward as numbers, and NumPy itself keeps float32 beside them, so as_tensor is no longer needed.
+The exponent is an argument like x now. Numbers go to forward as numbers, and NumPy itself keeps
+float32 beside them, so as_tensor is no longer needed.
 
 The trap: backward returns gradients by position. Arguments that are not Tensors and come last, like
 the exponent, need none. So zip is no longer strict, and a formula that returns one gradient too few
 by mistake is no longer noticed.
-
-(PyTorch: torch.autograd.Function has the same apply, forward(ctx, ...) and backward(ctx, ...).)
 
 Changed: Function, Pow, all calls, whose operands are now a and b. next_sequence_nr() counts down,
 so that the heap needs no minus. Formulas that do not change still say self. Gone: as_tensor.

@@ -4,9 +4,9 @@ backward stores gradients in .grad of every tensor on its way, and clears each a
 stops in the middle (an error in a formula, Ctrl-C), some remain, and the next pass adds to them. In
 the demo the derivative of (2x)^2 at 3 is 48 after that, instead of 24.
 
-So a pass keeps its gradients to itself, in a dictionary that vanishes with it. Its keys are the
-places where gradients wait: a node (a call), or a leaf. At the end only leaves are left in it, and
-only their .grad is written. For z = x * w + 1 with x = 3 and w = 5:
+So a pass keeps its gradients to itself, in a dictionary that vanishes with it. (PyTorch's engine
+does so too.) Its keys are the places where gradients wait: a node (a call), or a leaf. At the end
+only leaves are left in it, and only their .grad is written. For z = x * w + 1, x = 3 and w = 5:
 
     arrived                  heap        what happens next
     {Add: 1}                 Add         Add.backward(1) returns 1 for x * w
@@ -20,8 +20,6 @@ the heap with its first gradient.
 
 The trap: a gradient may be used only when all its parts have arrived. They have, since every call
 that used the result is newer than its node, and was visited before.
-
-(PyTorch's engine has such a buffer of inputs for each node, too, and discards it after the pass.)
 
 Changed: Tensor.backward. New: backward_pass.
 Try: in backward_pass write `arrived[node] = grad` in both branches. The derivative of x * x is 3.

@@ -5,7 +5,8 @@ they are when backward runs. But they may have changed since the call. In the de
 when y = x * w is computed, and becomes a parameter before y.backward(). Then x gets a gradient from
 a formula in which it was a constant.
 
-So the call notes where gradients go. For each argument a node keeps an edge:
+So the call notes where gradients go. For each argument a node keeps an edge (PyTorch: in
+next_functions):
 
     (node, 0)    the argument is the result of this call
     (leaf, 0)    it is a leaf that requires gradients
@@ -14,17 +15,13 @@ So the call notes where gradients go. For each argument a node keeps an edge:
     y = x * w               node Mul:  edges (x, 0), (w, 0)
     z = y + 1               node Add:  edges (Mul, 0), None
 
-(The 0 is the number of the output. It is always 0 here: our Functions have one output.) edge_of
-makes these pairs. A tensor keeps the first kind itself, as _edge, from which grad_fn is read. A
-leaf has none, and `tensor._edge or (tensor, 0)` is the second kind then. backward_pass is the loop
-of step 32b; it follows edges and does not look at tensors any more. It tells a leaf from a node by
-sequence_nr, which is None. (The formulas still read ctx.inputs. The next step changes that.)
+The 0 is the number of the output, always 0 here. edge_of makes these pairs: a result keeps its own
+as _edge, from which grad_fn is read; a leaf has none, and `tensor._edge or (tensor, 0)` is the
+second kind. backward_pass follows edges, and tells a leaf from a node by sequence_nr, which is
+None. (The formulas still read ctx.inputs. The next step changes that.)
 
 The trap: the edge to a result ends at its node, not at its tensor. A tensor would keep its array in
-memory until backward, although the pass only needs to know where to go. So edges are also what step
-32d needs to keep less.
-
-(PyTorch's nodes have next_functions, a list of such pairs.)
+memory until backward, although the pass only needs to know where to go.
 
 Changed: Tensor.backward, grad_fn, Function.apply, backward_pass. New: edge_of, Tensor.sequence_nr.
 Try: write `return (tensor, 0) if tensor.requires_grad else None` in edge_of. Which gradients are

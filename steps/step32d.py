@@ -5,33 +5,26 @@ neither a nor b is needed. Yet a sum of a hundred terms, each of one megabyte, k
 intermediate results until backward: 100 MB, where one is in use. Memory is what training large
 models runs out of first.
 
-Forward knows what its formula needs, so forward says it:
+Forward knows what its formula needs, so forward says it (in PyTorch too):
 
     Add, Sub, Neg       nothing
     Mul, Div            a and b
     Pow                 x (and the number n, as an attribute of ctx)
     Exp Log Sin ...     x
 
-ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved (empty without such a
-call). Since step 32c the graph holds together by its edges alone. So everything that no formula
-asks for is freed by Python as soon as the program no longer uses it.
+ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved. The graph holds
+together by its edges alone, so Python frees everything else when the program lets it go: of
+z = x * w + 1, x and w stay, and the product's array does not.
 
 Forward sees arrays, so it saves arrays. A formula needs the Tensors, with their history, or a
 second derivative would be cut off. So apply looks for the Tensor to which each saved array belongs,
 and compares with `is`. Until now x.detach() held the same array object as x, and x * x.detach()
-would take the constant for x. So each Tensor now makes its own array object, a view of the same
-memory.
-
-For the graph of step 32c, y = x * w and z = y + 1:
-
-    Mul.saved = x, w        Add.saved = nothing: y's array is free when the name y is gone
+would take the constant for x. So each Tensor makes its own array object, a view of the same memory.
 
 The trap: an output cannot be saved in this way. Its Tensor refers to the node, and a node that
-refers to it is the cycle of step 17a. The weak reference that Tanh used is of no use either: the
-Tensor lived because the next node kept it as an input, and that is over. So Exp and Tanh save x,
-and compute e^x or tanh x once more in backward. The next step does better.
-
-(PyTorch has the same method, ctx.save_for_backward, and reads with ctx.saved_tensors.)
+refers to it is the cycle of step 17a. A weak reference, as Tanh had, is of no use: nothing else
+keeps that Tensor now. So Exp and Tanh save x, and compute e^x or tanh x again. The next step does
+better.
 
 Changed: apply keeps `saved` instead of inputs and output; Tensor.__init__; all formulas that read
 inputs or output. Div has b * b, so as not to depend on Pow. New: save_for_backward, as_tensors.

@@ -20,15 +20,12 @@ with the inputs and the output, and its role is kept as one number:
     z = x * x       saved: x's array, twice   saves: [0, 0]     edges[0] and edges[1] both lead to x
 
 (Python's ~ turns 0 into -1, a number that no input has, and -1 into 0 again.) For backward,
-saved_tensor wraps each saved array in a new Tensor with its edge, by this table; a Python number
-stays as it is. These Tensors are put into a copy of the node, the twin, which is dropped after its
-backward. Stored on the node, they would refer to the node, and it to them: the cycle again.
+saved_tensor wraps each saved array in a new Tensor with its edge, by this table. These Tensors are
+put into a copy of the node, the twin, which is dropped after its backward. Stored on the node, they
+would refer to the node, and it to them: the cycle again. (PyTorch: SavedVariable.)
 
-The trap is to look for the role later, in backward, when it is needed. By then an input may have
-been freed, or may hold another array. During the call all of them are alive, and `is` is reliable.
-
-(PyTorch's SavedVariable keeps the values of an output and a flag, and is given the node when it is
-unpacked.)
+The trap is to look for the role later, in backward. By then an input may have been freed, or may
+hold another array. During the call all of them are alive, and `is` is reliable.
 
 Changed: apply, backward_pass; Exp and Tanh save their output. New: gradients, saved_tensor, and
 roles_of instead of as_tensors.

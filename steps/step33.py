@@ -1,30 +1,24 @@
 """Step 33: One formula for arrays and Tensors
 
 A backward formula calls our own operations. So each gradient is a Tensor, and each `g * b` goes
-through apply: it makes a ctx and looks at every argument, only to find that nothing is recorded.
-Tensors are needed only for create_graph. In the demo, a pass back through 200 squares makes 600
-calls of apply, two products and a sum for each square. It takes several times as long as on
-arrays.
+through apply, which looks at every argument only to find that nothing is recorded. Tensors are
+needed only for create_graph. In the demo, a pass back through 200 squares makes 600 calls of apply,
+two products and a sum for each square, and takes several times as long as on arrays.
 
 Each operation could have two formulas, a fast one on arrays and a differentiable one on Tensors.
-But they would say the same:
-
-    Mul     g * b, g * a        arrays and Tensors both have *
-    Exp     g * y
-
-Python decides at run time what `*` does. So the formula as it stands works on arrays, if it is
-given arrays. Only cos and sin are functions, and on arrays they are NumPy's. ctx.xp is the place
-where a formula finds functions: the module numpy, or the class Tensor, whose methods are ours.
+But they would say the same: Mul is `g * b, g * a` in both, and Python decides at run time what `*`
+does. Only cos and sin are functions, and on arrays they are NumPy's. ctx.xp is the place where a
+formula finds functions: the module numpy, or the class Tensor, whose methods are ours.
 
     plain backward()    node.backward(g)     g and ctx.saved are arrays, ctx.xp is numpy
     create_graph        node.gradients(g)    the twin: Tensors, with twin.xp = Tensor
+
+A formula may use only what both sides have: np.cos(x) fails where x is a Tensor.
 
 The trap: Add hands one array to both of its inputs. (a + b).backward(v) would leave a.grad, b.grad
 and v on the same memory, and a program that halves a.grad in place would halve all three. So a leaf
 owns its gradient: accumulate copies what arrives first, and adds what follows into a new array.
 With create_graph the copy is grad + 0, a call that is recorded.
-
-A formula may use only what both sides have: np.cos(x) fails where x is a Tensor.
 
 Changed: backward_pass, Tensor.backward, the formulas of Sin and Cos; Add, Neg and Sub, which had
 nothing to save, get the same names as the others. New: Function.xp; Tensor.sin and Tensor.cos, for

@@ -2,8 +2,8 @@
 
 PyTorch has x.exp() as well as exp(x). So far `Tensor.__add__ = add` stands below each function
 (step 20). Such a line can be forgotten, and silently replaces a method that has the same name. A
-reversed operator was a lambda: in an error's traceback its name is <lambda>. And backward, with all
-that the class Tensor itself defines, stood above the Functions and the loop that it calls.
+reversed operator was a lambda: in an error's traceback its name is <lambda>. And backward stood in
+the class Tensor, above the Functions and the loop that it calls.
 
 A decorator says the same in the line above the function, where both are read together:
 
@@ -13,14 +13,10 @@ A decorator says the same in the line above the function, where both are read to
 
 tensor_method(...) returns `attach`, which knows the names. attach puts the function into the class
 Tensor under each of them, and returns it unchanged: add(a, b) is still a function. A name that is
-taken is refused.
+taken is refused. So the class Tensor holds data, and each operation has its formula, its function
+and its methods in one place.
 
-So the class Tensor holds data, and operations come from outside, each with its formula, its
-function and its methods in one place. backward is one of them, below the engine. The package is
-divided in the same way: core/tensor.py, autograd/engine.py, and one file for each family in ops/.
-
-The trap: the order of the file counts. A method exists once the line with its decorator has run,
-and a file that is never imported adds nothing.
+The trap: the order of the file counts. A method exists once the line with its decorator has run.
 
 Changed: all functions, and backward, are attached; rsub and rdiv were lambdas. New: tensor_method,
 the methods exp, log, tanh.

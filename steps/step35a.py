@@ -9,15 +9,13 @@ refuses to begin at three of them. We need an operation that turns many numbers 
 If any x_i rises a little, y rises by the same amount. So the gradient of y goes to every element:
 backward repeats one number in the shape of x. It needs that shape and nothing else of x.
 
-The trap is to divide the gradient among the inputs. Add hands all of its g to both of its inputs,
-and Sum does the same with n inputs.
-
 `broadcast_to` repeats without copying: all elements of its result are one place in memory, which is
 why NumPy does not let us write there. `accumulate` copies what arrives, so that x.grad is an
-ordinary array.
+ordinary array. The class Tensor has no broadcast_to yet, so with create_graph a sum stops with an
+error until step 36b.
 
-One thing is missing. With create_graph, ctx.xp is the class Tensor, and that has no broadcast_to
-yet. So a second derivative through a sum stops with an error until step 36b.
+The trap is to divide the gradient among the inputs. Add hands all of its g to both of its inputs,
+and Sum does the same with n inputs.
 
 PyTorch: torch.sum and x.sum(). From here on the name `sum` hides Python's own in this file.
 

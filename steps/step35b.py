@@ -6,22 +6,19 @@ dimension 1 runs along a row.
 
     y_i = x_i1 + ... + x_im,      dy_i/dx_ij = 1
 
-Forward passes the dimension on to NumPy. Backward has to repeat g_i along row i, and before that it
-must put the lost dimension back, with size 1:
+Backward has to repeat g_i along row i, and before that it must put the lost dimension back, with
+size 1:
 
     x  [2, 3]  -- sum(1) -->  y  [2]
     gx [2, 3]  <-- repeat --  [2, 1]  <-- expand_dims --  g  [2]
 
 The trap: for a square table it seems to work without expand_dims. broadcast_to aligns shapes at the
 right, so a g of shape [3] fits [3, 3], but as a row: every row then gets the gradients of all three
-rows, and there is no error. (For [2, 3] there is one: [2] does not fit.) The demo takes expand_dims
-out to show both.
+rows, and there is no error. (For [2, 3] there is one: [2] does not fit.)
 
 With keepdim=True the result keeps the dimension, with size 1, and fits x again: a table divided by
-the sums of its rows is x / x.sum(1, keepdim=True). Then backward has nothing to put back. (The
-gradient of such a quotient is the subject of step 36a.)
-
-PyTorch says dim and keepdim where NumPy says axis and keepdims.
+the sums of its rows is x / x.sum(1, keepdim=True). Then backward has nothing to put back. (PyTorch
+says dim and keepdim where NumPy says axis and keepdims.)
 
 Changed: Sum, sum.
 Try: write `ctx.lost = dim`, also for keepdim=True. Which error does broadcast_to raise, and why?

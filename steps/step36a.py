@@ -7,27 +7,22 @@ sizes must be equal, or one of them 1 or missing; there the array is repeated.
     x   2 x 3
     b       3      ->  2 x 3
 
-Our backward does not know this; step 21 left it open. Add hands on its g, which has the shape of
-the result, and so the row b gets a gradient of shape 2 x 3. There is no error, not even when the
-update b - rate * b.grad then turns b into a table.
-
-Step 14 gives the right gradient. The row is used twice, once for each line, so both gradients
-count, and they are added:
+Our backward does not know this. Add hands on its g, which has the shape of the result, and so the
+row b gets a gradient of shape 2 x 3. There is no error, not even when the update b - rate * b.grad
+then turns b into a table. Step 14 gives the right gradient. The row is used twice, once for each
+line, so both gradients count, and they are added:
 
     y = repeat(x)   ->   dL/dx = the sum of dL/dy over the places where x was repeated
 
-The formulas of the operations stay as they are. A class that broadcasts is marked with
-`elementwise = True`. Then a recorded call notes the shapes of its inputs, and the backward pass
-sums each gradient back to the shape of its input (sum_back). The other classes need no notes: their
-gradients have the right shape already. PyTorch does the same.
-
-sum_to sums over the dimensions that the shape lacks in front, and those where it has 1:
-
-    g   2 x 3        to     3:  over dimension 0        to 2 x 1:  over dimension 1
+sum_to sums over the dimensions that a shape lacks in front, and those where it has 1: from 2 x 3 to
+3 over dimension 0, to 2 x 1 over dimension 1. The formulas stay as they are. A class that
+broadcasts is marked with `elementwise = True`: its recorded calls note the shapes of their inputs,
+and the backward pass sums each gradient back to them (sum_back). The other classes need no notes,
+since their gradients have the right shape already. PyTorch does the same.
 
 The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant.
 
-sum_to works on arrays only. With create_graph it gets a Tensor, and fails until the next step.
+(sum_to works on arrays only. With create_graph it gets a Tensor, and fails until the next step.)
 
 Changed: Function, backward_pass, Add, Sub, Mul, Div. New: sum_to, Function.sum_back.
 Try: take `elementwise = True` out of Mul. "a single number" then gets a table, and the demo stops

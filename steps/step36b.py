@@ -2,9 +2,7 @@
 
 Two things fail with create_graph: a sum (step 35a) and a broadcast (step 36a). Their backward
 repeats and sums with functions for arrays, but is given Tensors. What backward does has to be a
-Function itself, with a backward of its own.
-
-Repeating and summing mirror each other:
+Function itself, with a backward of its own. Repeating and summing mirror each other:
 
     y = repeat(x)   ->   dL/dx = dL/dy, summed where x was repeated         Expand
     y = sum(x)      ->   dL/dx = dL/dy, repeated where x was summed         SumTo
@@ -17,12 +15,10 @@ neither a Tensor nor a node. So a formula may use operators, ctx.xp and ctx.call
 
 Expand copies nothing. The stride of a dimension says how many bytes lie between two neighbours, and
 with stride 0 each neighbour is the same number. The trap is to write into such an array: one write
-would change them all. NumPy marks it as read-only.
+would change them all. NumPy marks it as read-only. (PyTorch: x.expand and x.sum_to_size.)
 
 One error is left: after a sum along one dimension, backward asks for Tensor.expand_dims. Step 37b
 removes it.
-
-PyTorch: x.expand and x.sum_to_size.
 
 Changed: Sum.backward, Function.sum_back. New: Function.call, Expand, SumTo.
 Try: let Expand.backward return sum_to(g, ctx.shape). First derivatives are still right. Which line

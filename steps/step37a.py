@@ -18,9 +18,8 @@ the product G B^T has that shape.
 
 The trap is `*`, which works element by element: for square matrices A * B gives no error.
 
-A second derivative fails until step 37c, because Tensors do not have `.T` yet.
-
-PyTorch: x @ w, torch.matmul. It also takes vectors and batches of matrices.
+A second derivative fails until step 37c, because Tensors do not have `.T` yet. (PyTorch: x @ w and
+torch.matmul, which also take vectors and batches of matrices.)
 
 New: MatMul, matmul.
 Try: let backward return `b.T @ g` first. NumPy refuses the shapes. For square matrices there would

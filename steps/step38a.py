@@ -11,19 +11,15 @@ differentiable: the result does not require a gradient, and backward() refuses t
 
     differentiable = False          declared by the class, read by apply
 
-The six comparisons differ only in NumPy's function for them. So `relation` makes each of them from
-that function, and attaches it under its names.
+The six comparisons differ only in NumPy's function for them. `relation` makes each of them from
+that function, and attaches it under its names. (PyTorch has the same: x > 2 and x.gt(2).)
 
-Two traps come with the operators:
+The trap: `0 < x < 1` means (0 < x) and (x < 1), and `and` asks for one truth value, which several
+elements do not have: bool() refuses. Write (0 < x) * (x < 1). `x in [a, b]` asks for the truth of
+x == a, and is refused as well. Dictionaries, such as that of the engine, look for the same object
+first; and Tensors keep their hash, since our `__eq__` is not in the body of the class.
 
-- `0 < x < 1` means (0 < x) and (x < 1), and `and` asks for one truth value. For several elements
-  there is none: bool() refuses. Write (0 < x) * (x < 1).
-- `x in [a, b]` asks for the truth value of x == a, and is refused as well. Dictionaries, such as
-  that of the engine, are safe: they look for the same object first. And Tensors keep their hash:
-  Python removes it only if the body of the class defines `__eq__`. Ours is attached later.
-
-(as_array now takes np.generic: for single elements NumPy answers with an np.bool_, which is not an
-np.number. PyTorch has the same operators, and methods: x.eq(y), x.gt(2).)
+(as_array takes np.generic now: for single elements NumPy answers with an np.bool_.)
 
 Changed: as_array, Function.apply. New: Tensor.__bool__, Compare, relation, eq, ne, lt, le, gt, ge.
 Try: take the condition `cls.differentiable` out of apply. backward() then starts, and stops in

@@ -1,8 +1,7 @@
 """Step 38d: The largest element, and ties
 
-A classifier says to which class a sample belongs, for example which digit an image shows. It gives
-one score for each class, and its answer is the class with the largest. So we need the largest
-element of a row, and its place.
+A classifier gives one score for each class, and its answer is the class with the largest. So we
+need the largest element of a row, and its place.
 
 If the largest element rises a little, the maximum rises with it. Any other has no effect:
 
@@ -11,7 +10,8 @@ If the largest element rises a little, the maximum rises with it. Any other has 
 The trap is a tie. If two elements are largest, y rises when one of them rises, but does not fall
 when one of them falls: there is no derivative. A gradient of 1 for both is certainly wrong. If both
 rise by d, y rises by d, not by 2 d. So the gradients of k equal elements have to add up to 1, and
-the natural choice is 1/k for each. PyTorch's amax divides in the same way.
+the natural choice is 1/k for each, as in PyTorch's amax. (Its max(dim) returns values and places
+together, and gives the whole gradient to the one place that it returns.)
 
 `share` holds these numbers, 0 or 1/k. It is computed in forward, where x and y are at hand, and has
 the dtype of x: without `dtype=`, k would be an int64, and float32 would become float64. The numbers
@@ -19,9 +19,6 @@ do not change when x moves a little, so a second derivative may take them as con
 
 The place, argmax, is an integer. No gradient flows through it, as in step 38a. Where there are
 several, it is the first.
-
-(PyTorch also has max(dim), which returns values and places together. It gives the whole gradient to
-the one place that it returns.)
 
 New: Amax, amax, ArgMax, argmax.
 Try: leave out the division in Amax.forward, and see what two and three equal elements get.

@@ -15,15 +15,12 @@ hand: a difference, with no division. The largest term of the sum is 1, so its l
 
     log p_i = z_i - log(e^(z_1) + ... + e^(z_n)),      z = x - m
 
+m is detached: since m changes no p_i, no gradient has to flow through it.
+
 The trap is to compute this as log(softmax(x)), with a softmax that is safe from overflow. Where p
 is rounded to 0, its logarithm is lost. So a loss starts from scores, not from probabilities.
 
-m is detached: since m changes no p_i, no gradient has to flow through it. What amax would send back
-is 0, up to rounding.
-
-PyTorch: x.log_softmax(dim). The probabilities themselves are log_softmax(x, dim).exp().
-
-New: log_softmax.
+New: log_softmax, as in PyTorch.
 Try: leave out keepdim=True in the sum. Is there an error for three rows of three scores, too?
 """
 

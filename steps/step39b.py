@@ -10,12 +10,11 @@ one line as well:
 
 If the key names a place twice, that element is used twice, so both gradients count. But the line
 reads all these places, adds, and then writes them all: the second write replaces the first, without
-an error. It is the mistake of step 13 again, hidden in one operation on arrays. `np.add.at` reads,
-adds and writes for one place after the other.
+an error. It is the mistake of step 13 again. `np.add.at` reads, adds and writes for one place after
+the other.
 
 That is AddIndex: zeros, with g added at y[key]. What is its own derivative? The element g_j was
-added at the place key_j, so its gradient is what arrives at that place: a choice again, x[key]. As
-with Expand and SumTo, the backward of each is the other.
+added at the place key_j, so its gradient is what arrives at that place: a choice again, x[key].
 
     y = Index(x)      ->   dL/dx = AddIndex(dL/dy)
     y = AddIndex(x)   ->   dL/dx = Index(dL/dy)

@@ -2,12 +2,12 @@
 
 Which numbers does a network start with? If all weights are 0, then with relu all units of the first
 layer are 0 and get the gradient 0: only the last bias (the b of x W + b) ever learns. If all are
-0.5, there are gradients, but the units compute the same, get the same gradient, and stay the same
-forever: a layer of a hundred is a layer of one. Random numbers make the units different.
+0.5, the units compute the same, get the same gradient, and stay the same forever: a layer of a
+hundred is a layer of one. Random numbers make the units different.
 
-But a program that gives another result each time is hard to test and hard to repair. So "random"
-numbers are computed: a generator holds a state, and each number changes it by a fixed rule. The
-seed sets the state. The same seed gives the same numbers.
+But a program that gives another result each time is hard to test. So "random" numbers are computed:
+a generator holds a state, and each number changes it by a fixed rule. The seed sets the state. The
+same seed gives the same numbers.
 
     rand      evenly from [0, 1)
     randn     normal: mean 0, standard deviation 1
@@ -24,9 +24,8 @@ He et al., 2015).
 The trap: all code draws from one stream. If it draws one more number at the start, all that follow
 are different. Code that must not disturb the rest draws from a Generator of its own.
 
-(The numbers are float32, as in PyTorch, which has the same names, but other numbers for a seed.)
-
-New: Generator, default_generator, manual_seed, rand, randn, randperm.
+New: Generator, default_generator, manual_seed, rand, randn, randperm. (PyTorch has the same names,
+but other numbers for a seed.)
 Try: write manual_seed(6) in the demo's last part. From this other start, 500 steps do not bring the
 loss below 0.01.
 """

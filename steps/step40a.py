@@ -15,8 +15,8 @@ Training repeats four lines, here and in all of deep learning:
     p.grad = None                               forget the gradient
 
 Each step uses 32 digits only, a minibatch. Their gradient is an estimate of that of all digits, but
-so cheap that many such steps get further than a few exact ones. This is called stochastic gradient
-descent (SGD). An epoch is one round through all digits, each in a new random order.
+so cheap that many such steps get further than a few exact ones: stochastic gradient descent (SGD).
+An epoch is one round through all digits, each in a new random order.
 
 The trap is to measure success on the digits that the network was trained on: it may know those by
 heart. So 360 digits are held out. They are not used for training, only for the measurement.

@@ -893,8 +893,9 @@ if __name__ == "__main__":
     # Four hidden units, trained from three starting points. How many different units come out?
     points = np.linspace(-2, 2, 21).reshape(-1, 1)
 
-    def train(start):
-        parameters = [start(*size) for size in ((1, 4), (4,), (4, 1), (1,))]
+    sizes = ((1, 4), (4,), (4, 1), (1,))
+
+    def train(parameters):
         w1, b1, w2, b2 = parameters
         for _ in range(500):
             for p in parameters:
@@ -906,11 +907,11 @@ if __name__ == "__main__":
         return loss.item(), len(set(w1.array[0].tolist()))
 
     for value in (0.0, 0.5):
-        loss, units = train(lambda *size, value=value: tensor(np.full(size, value), None, True))
+        loss, units = train([tensor(np.full(size, value), requires_grad=True) for size in sizes])
         print(f"all {value}: {units} unit, loss below 0.01: {loss < 0.01}")
         # -> all 0.0: 1 unit, loss below 0.01: False
         # -> all 0.5: 1 unit, loss below 0.01: False
     manual_seed(0)
-    loss, units = train(lambda *size: randn(*size, requires_grad=True))
+    loss, units = train([randn(*size, requires_grad=True) for size in sizes])
     print(f"random: {units} units, loss below 0.01: {loss < 0.01}")
     # -> random: 4 units, loss below 0.01: True

@@ -17,6 +17,8 @@ So each tensor has a flag: tensor(2.0, requires_grad=True) gets a gradient. Thre
     x (leaf, no gradient) -----+     Sub --- ...     backward skips x and t
     t (leaf, no gradient) -----------+
 
+(A formula still computes the gradients of all its inputs; those of x and t are dropped.)
+
 requires_grad is a property with a setter, a method that runs at each assignment, also at that of
 __init__. It refuses integers, which cannot change a little, and results, whose flag follows from
 the inputs. (The value is stored in `_requires_grad`.)

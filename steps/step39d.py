@@ -13,16 +13,16 @@ still holds the old one. (So step 39c wrote p.array = p.array - ... instead.)
 With __isub__ the result is written into the memory of p. Now p is the object that it was, in the
 list and wherever else it is used. There are three cases:
 
-    nothing to record     written: under no_grad, or where no gradient is required
-    a leaf that learns    an error while calls are recorded: the gradient would be that of a value
-                          that is gone
-    other results         x -= y means x = x - y, a new tensor with its history
+    nothing to record      written: under no_grad, or where nothing requires a gradient
+    a leaf that requires   an error while calls are recorded: its gradient would be that of a value
+    a gradient             that is gone
+    anything else          x -= y means x = x - y, a new tensor with its history
 
 The trap: the graph does not notice a write. x * x saves x for its derivative. If x changes before
 backward, the derivative is that of the new x, and no error is raised. So write after backward.
 
 PyTorch writes in the third case too. It counts all writes, and refuses to compute with a saved
-value that was overwritten. Both need views and version counters, and are a part of Part II.
+value that was overwritten. Part II shows how.
 
 New: in_place, and with it +=, -=, *= and /=.
 Try: move the update in `train` out of no_grad. What does the error name?
@@ -923,4 +923,4 @@ if __name__ == "__main__":
     with no_grad():
         w += 9.0
     y.backward()
-    print("of 1 + 4, not [2, 4]:", w.grad)  # -> of 1 + 4, not [2, 4]: tensor([20., 22.])
+    print("not [2, 4]:", w.grad)  # -> not [2, 4]: tensor([20., 22.])

@@ -22,10 +22,10 @@ derivative through it would be missing. So forward saves x, and backward compute
 maximum m may be a constant, because p does not depend on it.
 
 What is ahead: stages 7 to 10 go on in this file, from layers and optimizers to a network that sees
-and a GPT that writes. Nearly all that you have read stays as it is. Part II asks what PyTorch does
-beyond it for the network of step 40a. Can it take half the memory (types)? Can it run on a GPU
-(places)? What stays in memory after backward, and how does one look at the gradient inside (the
-engine)? How does the graph notice that a saved value was overwritten (in place and views)?
+(a CNN) and one that writes (a GPT). Nearly all that you have read stays as it is. Part II asks what
+PyTorch does beyond it for the network of step 40a. Can it take half the memory (types)? Can it run
+on a GPU (places)? What stays in memory after backward, and how does one look at a gradient inside
+(the engine)? How does the graph notice that a saved value was overwritten (in place and views)?
 
 Changed: cross_entropy. New: NllLoss.
 Try: save p in forward instead of x and m, and use it in backward. Which line of the demo fails?

@@ -446,7 +446,7 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(error)  # -> you can only change requires_grad flags of leaf variables; use detach()
 
-    print(y.item(), f"{float(y):.3f}")  # -> 9.0 9.000
+    print(y.item(), float(y.detach()))  # -> 9.0 9.0
     try:
         y.numpy()
     except RuntimeError as error:

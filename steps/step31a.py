@@ -12,17 +12,13 @@ cleargrad. From now on the names are PyTorch's, so that the same program can run
     square(v)           t**2
     variable([1. 2.])   tensor([1., 2.])   what print shows
 
-This stage rebuilds the core of the framework piece by piece. To keep the pieces small, a few things
-are laid aside. Functions with several outputs return in step 48, retain_grad in 51, numerical_diff
-in 53 as gradcheck, the names and the drawing of a graph in 55. All the rest stays: + - * / ** exp
-log sin cos tanh, no_grad and create_graph.
+A few things are laid aside until Part II: functions with several outputs, retain_grad,
+numerical_diff, the names of variables and the drawing of a graph. So each call has exactly one
+output, and a Function keeps one weak reference instead of a list. That makes backward shorter: it
+only comes to an output through a gradient of that output, so no zeros stand in for a missing one.
 
-So each call has exactly one output, and a Function keeps one weak reference instead of a list. That
-makes backward shorter: it only comes to an output through a gradient of that output, so no zeros
-have to stand in for a missing one.
-
-The trap: Python lets you set any attribute. Old lines such as `x.data = ...` or `x.name = ...`
-raise no error after this step, but they have no effect.
+The trap: Python lets you set any attribute. Old lines such as `x.data = ...` raise no error after
+this step, but they have no effect.
 
 Changed: Variable is Tensor, as_variable is as_tensor. Gone: Square, numerical_diff, the drawing.
 Try: in Function.__call__ write `self.output = lambda: output`, which is a strong reference. The

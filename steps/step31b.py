@@ -1,35 +1,35 @@
 """Step 31b: requires_grad and leaves
 
 A model learns a weight w for each pixel of an image. Step 31a computes a gradient for everything in
-the formula: for w, but also for the image, the number subtracted from it, the target. Nothing
-changes the data, so these gradients are of no use. In the demo they are 16 of the 24 MB that are
-left after backward, and five calls are recorded where three would do.
+the formula: for w, but also for the image and the target. Nothing changes the data, so these
+gradients are of no use. In the demo they are 16 of the 24 MB that are left after backward, and five
+calls are recorded where three would do.
 
-So each tensor has a flag: Tensor(2.0, requires_grad=True) gets a gradient. Three rules follow:
+So each tensor has a flag: tensor(2.0, requires_grad=True) gets a gradient. Three rules follow:
 
 - The result of a call requires a gradient if one of its inputs does.
-- If no input does, the call is not recorded, and its result has no grad_fn. So calls that only
-  prepare the data leave no trace.
+- If no input does, the call is not recorded, and its result has no grad_fn.
 - A tensor that no recorded call has made is a leaf (is_leaf). After backward, leaves that require
-  a gradient have one, and nothing else has.
+  a gradient have one, and nothing else has. To freeze a part of a model, set its flags to False.
 
     w (leaf, requires_grad) ---+
                                Mul ---+
     x (leaf, no gradient) -----+     Sub --- ...     backward skips x and t
     t (leaf, no gradient) -----------+
 
-A formula still computes the gradients of all its inputs; those of x and t are dropped. To freeze a
-part of a model, so that training does not change it, set its flags to False.
+(A formula still computes the gradients of all its inputs; those of x and t are dropped.)
 
-requires_grad is a property with a setter, a method that runs at each assignment and can refuse it.
-(The value is stored in `_requires_grad`.) It refuses integers, which cannot change a little, and
-results, whose flag follows from the inputs.
+requires_grad is a property with a setter, a method that runs at each assignment, also at that of
+__init__. It refuses integers, which cannot change a little, and results, whose flag follows from
+the inputs. (The value is stored in `_requires_grad`.)
+
+tensor() is PyTorch's function for new leaves. It copies the data, and Python's floats become
+float32, half the memory of NumPy's float64. Tensor(array) takes an array as it is, without a copy.
 
 The trap: backward raises an error only if nothing at all requires a gradient. If w requires one and
-b was forgotten, there is no error, and b.grad is None. (The messages are PyTorch's. It says
-"element 0" because its backward can start from several tensors.)
+b was forgotten, b.grad is None. ("Element 0", since PyTorch can start from several tensors.)
 
-Changed: Tensor, Tensor.backward, Function.__call__. New: requires_grad, is_leaf.
+Changed: Tensor, Tensor.backward, Function.__call__. New: requires_grad, is_leaf, tensor.
 Try: take `if not x.requires_grad: continue` out of Tensor.backward, both lines. The target then
 gets 8 MB of gradient, and x.grad is a tensor.
 """
@@ -167,6 +167,14 @@ class Tensor:
                         seen.add(x.grad_fn)
                         heapq.heappush(waiting, (-x.grad_fn.sequence_nr, x.grad_fn))
             y.grad = None  # only leaves keep theirs
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 def as_tensor(x, dtypes):
@@ -392,9 +400,9 @@ if __name__ == "__main__":
 
     def fit(data_requires_grad):
         """One backward pass. Says how much gradient it leaves, and how much was recorded."""
-        w = Tensor(np.zeros(1_000_000), requires_grad=True)
-        image = Tensor(np.ones(1_000_000), requires_grad=data_requires_grad)
-        target = Tensor(np.ones(1_000_000), requires_grad=data_requires_grad)
+        w = tensor(np.zeros(1_000_000), requires_grad=True)
+        image = tensor(np.ones(1_000_000), requires_grad=data_requires_grad)
+        target = tensor(np.ones(1_000_000), requires_grad=data_requires_grad)
         first = next(Function.sequence_numbers)  # each recorded call takes a number
         x = (image - 0.5) / 0.25
         loss = (w * x - target) ** 2
@@ -408,7 +416,14 @@ if __name__ == "__main__":
     # -> as in step 31a: 24 MB of gradients, 5 calls recorded
     print("for w only:", fit(False))  # -> for w only: 8 MB of gradients, 3 calls recorded
 
-    w, x = Tensor(3.0, requires_grad=True), Tensor(2.0)
+    row = np.array([1.0, 2.0])
+    x = tensor(row)
+    row[0] = 100.0
+    print(x, x.dtype)  # -> tensor([1., 2.]) float64
+    print(tensor([1.5, 2]).dtype, tensor([1, 2]).dtype, tensor(True).dtype)
+    # -> float32 int64 bool
+
+    w, x = tensor(3.0, requires_grad=True), tensor(2.0)
     y = w * x
     print(w, x, y)  # -> tensor(3., requires_grad=True) tensor(2.) tensor(6., grad_fn=<Mul>)
     print("leaves:", w.is_leaf, x.is_leaf, y.is_leaf)  # -> leaves: True True False
@@ -429,5 +444,5 @@ if __name__ == "__main__":
     # -> element 0 of tensors does not require grad and does not have a grad_fn
     refused(lambda: setattr(y, "requires_grad", False))
     # -> you can only change requires_grad flags of leaf variables
-    refused(lambda: Tensor(3, requires_grad=True))
+    refused(lambda: tensor(3, requires_grad=True))
     # -> only Tensors of floating point dtype can require gradients, this one is int64

@@ -11,23 +11,19 @@ Backward never builds it. It carries one number for each output back to one for 
     x.grad_j = v_1 dy_1/dx_j + v_2 dy_2/dx_j + ...       in matrices: v J, with v as a row
 
 v_i says how much some final number L changes with y_i: it is dL/dy_i, the gradient that would
-arrive at y from L. So y.backward(v) continues a backward pass that began elsewhere. With ones it is
-the sum, with a single 1 it gives one row of J. For a single output v = 1 is the only sensible
-choice, and backward() still takes it. For several outputs you have to give v.
+arrive at y from L. So y.backward(v) continues a pass that began elsewhere. A single 1 in v gives
+one row of J. One output may leave v out, which means 1; several outputs need it. (In PyTorch v is
+called gradient, and v J a vector-Jacobian product, short vjp.)
 
-Our operations work on each element alone, so that J has entries on its diagonal only. Sums and
-products of matrices, whose J is full, come in stage 6.
+The trap: v has to have the shape of y, and this is not checked. A v of one number is broadcast,
+which means that it counts for each output.
 
-The trap: v has to have the shape of y, and this is not checked before step 51. A v of one number is
-broadcast, which means that it counts for each output. (Operands of different shapes, as in step 21,
-still get gradients of the wrong shape. Step 36 corrects that.)
-
-(PyTorch's parameter is called gradient too, and the error is PyTorch's. The product has a name,
-vector-Jacobian product, short vjp.)
+PyTorch frees a graph while it goes back, and a second pass needs retain_graph=True. Ours is kept as
+long as something refers to it. So backward accepts retain_graph, and does nothing with it.
 
 Changed: Tensor.backward takes `gradient`, and no longer begins with ones for several elements.
-Try: remove the test of self.array.size and its error. Nothing is refused then, and "the gradient of
-the sum" is printed as [4, 8, 12], because two passes have added to it.
+Try: remove the test of self.array.size and its error. "the gradient of the sum" is then printed as
+[4, 8, 12], because two passes have added to it.
 """
 
 import contextlib
@@ -132,11 +128,12 @@ class Tensor:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
-    def backward(self, gradient=None, create_graph=False):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False):
         """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
         gradient is that of some number with respect to this tensor; a single element may leave it
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
         """
         if not self.requires_grad:
             raise RuntimeError(
@@ -167,6 +164,14 @@ class Tensor:
                         seen.add(x.grad_fn)
                         heapq.heappush(waiting, (-x.grad_fn.sequence_nr, x.grad_fn))
             y.grad = None  # only leaves keep theirs
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 def as_tensor(x, dtypes):
@@ -389,7 +394,7 @@ def log(x):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     y = x**2
     try:
         y.backward()
@@ -397,31 +402,31 @@ if __name__ == "__main__":
         print(error)  # -> grad can be implicitly created only for scalar outputs
     print("nothing arrived:", x.grad)  # -> nothing arrived: None
 
-    y.backward(Tensor(np.ones(3)))
+    y.backward(tensor([1.0, 1.0, 1.0]), retain_graph=True)
     print("the gradient of the sum:", x.grad)  # -> the gradient of the sum: tensor([2., 4., 6.])
 
     print("J, row by row:")
-    for v in np.eye(3):
+    for v in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]):
         x.grad = None
-        y.backward(Tensor(v))
-        print(x.grad.array)
-        # -> [2. 0. 0.]
-        # -> [0. 4. 0.]
-        # -> [0. 0. 6.]
+        y.backward(tensor(v), retain_graph=True)
+        print(x.grad)
+        # -> tensor([2., 0., 0.])
+        # -> tensor([0., 4., 0.])
+        # -> tensor([0., 0., 6.])
 
     # A pass in two parts: from L to y, and from y on.
-    middle = Tensor(y.array, requires_grad=True)
-    L = middle * Tensor(np.array([1.0, 10.0, 100.0]))
-    L.backward(Tensor(np.ones(3)))
+    middle = tensor([1.0, 4.0, 9.0], requires_grad=True)  # the elements of y
+    L = middle * tensor([1.0, 10.0, 100.0])
+    L.backward(tensor([1.0, 1.0, 1.0]))
     x.grad = None
     y.backward(middle.grad)
     print("in two parts:", x.grad)  # -> in two parts: tensor([  2.,  40., 600.])
     x.grad = None
-    (x**2 * Tensor(np.array([1.0, 10.0, 100.0]))).backward(Tensor(np.ones(3)))
+    (x**2 * tensor([1.0, 10.0, 100.0])).backward(tensor([1.0, 1.0, 1.0]))
     print("in one:", x.grad)  # -> in one: tensor([  2.,  40., 600.])
 
-    w = Tensor(5.0, requires_grad=True)
+    w = tensor(5.0, requires_grad=True)
     (w * 3).backward()  # a single element: v = 1
-    (w * 3).backward(Tensor(10.0))  # added to what is there
+    (w * 3).backward(tensor(10.0))  # added to what is there
     w.backward()  # dw/dw = 1, added too
     print(w.grad)  # -> tensor(34.)

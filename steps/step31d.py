@@ -6,24 +6,27 @@ output of the model:
 
     target = w x + 1,      loss = (w x - target)^2
 
-The model should rise: d loss/dw = 2 (w x - target) x = -2 x. But w is also in the target, and when
-w changes, the target moves along. Backward says 0, which is right for this formula, but not what we
-meant. no_grad does not help: it leaves whole calls unrecorded, and here the same w x is needed
-twice, once with its history (the graph behind it) and once without.
+The model should rise: d loss/dw = 2 (w x - target) x = -2 x. But w is also in the target, which
+moves along with w, so backward says 0. no_grad does not help: it leaves whole calls unrecorded, and
+here the same w x is needed once with its history (the graph behind it) and once without.
 
-x.detach() is a new tensor with the elements of x, without history and without requires_grad: a
-leaf. A gradient that arrives there goes no further.
+x.detach() is a new leaf with the elements of x. A gradient that arrives there goes no further.
 
     w --- Mul --- w x ------------------------+
                    : detach                   Sub --- Pow --- loss
                    target = w x + 1 ----------+
 
-The trap: detach does not copy. Both tensors have the same memory. If you write into the detached
-one, the other changes too, and the graph does not notice: its gradients are then computed from
-elements that forward never had. The demo shows a wrong derivative. (PyTorch counts the writes and
-raises an error. We count them from step 49 on.)
+What leaves the Tensors altogether has no history either. The names are PyTorch's:
 
-Changed: the error for the flag of a result names the way out. New: Tensor.detach.
+    x.item()     the only element, as a number; float(x) too       x.size()    the shape
+    x.tolist()   nested lists of numbers                           x.size(1)   one length of it
+    x.numpy()    the array itself; an error if x requires a gradient: detach() it first
+
+The trap: detach and numpy do not copy. If you write into their memory, x changes too, and the graph
+does not notice: its gradients are then computed from elements that forward never had. (PyTorch
+counts its own writes, and raises an error. It cannot see those into the array.)
+
+Changed: the error for the flag of a result. New: detach, size, item, tolist, numpy, float(x).
 Try: let detach copy, with `Tensor(self.array.copy())`. The last line of the demo then prints 6.
 """
 
@@ -125,8 +128,29 @@ class Tensor:
         """The number of elements."""
         return self.array.size
 
+    def size(self, dim=None):
+        """The shape, or the length of one dimension."""
+        return self.array.shape if dim is None else self.array.shape[dim]
+
     def __len__(self):
         return len(self.array)
+
+    def item(self):
+        """The only element, as a Python number."""
+        return self.array.item()
+
+    def tolist(self):
+        """The elements as nested lists of Python numbers."""
+        return self.array.tolist()
+
+    def numpy(self):
+        """The array itself, unless the tensor requires gradients: detach() it first."""
+        if self.requires_grad:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad: detach() it first")
+        return self.array
+
+    def __float__(self):
+        return float(self.array.item())
 
     def __repr__(self):
         indent = " " * len("tensor(")  # aligns the rows of a matrix
@@ -135,11 +159,12 @@ class Tensor:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
-    def backward(self, gradient=None, create_graph=False):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False):
         """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
         gradient is that of some number with respect to this tensor; a single element may leave it
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
         """
         if not self.requires_grad:
             raise RuntimeError(
@@ -170,6 +195,14 @@ class Tensor:
                         seen.add(x.grad_fn)
                         heapq.heappush(waiting, (-x.grad_fn.sequence_nr, x.grad_fn))
             y.grad = None  # only leaves keep theirs
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 def as_tensor(x, dtypes):
@@ -394,7 +427,7 @@ def log(x):
 if __name__ == "__main__":
 
     def slope(target_of):
-        w, x = Tensor(2.0, requires_grad=True), Tensor(3.0)
+        w, x = tensor(2.0, requires_grad=True), tensor(3.0)
         output = w * x
         loss = (output - target_of(output)) ** 2
         loss.backward()
@@ -405,7 +438,7 @@ if __name__ == "__main__":
     print("the target is constant:", slope(lambda output: output.detach() + 1))
     # -> the target is constant: tensor(-6.)
 
-    x = Tensor(3.0, requires_grad=True)
+    x = tensor(3.0, requires_grad=True)
     y = x * x
     print(y, y.detach(), y.detach().is_leaf)  # -> tensor(9., grad_fn=<Mul>) tensor(9.) True
     try:
@@ -413,8 +446,16 @@ if __name__ == "__main__":
     except RuntimeError as error:
         print(error)  # -> you can only change requires_grad flags of leaf variables; use detach()
 
-    d = x.detach()
-    d.array[...] = 100.0  # writes into the memory that x has too
+    print(y.item(), float(y.detach()))  # -> 9.0 9.0
+    try:
+        y.numpy()
+    except RuntimeError as error:
+        print(error)  # -> Can't call numpy() on Tensor that requires grad: detach() it first
+    m = tensor([[1, 2, 3], [4, 5, 6]])
+    print(m.tolist(), m.size(), m.size(1))  # -> [[1, 2, 3], [4, 5, 6]] (2, 3) 3
+
+    d = x.detach().numpy()
+    d[...] = 100.0  # writes into the memory that x has too
     print("x is now", x)  # -> x is now tensor(100., requires_grad=True)
     y.backward()
     print("y = 3 * 3 has the derivative", x.grad)  # -> y = 3 * 3 has the derivative tensor(200.)

@@ -1,28 +1,25 @@
 """Step 32a: A call makes a node: Function.apply
 
-A Function object is one node of the graph, so each call needs a new one. Until now this was written
-in a docstring, and the caller had to do it: Exp()(x). If an object is used twice, the second call
-replaces what the first one recorded. In the demo this loses the derivative of e^a + e^b with
-respect to a, and there is no error.
+A Function object is one node of the graph, so each call needs a new one. Until now the caller had
+to make it: Exp()(x). If an object is used twice, the second call replaces what the first one
+recorded. In the demo this loses the derivative of e^a + e^b with respect to a, without an error.
 
 So the call makes the object. Exp.apply(x) is a class method: it creates the object, runs forward
-with it, and records the call in it. So no object can serve two calls any more. The object is passed
-to forward and backward as their first parameter, which Python's methods call self. Here it is named
-ctx, for context, as in PyTorch: what forward keeps there, backward finds there.
+with it, and records the call in it. The object is passed to forward and backward as their first
+parameter, which Python's methods call self. Here it is named ctx, for context, as in PyTorch: what
+forward keeps there, backward finds there.
 
     Pow.apply(x, 3)
         ctx = Pow()                          the object of this one call
         out = ctx.forward(x.array, 3)        arrays for Tensors, all else as it is
         out.grad_fn = ctx                    the same object, now a node of the graph
 
-The exponent used to be given to the object, Pow(3). Now it is an argument like x. Numbers go to
-forward as numbers, and NumPy itself keeps float32 beside them, so as_tensor is no longer needed.
+The exponent is an argument like x now. Numbers go to forward as numbers, and NumPy itself keeps
+float32 beside them, so as_tensor is no longer needed.
 
 The trap: backward returns gradients by position. Arguments that are not Tensors and come last, like
 the exponent, need none. So zip is no longer strict, and a formula that returns one gradient too few
 by mistake is no longer noticed.
-
-(PyTorch: torch.autograd.Function has the same apply, forward(ctx, ...) and backward(ctx, ...).)
 
 Changed: Function, Pow, all calls, whose operands are now a and b. next_sequence_nr() counts down,
 so that the heap needs no minus. Formulas that do not change still say self. Gone: as_tensor.
@@ -159,11 +156,12 @@ class Tensor:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
-    def backward(self, gradient=None, create_graph=False):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False):
         """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
         gradient is that of some number with respect to this tensor; a single element may leave it
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
         """
         if not self.requires_grad:
             raise RuntimeError(
@@ -195,6 +193,14 @@ class Tensor:
                         seen.add(x.grad_fn)
                         heapq.heappush(waiting, (x.grad_fn.sequence_nr, x.grad_fn))
             y.grad = None  # only leaves keep theirs
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 # Numbers the calls. It counts down, so that a min-heap yields the newest call first.
@@ -417,29 +423,29 @@ if __name__ == "__main__":
         out._requires_grad, out.grad_fn = True, f
         return out
 
-    a, b = Tensor(0.0, requires_grad=True), Tensor(1.0, requires_grad=True)
+    a, b = tensor(0.0, requires_grad=True), tensor(1.0, requires_grad=True)
     f = Exp()
     (call(f, a) + call(f, b)).backward()
     print("one object, two calls:", a.grad, b.grad)
-    # -> one object, two calls: None tensor(2.71828183)
+    # -> one object, two calls: None tensor(2.718282)
 
     b.grad = None
     (exp(a) + exp(b)).backward()
-    print("apply:", a.grad, b.grad)  # -> apply: tensor(1.) tensor(2.71828183)
+    print("apply:", a.grad, b.grad)  # -> apply: tensor(1.) tensor(2.718282)
 
-    x = Tensor(np.array([1.0, 2.0], np.float32), requires_grad=True)
+    x = tensor([1.0, 2.0], requires_grad=True)
     y = Pow.apply(x, 3)
     print(type(y.grad_fn).__name__, y.grad_fn.inputs)
     # -> Pow (tensor([1., 2.], requires_grad=True), 3)
-    y.backward(Tensor(np.ones(2, np.float32)))
+    y.backward(tensor([1.0, 1.0]))
     print(x.grad, x.grad.dtype)  # -> tensor([ 3., 12.]) float32
-    print("x^0:", Pow.apply(x, 0).grad_fn.backward(Tensor(1.0)))  # -> x^0: tensor(0.)
+    print("x^0:", Pow.apply(x, 0).grad_fn.backward(tensor(1.0)))  # -> x^0: tensor(0.)
 
     print("numbers:", (1 - x / 2 * 0.1).dtype, 1 - x / 2 * 0.1)
     # -> numbers: float32 tensor([0.95, 0.9 ], grad_fn=<Sub>)
     for f in (neg, sin, cos, tanh, log):
         x.grad = None
-        f(x).backward(Tensor(np.ones(2, np.float32)))
+        f(x).backward(tensor([1.0, 1.0]))
         print(f.__name__, x.grad.dtype, x.grad.array)
         # -> neg float32 [-1. -1.]
         # -> sin float32 [ 0.5403023 -0.4161468]

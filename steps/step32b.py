@@ -4,9 +4,9 @@ backward stores gradients in .grad of every tensor on its way, and clears each a
 stops in the middle (an error in a formula, Ctrl-C), some remain, and the next pass adds to them. In
 the demo the derivative of (2x)^2 at 3 is 48 after that, instead of 24.
 
-So a pass keeps its gradients to itself, in a dictionary that vanishes with it. Its keys are the
-places where gradients wait: a node (a call), or a leaf. At the end only leaves are left in it, and
-only their .grad is written. For z = x * w + 1 with x = 3 and w = 5:
+So a pass keeps its gradients to itself, in a dictionary that vanishes with it. (PyTorch's engine
+does so too.) Its keys are the places where gradients wait: a node (a call), or a leaf. At the end
+only leaves are left in it, and only their .grad is written. For z = x * w + 1, x = 3 and w = 5:
 
     arrived                  heap        what happens next
     {Add: 1}                 Add         Add.backward(1) returns 1 for x * w
@@ -20,8 +20,6 @@ the heap with its first gradient.
 
 The trap: a gradient may be used only when all its parts have arrived. They have, since every call
 that used the result is newer than its node, and was visited before.
-
-(PyTorch's engine has such a buffer of inputs for each node, too, and discards it after the pass.)
 
 Changed: Tensor.backward. New: backward_pass.
 Try: in backward_pass write `arrived[node] = grad` in both branches. The derivative of x * x is 3.
@@ -156,11 +154,12 @@ class Tensor:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
-    def backward(self, gradient=None, create_graph=False):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False):
         """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
         gradient is that of some number with respect to this tensor; a single element may leave it
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
         """
         if not self.requires_grad:
             raise RuntimeError(
@@ -173,6 +172,14 @@ class Tensor:
         with set_grad_enabled(create_graph):
             for leaf, grad in backward_pass(self, gradient).items():
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 # Numbers the calls. It counts down, so that a min-heap yields the newest call first.
@@ -435,7 +442,7 @@ if __name__ == "__main__":
 
     def old_backward(y):
         """backward as in step 32a, for a chain: the gradients on the way are kept in y.grad."""
-        y.grad = Tensor(1.0)
+        y.grad = tensor(1.0)
         while y.grad_fn is not None:
             x, grad = y.grad_fn.inputs[0], y.grad_fn.backward(y.grad)
             x.grad = grad if x.grad is None else x.grad + grad
@@ -443,7 +450,7 @@ if __name__ == "__main__":
             y = x
 
     for backward in (old_backward, Tensor.backward):
-        x = Tensor(3.0, requires_grad=True)
+        x = tensor(3.0, requires_grad=True)
         Unsteady.fails = True
         y = Unsteady.apply(x) ** 2
         try:
@@ -468,11 +475,11 @@ if __name__ == "__main__":
             visited.append(f"Add gets {g.item()}")
             return super().backward(g)
 
-    x, w = Tensor(3.0, requires_grad=True), Tensor(5.0, requires_grad=True)
+    x, w = tensor(3.0, requires_grad=True), tensor(5.0, requires_grad=True)
     y = TalkingMul.apply(x, w)
-    z = TalkingAdd.apply(y, Tensor(1.0))
+    z = TalkingAdd.apply(y, tensor(1.0))
     with no_grad():
-        left = backward_pass(z, Tensor(1.0))
+        left = backward_pass(z, tensor(1.0))
     print(visited)  # -> ['Add gets 1.0', 'Mul gets 1.0']
     print("left at the end:", left[x], left[w], len(left))
     # -> left at the end: tensor(5.) tensor(3.) 2
@@ -487,7 +494,7 @@ if __name__ == "__main__":
     (x**2).backward()  # one for two arguments: the exponent has none
     print("and added to it:", x.grad)  # -> and added to it: tensor(12.)
 
-    for action in (lambda: Tensor(1.0).backward(), lambda: (x * np.ones(2)).backward()):
+    for action in (lambda: tensor(1.0).backward(), lambda: (x * np.ones(2)).backward()):
         try:
             action()
         except RuntimeError as error:
@@ -495,7 +502,7 @@ if __name__ == "__main__":
             # -> element 0 of tensors does not require grad and does not have a grad_fn
             # -> grad can be implicitly created only for scalar outputs
 
-    x = Tensor(2.0, requires_grad=True)
+    x = tensor(2.0, requires_grad=True)
     y = x**2
     y.backward(create_graph=True)
     g, x.grad = x.grad, None

@@ -5,7 +5,8 @@ they are when backward runs. But they may have changed since the call. In the de
 when y = x * w is computed, and becomes a parameter before y.backward(). Then x gets a gradient from
 a formula in which it was a constant.
 
-So the call notes where gradients go. For each argument a node keeps an edge:
+So the call notes where gradients go. For each argument a node keeps an edge (PyTorch: in
+next_functions):
 
     (node, 0)    the argument is the result of this call
     (leaf, 0)    it is a leaf that requires gradients
@@ -14,16 +15,13 @@ So the call notes where gradients go. For each argument a node keeps an edge:
     y = x * w               node Mul:  edges (x, 0), (w, 0)
     z = y + 1               node Add:  edges (Mul, 0), None
 
-(The 0 is the number of the output. It is always 0 until functions have several outputs again, in
-step 48.) backward_pass is the loop of step 32b; it follows edges and does not look at tensors any
-more. A leaf is told from a node by its sequence_nr, which is None. A tensor keeps one edge too, its
-own: _edge, from which grad_fn is read.
+The 0 is the number of the output, always 0 here. edge_of makes these pairs: a result keeps its own
+as _edge, from which grad_fn is read; a leaf has none, and `tensor._edge or (tensor, 0)` is the
+second kind. backward_pass follows edges, and tells a leaf from a node by sequence_nr, which is
+None. (The formulas still read ctx.inputs. The next step changes that.)
 
 The trap: the edge to a result ends at its node, not at its tensor. A tensor would keep its array in
-memory until backward, although the pass only needs to know where to go. So edges are also what step
-32d needs to keep less.
-
-(PyTorch's nodes have next_functions, a list of such pairs.)
+memory until backward, although the pass only needs to know where to go.
 
 Changed: Tensor.backward, grad_fn, Function.apply, backward_pass. New: edge_of, Tensor.sequence_nr.
 Try: write `return (tensor, 0) if tensor.requires_grad else None` in edge_of. Which gradients are
@@ -166,11 +164,12 @@ class Tensor:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
-    def backward(self, gradient=None, create_graph=False):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False):
         """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
         gradient is that of some number with respect to this tensor; a single element may leave it
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
         """
         if not self.requires_grad:
             raise RuntimeError(
@@ -183,6 +182,14 @@ class Tensor:
         with set_grad_enabled(create_graph):
             for leaf, grad in backward_pass([edge_of(self)], [gradient]).items():
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 def edge_of(tensor):
@@ -434,19 +441,16 @@ def log(x):
 
 if __name__ == "__main__":
     # x is a constant when y is computed, and a parameter when backward runs.
-    x, w = Tensor(3.0), Tensor(5.0, requires_grad=True)
+    x, w = tensor(3.0), tensor(5.0, requires_grad=True)
     y = x * w
     x.requires_grad = True
-    for name, t, grad in zip("xw", y.grad_fn.inputs, y.grad_fn.backward(Tensor(1.0)), strict=True):
-        if t.requires_grad:  # what step 32b asks, in backward
-            print("asked late:", name, "gets", grad.item())
-            # -> asked late: x gets 5.0
-            # -> asked late: w gets 3.0
+    # Step 32b asks each input now, and would give x the 5 that Mul's formula has for it.
+    print("asked late:", [t.requires_grad for t in y.grad_fn.inputs])  # -> asked late: [True, True]
     print("noted at the call:", y.grad_fn.edges == [None, (w, 0)])  # -> noted at the call: True
     y.backward()
     print(x.grad, w.grad)  # -> None tensor(3.)
 
-    x, w = Tensor(3.0, requires_grad=True), Tensor(5.0, requires_grad=True)
+    x, w = tensor(3.0, requires_grad=True), tensor(5.0, requires_grad=True)
     y = x * w
     z = y + 1
     print("leaves:", x.is_leaf, z.is_leaf, x.grad_fn)  # -> leaves: True False None
@@ -469,7 +473,7 @@ if __name__ == "__main__":
         # -> you can only change requires_grad flags of leaf variables; use detach()
     print(y)  # -> tensor(15., grad_fn=<Mul>)
 
-    x = Tensor(2.0, requires_grad=True)
+    x = tensor(2.0, requires_grad=True)
     y = x**2
     y.backward(create_graph=True)
     g, x.grad = x.grad, None

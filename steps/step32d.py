@@ -5,33 +5,26 @@ neither a nor b is needed. Yet a sum of a hundred terms, each of one megabyte, k
 intermediate results until backward: 100 MB, where one is in use. Memory is what training large
 models runs out of first.
 
-Forward knows what its formula needs, so forward says it:
+Forward knows what its formula needs, so forward says it (in PyTorch too):
 
     Add, Sub, Neg       nothing
     Mul, Div            a and b
     Pow                 x (and the number n, as an attribute of ctx)
     Exp Log Sin ...     x
 
-ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved (empty without such a
-call). Since step 32c the graph holds together by its edges alone. So everything that no formula
-asks for is freed by Python as soon as the program no longer uses it.
+ctx.save_for_backward(a, b) keeps these, and backward finds them in ctx.saved. The graph holds
+together by its edges alone, so Python frees everything else when the program lets it go: of
+z = x * w + 1, x and w stay, and the product's array does not.
 
 Forward sees arrays, so it saves arrays. A formula needs the Tensors, with their history, or a
 second derivative would be cut off. So apply looks for the Tensor to which each saved array belongs,
 and compares with `is`. Until now x.detach() held the same array object as x, and x * x.detach()
-would take the constant for x. So each Tensor now makes its own array object, a view of the same
-memory.
-
-For the graph of step 32c, y = x * w and z = y + 1:
-
-    Mul.saved = x, w        Add.saved = nothing: y's array is free when the name y is gone
+would take the constant for x. So each Tensor makes its own array object, a view of the same memory.
 
 The trap: an output cannot be saved in this way. Its Tensor refers to the node, and a node that
-refers to it is the cycle of step 17a. The weak reference that Tanh used is of no use either: the
-Tensor lived because the next node kept it as an input, and that is over. So Exp and Tanh save x,
-and compute e^x or tanh x once more in backward. The next step does better.
-
-(PyTorch has the same method, ctx.save_for_backward, and reads with ctx.saved_tensors.)
+refers to it is the cycle of step 17a. A weak reference, as Tanh had, is of no use: nothing else
+keeps that Tensor now. So Exp and Tanh save x, and compute e^x or tanh x again. The next step does
+better.
 
 Changed: apply keeps `saved` instead of inputs and output; Tensor.__init__; all formulas that read
 inputs or output. Div has b * b, so as not to depend on Pow. New: save_for_backward, as_tensors.
@@ -174,11 +167,12 @@ class Tensor:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
-    def backward(self, gradient=None, create_graph=False):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False):
         """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
         gradient is that of some number with respect to this tensor; a single element may leave it
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
         """
         if not self.requires_grad:
             raise RuntimeError(
@@ -191,6 +185,14 @@ class Tensor:
         with set_grad_enabled(create_graph):
             for leaf, grad in backward_pass([edge_of(self)], [gradient]).items():
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 def edge_of(tensor):
@@ -476,7 +478,7 @@ if __name__ == "__main__":
     def megabytes(operation):
         """The memory that a sum of a hundred terms holds before its backward."""
         tracemalloc.start()
-        total = Tensor(np.zeros(125_000), requires_grad=True)  # one megabyte
+        total = tensor(np.zeros(125_000), requires_grad=True)  # one megabyte
         for _ in range(100):
             total = operation.apply(total, 1.0)
         held = tracemalloc.get_traced_memory()[0]
@@ -486,7 +488,7 @@ if __name__ == "__main__":
     print("inputs kept:", megabytes(AddThatKeeps), "MB")  # -> inputs kept: 101 MB
     print("only what is needed:", megabytes(Add), "MB")  # -> only what is needed: 2 MB
 
-    x, w = Tensor(0.5, requires_grad=True), Tensor(2.0, requires_grad=True)
+    x, w = tensor(0.5, requires_grad=True), tensor(2.0, requires_grad=True)
     print("Add:", (x + w).grad_fn.saved, " Mul:", (x * w).grad_fn.saved)
     # -> Add: []  Mul: [tensor(0.5, requires_grad=True), tensor(2., requires_grad=True)]
     print("the very tensor:", (x * w).grad_fn.saved[0] is x)  # -> the very tensor: True
@@ -498,7 +500,7 @@ if __name__ == "__main__":
 
     def derivatives(f):
         """First and second derivative of f at 0.5."""
-        x = Tensor(0.5, requires_grad=True)
+        x = tensor(0.5, requires_grad=True)
         f(x).backward(create_graph=True)
         first, x.grad = x.grad, None
         first.backward()

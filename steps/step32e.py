@@ -15,19 +15,17 @@ with the inputs and the output, and its role is kept as one number:
     ~0      it is the output         its gradient goes to (ctx, 0), the node itself
     None    neither: a constant      nowhere
 
-    y = exp(x)      saved: y's array        saves: [~0]
-    z = x * 3.0     saved: x's array, 3.0   saves: [0, 1]
+    y = exp(x)      saved: y's array          saves: [~0]
+    z = x * 3.0     saved: x's array, 3.0     saves: [0, 1]     3.0 is input 1, and edges[1] is None
+    z = x * x       saved: x's array, twice   saves: [0, 0]     edges[0] and edges[1] both lead to x
 
-(Python's ~ turns 0 into -1, a number that no input has, and -1 into 0 again.) For backward each
-saved array is wrapped in a new Tensor with its edge; a Python number stays as it is. These Tensors
-are put into a copy of the node, the twin, which is dropped after its backward. On the node itself
-they would be the cycle again.
+(Python's ~ turns 0 into -1, a number that no input has, and -1 into 0 again.) For backward,
+saved_tensor wraps each saved array in a new Tensor with its edge, by this table. These Tensors are
+put into a copy of the node, the twin, which is dropped after its backward. Stored on the node, they
+would refer to the node, and it to them: the cycle again. (PyTorch: SavedVariable.)
 
-The trap is to look for the role later, in backward, when it is needed. By then an input may have
-been freed, or may hold another array. During the call all of them are alive, and `is` is reliable.
-
-(PyTorch's SavedVariable keeps the values of an output and a flag, and is given the node when it is
-unpacked.)
+The trap is to look for the role later, in backward. By then an input may have been freed, or may
+hold another array. During the call all of them are alive, and `is` is reliable.
 
 Changed: apply, backward_pass; Exp and Tanh save their output. New: gradients, saved_tensor, and
 roles_of instead of as_tensors.
@@ -172,11 +170,12 @@ class Tensor:
             return f"tensor({text}, grad_fn=<{type(self.grad_fn).__name__}>)"
         return f"tensor({text}{', requires_grad=True' if self._requires_grad else ''})"
 
-    def backward(self, gradient=None, create_graph=False):
+    def backward(self, gradient=None, retain_graph=None, create_graph=False):
         """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
         gradient is that of some number with respect to this tensor; a single element may leave it
         out, which means 1. With create_graph the gradients are recorded, and can be differentiated.
+        retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
         """
         if not self.requires_grad:
             raise RuntimeError(
@@ -189,6 +188,14 @@ class Tensor:
         with set_grad_enabled(create_graph):
             for leaf, grad in backward_pass([edge_of(self)], [gradient]).items():
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad
+
+
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
 
 
 def edge_of(tensor):
@@ -511,7 +518,7 @@ if __name__ == "__main__":
 
     gc.collect()
     gc.disable()  # what is freed without the collector?
-    x = Tensor(np.full(1_000_000, 0.5), requires_grad=True)
+    x = tensor(np.full(1_000_000, 0.5), requires_grad=True)
     for operation in (ExpThatKeepsItsTensor, Exp):
         array = weakref.ref(operation.apply(x).array)
         print(f"{operation.__name__}: freed at once: {array() is None}")
@@ -522,7 +529,7 @@ if __name__ == "__main__":
 
     def derivatives(operation):
         """First and second derivative of f(x) = e^x + x^2 at 0.5."""
-        x = Tensor(0.5, requires_grad=True)
+        x = tensor(0.5, requires_grad=True)
         (operation.apply(x) + x**2).backward(create_graph=True)
         first, x.grad = x.grad, None
         first.backward()
@@ -532,7 +539,7 @@ if __name__ == "__main__":
     print("a copy:", derivatives(ExpThatCopies))  # -> a copy: 2.648721 2.000000
     print("by role:", derivatives(Exp))  # -> by role: 2.648721 3.648721
 
-    x = Tensor(0.5, requires_grad=True)
+    x = tensor(0.5, requires_grad=True)
     print("Mul:", (x * x).grad_fn.saves)  # -> Mul: [0, 0]
     print("Exp:", exp(x).grad_fn.saves)  # -> Exp: [-1]
     print("a number:", (x * 3.0).grad_fn.saves)  # -> a number: [0, 1]
@@ -544,5 +551,6 @@ if __name__ == "__main__":
     first, x.grad = x.grad, None
     first.backward()
     t = np.tanh(0.5)
-    print("tanh'':", x.grad.item(), -2 * t * (1 - t * t))
-    # -> tanh'': -0.7268619813835873 -0.7268619813835873
+    print(
+        f"tanh'': {x.grad.item():.6f} {-2 * t * (1 - t * t):.6f}"
+    )  # -> tanh'': -0.726862 -0.726862

@@ -2,8 +2,8 @@
 
 PyTorch has x.exp() as well as exp(x). So far `Tensor.__add__ = add` stands below each function
 (step 20). Such a line can be forgotten, and silently replaces a method that has the same name. A
-reversed operator was a lambda: in an error's traceback its name is <lambda>. And backward, with all
-that the class Tensor itself defines, stood above the Functions and the loop that it calls.
+reversed operator was a lambda: in an error's traceback its name is <lambda>. And backward stood in
+the class Tensor, above the Functions and the loop that it calls.
 
 A decorator says the same in the line above the function, where both are read together:
 
@@ -13,14 +13,10 @@ A decorator says the same in the line above the function, where both are read to
 
 tensor_method(...) returns `attach`, which knows the names. attach puts the function into the class
 Tensor under each of them, and returns it unchanged: add(a, b) is still a function. A name that is
-taken is refused.
+taken is refused. So the class Tensor holds data, and each operation has its formula, its function
+and its methods in one place.
 
-So the class Tensor holds data, and operations come from outside, each with its formula, its
-function and its methods in one place. backward is one of them, below the engine. The package is
-divided in the same way: core/tensor.py, autograd/engine.py, and one file for each family in ops/.
-
-The trap: the order of the file counts. A method exists once the line with its decorator has run,
-and a file that is never imported adds nothing.
+The trap: the order of the file counts. A method exists once the line with its decorator has run.
 
 Changed: all functions, and backward, are attached; rsub and rdiv were lambdas. New: tensor_method,
 the methods exp, log, tanh.
@@ -178,6 +174,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -262,7 +266,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -274,13 +277,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -303,11 +302,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -518,8 +518,8 @@ def log(x):
 
 
 if __name__ == "__main__":
-    x = Tensor(0.5, requires_grad=True)
-    print(exp(x), x.exp())  # -> tensor(1.64872127, grad_fn=<Exp>) tensor(1.64872127, grad_fn=<Exp>)
+    x = tensor(0.5, requires_grad=True)
+    print(exp(x), x.exp())  # -> tensor(1.6487212, grad_fn=<Exp>) tensor(1.6487212, grad_fn=<Exp>)
     print("one function:", Tensor.exp is exp)  # -> one function: True
     try:
         tensor_method("exp")(log)
@@ -531,13 +531,14 @@ if __name__ == "__main__":
         """Every operation of the framework, once."""
         return (1 - x.tanh()) / (2 + x.sin() * x.cos() - x.exp()) + 1 / -(x.log() ** 3)
 
+    x = tensor(0.5, dtype=np.float64, requires_grad=True)  # float32 is too coarse for differences
     f(x).backward()
-    h = 1e-6
-    numerical = (f(Tensor(0.5 + h)).item() - f(Tensor(0.5 - h)).item()) / (2 * h)
+    with no_grad():
+        numerical = (f(x + 1e-6).item() - f(x - 1e-6).item()) / 2e-6
     print(f"backward {x.grad.item():.6f}, numerically {numerical:.6f}")
     # -> backward 25.974210, numerically 25.974210
 
-    for action in (Tensor(1.0).backward, (x * np.ones(2)).backward):
+    for action in (tensor(1.0).backward, (x * np.ones(2)).backward):
         try:
             action()
         except RuntimeError as error:
@@ -546,11 +547,11 @@ if __name__ == "__main__":
             # -> grad can be implicitly created only for scalar outputs
 
     # All of stage 5 in one formula: step 30's double backpropagation.
-    x = Tensor(2.0, requires_grad=True)
+    x = tensor(2.0, requires_grad=True)
     y = x**2
     y.backward(create_graph=True)
     g, x.grad = x.grad, None
     z = g**3 + y
     z.backward()
     print("dz/dx =", x.grad)  # -> dz/dx = tensor(100.)
-    print("in float32:", (Tensor(np.float32(2)) * 2.0 / 3).dtype)  # -> in float32: float32
+    print("in float32:", (tensor(2.0) * 2.0 / 3).dtype)  # -> in float32: float32

@@ -9,15 +9,13 @@ refuses to begin at three of them. We need an operation that turns many numbers 
 If any x_i rises a little, y rises by the same amount. So the gradient of y goes to every element:
 backward repeats one number in the shape of x. It needs that shape and nothing else of x.
 
-The trap is to divide the gradient among the inputs. Add hands all of its g to both of its inputs,
-and Sum does the same with n inputs.
-
 `broadcast_to` repeats without copying: all elements of its result are one place in memory, which is
 why NumPy does not let us write there. `accumulate` copies what arrives, so that x.grad is an
-ordinary array.
+ordinary array. The class Tensor has no broadcast_to yet, so with create_graph a sum stops with an
+error until step 36b.
 
-One thing is missing. With create_graph, ctx.xp is the class Tensor, and that has no broadcast_to
-yet. So a second derivative through a sum stops with an error until step 36b.
+The trap is to divide the gradient among the inputs. Add hands all of its g to both of its inputs,
+and Sum does the same with n inputs.
 
 PyTorch: torch.sum and x.sum(). From here on the name `sum` hides Python's own in this file.
 
@@ -177,6 +175,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -261,7 +267,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -273,13 +278,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -302,11 +303,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -533,7 +535,7 @@ def sum(x):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         (x * x).backward()
     except RuntimeError as error:
@@ -545,14 +547,14 @@ if __name__ == "__main__":
     print(x.grad)  # -> tensor([2., 4., 6.])
 
     # The gradient of a table has the shape of the table.
-    table = Tensor(np.array([[1.0, 2.0], [3.0, 4.0]]), requires_grad=True)
+    table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     table.sum().backward()
     print(table.grad)
     # -> tensor([[1., 1.],
     # ->         [1., 1.]])
 
     # Downhill: x follows the gradient of one number to the place where that is smallest.
-    goal = np.array([3.0, 0.0, -1.0])
+    goal = tensor([3.0, 0.0, -1.0])
     for i in range(21):
         loss = ((x - goal) ** 2).sum()
         if i % 10 == 0:

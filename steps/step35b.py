@@ -6,22 +6,19 @@ dimension 1 runs along a row.
 
     y_i = x_i1 + ... + x_im,      dy_i/dx_ij = 1
 
-Forward passes the dimension on to NumPy. Backward has to repeat g_i along row i, and before that it
-must put the lost dimension back, with size 1:
+Backward has to repeat g_i along row i, and before that it must put the lost dimension back, with
+size 1:
 
     x  [2, 3]  -- sum(1) -->  y  [2]
     gx [2, 3]  <-- repeat --  [2, 1]  <-- expand_dims --  g  [2]
 
 The trap: for a square table it seems to work without expand_dims. broadcast_to aligns shapes at the
 right, so a g of shape [3] fits [3, 3], but as a row: every row then gets the gradients of all three
-rows, and there is no error. (For [2, 3] there is one: [2] does not fit.) The demo takes expand_dims
-out to show both.
+rows, and there is no error. (For [2, 3] there is one: [2] does not fit.)
 
 With keepdim=True the result keeps the dimension, with size 1, and fits x again: a table divided by
-the sums of its rows is x / x.sum(1, keepdim=True). Then backward has nothing to put back. (The
-gradient of such a quotient is the subject of step 36a.)
-
-PyTorch says dim and keepdim where NumPy says axis and keepdims.
+the sums of its rows is x / x.sum(1, keepdim=True). Then backward has nothing to put back. (PyTorch
+says dim and keepdim where NumPy says axis and keepdims.)
 
 Changed: Sum, sum.
 Try: write `ctx.lost = dim`, also for keepdim=True. Which error does broadcast_to raise, and why?
@@ -178,6 +175,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -262,7 +267,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -274,13 +278,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -303,11 +303,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -538,19 +539,20 @@ def sum(x, dim=None, keepdim=False):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print("all:", x.sum().item())  # -> all: 21.0
     print("down the rows:", x.sum(0).tolist())  # -> down the rows: [5.0, 7.0, 9.0]
     print("along each row:", x.sum(1).tolist())  # -> along each row: [6.0, 15.0]
     print("kept:", x.sum(1, keepdim=True).tolist())  # -> kept: [[6.0], [15.0]]
-    print("shares of a row:", (x / x.sum(1, keepdim=True)).tolist()[1])
-    # -> shares of a row: [0.26666666666666666, 0.3333333333333333, 0.4]
+    table = tensor([[1.0, 2.0, 1.0], [4.0, 2.0, 2.0]])
+    print("shares of the row:", (table / table.sum(1, keepdim=True)).tolist())
+    # -> shares of the row: [[0.25, 0.5, 0.25], [0.5, 0.25, 0.25]]
 
     # Weigh the two row sums: every element gets the weight of its row.
-    (x.sum(1) * np.array([10.0, 100.0])).sum().backward()
+    (x.sum(1) * tensor([10.0, 100.0])).sum().backward()
     print(x.grad.tolist())  # -> [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
     x.grad = None
-    (x.sum(1, keepdim=True) * np.array([[10.0], [100.0]])).sum().backward()
+    (x.sum(1, keepdim=True) * tensor([[10.0], [100.0]])).sum().backward()
     print(x.grad.tolist())  # -> [[10.0, 10.0, 10.0], [100.0, 100.0, 100.0]]
 
     class ForgetfulSum(Sum):
@@ -560,12 +562,12 @@ if __name__ == "__main__":
             return ctx.xp.broadcast_to(g, ctx.shape)
 
     try:
-        ForgetfulSum.apply(x, 1, False).backward(Tensor(np.array([10.0, 100.0])))
+        ForgetfulSum.apply(x, 1, False).backward(tensor([10.0, 100.0]))
     except ValueError as error:
         print("[2, 3]:", str(error)[:40])  # -> [2, 3]: operands could not be broadcast together
 
-    square = Tensor(np.ones((3, 3)), requires_grad=True)
-    weights = Tensor(np.array([1.0, 10.0, 100.0]))
+    square = tensor(np.ones((3, 3)), requires_grad=True)
+    weights = tensor([1.0, 10.0, 100.0])
     ForgetfulSum.apply(square, 1, False).backward(weights)
     print("[3, 3], wrong:", square.grad.tolist()[0])  # -> [3, 3], wrong: [1.0, 10.0, 100.0]
     square.grad = None

@@ -174,6 +174,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -258,7 +266,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -270,13 +277,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -299,11 +302,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -543,22 +547,20 @@ def mean(x, dim=None, keepdim=False):
 if __name__ == "__main__":
     # The same error for every sample: the sum depends on how many there are.
     for n in (10, 1000):
-        errors = Tensor(np.full(n, 0.5))
+        errors = tensor(np.full(n, 0.5))
         print(f"{n:4} samples: sum {(errors**2).sum().item()}, mean {(errors**2).mean().item()}")
         # ->   10 samples: sum 2.5, mean 0.25
         # -> 1000 samples: sum 250.0, mean 0.25
 
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
-    print("all:", x.mean().item())  # -> all: 3.5
-    print("down the rows:", x.mean(0).tolist())  # -> down the rows: [2.5, 3.5, 4.5]
-    print("along each row:", x.mean(1, keepdim=True).tolist())  # -> along each row: [[2.0], [5.0]]
+    x = tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]], requires_grad=True)
+    print("all:", x.mean().item())  # -> all: 4.5
+    print("down the rows:", x.mean(0).tolist())  # -> down the rows: [3.0, 4.0, 5.0, 6.0]
+    print("along each row:", x.mean(1, keepdim=True).tolist())  # -> along each row: [[2.5], [6.5]]
 
     m = x.mean()
-    print(m)  # -> tensor(3.5, grad_fn=<Div>)
+    print(m)  # -> tensor(4.5, grad_fn=<Div>)
     m.backward()
-    print("each gets 1/6:", x.grad.tolist()[0])
-    # -> each gets 1/6: [0.16666666666666666, 0.16666666666666666, 0.16666666666666666]
+    print("each gets 1/8:", x.grad.tolist()[0])  # -> each gets 1/8: [0.125, 0.125, 0.125, 0.125]
     x.grad = None
     x.mean(1).sum().backward()
-    print("each gets 1/3:", x.grad.tolist()[0])
-    # -> each gets 1/3: [0.3333333333333333, 0.3333333333333333, 0.3333333333333333]
+    print("each gets 1/4:", x.grad.tolist()[0])  # -> each gets 1/4: [0.25, 0.25, 0.25, 0.25]

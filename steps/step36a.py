@@ -7,26 +7,26 @@ sizes must be equal, or one of them 1 or missing; there the array is repeated.
     x   2 x 3
     b       3      ->  2 x 3
 
-Our backward does not know this; step 21 left it open. Add hands on its g, which has the shape of
-the result, and so the row b gets a gradient of shape 2 x 3. There is no error, not even when the
-update b - rate * b.grad then turns b into a table.
-
-Step 14 gives the right gradient. The row is used twice, once for each line, so both gradients
-count, and they are added:
+Our backward does not know this. Add hands on its g, which has the shape of the result, and so the
+row b gets a gradient of shape 2 x 3. There is no error, not even when the update b - rate * b.grad
+then turns b into a table. Step 14 gives the right gradient. The row is used twice, once for each
+line, so both gradients count, and they are added:
 
     y = repeat(x)   ->   dL/dx = the sum of dL/dy over the places where x was repeated
 
-The formulas of the operations stay as they are. A class that broadcasts is marked with
-`elementwise = True`. Then a recorded call notes the shapes of its inputs, and the backward pass
-sums each gradient back to the shape of its input (sum_back). The other classes have one input, and
-its gradient has the right shape already. PyTorch does the same.
+sum_to sums over the dimensions that a shape lacks in front, and those where it has 1: from 2 x 3 to
+3 over dimension 0, to 2 x 1 over dimension 1. The formulas stay as they are. A class that
+broadcasts is marked with `elementwise = True`: its recorded calls note the shapes of their inputs,
+and the backward pass sums each gradient back to them (sum_back). The other classes need no notes,
+since their gradients have the right shape already. PyTorch does the same.
 
 The trap is shape (2, 1) with shape (2,): the result is 2 x 2, which is hardly ever meant.
 
-sum_to works on arrays only. With create_graph it gets a Tensor, and fails until the next step.
+(sum_to works on arrays only. With create_graph it gets a Tensor, and fails until the next step.)
 
 Changed: Function, backward_pass, Add, Sub, Mul, Div. New: sum_to, Function.sum_back.
-Try: take `elementwise = True` out of Mul. What shape does `slope` have when the demo stops?
+Try: take `elementwise = True` out of Mul. "a single number" then gets a table, and the demo stops
+where `slope` has become an array of five.
 """
 
 import contextlib
@@ -180,6 +180,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -286,7 +294,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -298,13 +305,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -329,11 +332,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -579,8 +583,8 @@ def mean(x, dim=None, keepdim=False):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
-    b = Tensor(np.array([10.0, 20.0, 30.0]), requires_grad=True)
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    b = tensor([10.0, 20.0, 30.0], requires_grad=True)
     print((x + b).tolist())  # -> [[11.0, 22.0, 33.0], [14.0, 25.0, 36.0]]
 
     class OldAdd(Add):
@@ -596,18 +600,18 @@ if __name__ == "__main__":
     (x + b).sum().backward()
     print("now:", b.grad)  # -> now: tensor([2., 2., 2.])
 
-    scale = Tensor(2.0, requires_grad=True)
+    scale = tensor(2.0, requires_grad=True)
     (x * scale).sum().backward()
     print("a single number:", scale.grad, "= the sum of x:", x.sum().item())
     # -> a single number: tensor(21.) = the sum of x: 21.0
-    column = Tensor(np.array([[1.0], [2.0]]), requires_grad=True)
+    column = tensor([[1.0], [2.0]], requires_grad=True)
     (column * x).sum().backward()
     print("a column:", column.grad.tolist())  # -> a column: [[6.0], [15.0]]
 
     # The line of step 25, for all points at once: slope and height are used once for each point.
-    t = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    t = tensor([0.0, 1.0, 2.0, 3.0, 4.0])
     points = 2 * t + 1
-    slope, height = Tensor(0.0, requires_grad=True), Tensor(0.0, requires_grad=True)
+    slope, height = tensor(0.0, requires_grad=True), tensor(0.0, requires_grad=True)
     for _ in range(300):
         slope.grad = height.grad = None
         ((slope * t + height - points) ** 2).mean().backward()
@@ -615,9 +619,9 @@ if __name__ == "__main__":
             p.array = p.array - 0.1 * p.grad.array
     print(f"slope {slope.item():.3f}, height {height.item():.3f}")  # -> slope 2.000, height 1.000
 
-    print("hardly meant:", (column + np.array([1.0, 2.0])).shape)  # -> hardly meant: (2, 2)
+    print("hardly meant:", (column + tensor([1.0, 2.0])).shape)  # -> hardly meant: (2, 2)
     try:
-        (x + b).backward(Tensor(np.ones((2, 3))), create_graph=True)
+        (x + b).backward(tensor(np.ones((2, 3))), create_graph=True)
     except TypeError as error:
         print("a Tensor in sum_to:", error)
         # -> a Tensor in sum_to: sum() got an unexpected keyword argument 'axis'

@@ -2,9 +2,7 @@
 
 Two things fail with create_graph: a sum (step 35a) and a broadcast (step 36a). Their backward
 repeats and sums with functions for arrays, but is given Tensors. What backward does has to be a
-Function itself, with a backward of its own.
-
-Repeating and summing mirror each other:
+Function itself, with a backward of its own. Repeating and summing mirror each other:
 
     y = repeat(x)   ->   dL/dx = dL/dy, summed where x was repeated         Expand
     y = sum(x)      ->   dL/dx = dL/dy, repeated where x was summed         SumTo
@@ -17,12 +15,10 @@ neither a Tensor nor a node. So a formula may use operators, ctx.xp and ctx.call
 
 Expand copies nothing. The stride of a dimension says how many bytes lie between two neighbours, and
 with stride 0 each neighbour is the same number. The trap is to write into such an array: one write
-would change them all. NumPy marks it as read-only.
+would change them all. NumPy marks it as read-only. (PyTorch: x.expand and x.sum_to_size.)
 
 One error is left: after a sum along one dimension, backward asks for Tensor.expand_dims. Step 37b
 removes it.
-
-PyTorch: x.expand and x.sum_to_size.
 
 Changed: Sum.backward, Function.sum_back. New: Function.call, Expand, SumTo.
 Try: let Expand.backward return sum_to(g, ctx.shape). First derivatives are still right. Which line
@@ -180,6 +176,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -292,7 +296,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -304,13 +307,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -335,11 +334,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -607,17 +607,17 @@ class SumTo(Function):
 
 
 if __name__ == "__main__":
-    row = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    row = tensor([1.0, 2.0, 3.0], requires_grad=True)
     table = Expand.apply(row, (1000, 3))
     print("1,000 rows:", table.shape, "with strides", table.array.strides)
-    # -> 1,000 rows: (1000, 3) with strides (0, 8)
+    # -> 1,000 rows: (1000, 3) with strides (0, 4)
     print("no copy:", np.shares_memory(table.array, row.array))  # -> no copy: True
     print("may be written:", table.array.flags.writeable)  # -> may be written: False
     print("and back:", SumTo.apply(table, (3,)))
     # -> and back: tensor([1000., 2000., 3000.], grad_fn=<SumTo>)
 
     # Through a sum, twice: the derivatives of x^3 are 3 x^2 and 6 x.
-    x = Tensor(np.array([1.0, 2.0, 3.0]), requires_grad=True)
+    x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     (x**3).sum().backward(create_graph=True)
     first = x.grad
     print("first: ", first.tolist())  # -> first:  [3.0, 12.0, 27.0]
@@ -626,7 +626,7 @@ if __name__ == "__main__":
     print("second:", x.grad.tolist())  # -> second: [6.0, 12.0, 18.0]
 
     # Through a broadcast, twice. L = sum (c x)^2, so dL/dc = 2 c sum x^2, and that by x is 4 c x.
-    c = Tensor(5.0, requires_grad=True)
+    c = tensor(5.0, requires_grad=True)
     x.grad = None
     ((c * x) ** 2).sum().backward(create_graph=True)
     slope = c.grad
@@ -644,7 +644,7 @@ if __name__ == "__main__":
     SumTo.apply(Expand.apply(row, (4, 3)) * row, (1, 3)).sum().backward(create_graph=True)
     print("4 * 2 * row:", row.grad.tolist())  # -> 4 * 2 * row: [8.0, 16.0, 24.0]
 
-    matrix = Tensor(np.ones((2, 3)), requires_grad=True)
+    matrix = tensor(np.ones((2, 3)), requires_grad=True)
     try:
         matrix.sum(1).sum().backward(create_graph=True)
     except AttributeError as error:

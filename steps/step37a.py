@@ -18,9 +18,8 @@ the product G B^T has that shape.
 
 The trap is `*`, which works element by element: for square matrices A * B gives no error.
 
-A second derivative fails until step 37c, because Tensors do not have `.T` yet.
-
-PyTorch: x @ w, torch.matmul. It also takes vectors and batches of matrices; ours will in stage 9.
+A second derivative fails until step 37c, because Tensors do not have `.T` yet. (PyTorch: x @ w and
+torch.matmul, which also take vectors and batches of matrices.)
 
 New: MatMul, matmul.
 Try: let backward return `b.T @ g` first. NumPy refuses the shapes. For square matrices there would
@@ -178,6 +177,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -290,7 +297,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -302,13 +308,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -333,11 +335,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -623,8 +626,8 @@ def matmul(a, b):
 
 
 if __name__ == "__main__":
-    a = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
-    b = Tensor(np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]]), requires_grad=True)
+    a = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    b = tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], requires_grad=True)
     c = a @ b
     print(a.shape, "@", b.shape, "=", c.tolist())  # -> (2, 3) @ (3, 2) = [[7.0, 8.0], [16.0, 17.0]]
 
@@ -633,7 +636,7 @@ if __name__ == "__main__":
     print("the long way:", products.shape, products.sum(axis=1).tolist())
     # -> the long way: (2, 3, 2) [[7.0, 8.0], [16.0, 17.0]]
 
-    g = Tensor(np.array([[1.0, 0.0], [0.0, 0.0]]))  # L is c_00 = 1 * 1 + 2 * 0 + 3 * 2
+    g = tensor([[1.0, 0.0], [0.0, 0.0]])  # L is c_00 = 1 * 1 + 2 * 0 + 3 * 2
     c.backward(g)
     print("dL/dA: the first column of B, in row 0:", a.grad.tolist())
     # -> dL/dA: the first column of B, in row 0: [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
@@ -643,7 +646,7 @@ if __name__ == "__main__":
     # The numbers, checked by differences: raise one element at a time, and see how much L rises.
     rng = np.random.default_rng(0)
     left, right, weights = rng.random((2, 3)), rng.random((3, 4)), rng.random((2, 4))
-    a, b = Tensor(left, requires_grad=True), Tensor(right, requires_grad=True)
+    a, b = tensor(left, requires_grad=True), tensor(right, requires_grad=True)
     ((a @ b) * weights).sum().backward()
     for name, x, found in (("A", left, a.grad.array), ("B", right, b.grad.array)):
         slopes = np.zeros_like(x)
@@ -658,10 +661,10 @@ if __name__ == "__main__":
 
     # A layer with 3 inputs and 2 outputs finds the weights that made its targets.
     x, secret = rng.standard_normal((20, 3)), np.array([[1.0, -1.0], [2.0, 0.0], [0.5, 3.0]])
-    w, bias = Tensor(np.zeros((3, 2)), True), Tensor(np.zeros(2), True)
+    w, bias = tensor(np.zeros((3, 2)), requires_grad=True), tensor(np.zeros(2), requires_grad=True)
     for _ in range(300):
         w.grad = bias.grad = None
-        ((Tensor(x) @ w + bias - x @ secret) ** 2).mean().backward()
+        ((tensor(x) @ w + bias - x @ secret) ** 2).mean().backward()
         for p in (w, bias):
             p.array = p.array - 0.3 * p.grad.array
     print("weights:", w.array.round(3).tolist())

@@ -172,6 +172,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -284,7 +292,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -296,13 +303,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -327,11 +330,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -632,18 +636,18 @@ def reshape(x, *sizes):
 
 
 if __name__ == "__main__":
-    images = Tensor(np.arange(8.0).reshape(2, 2, 2), requires_grad=True)
+    images = tensor(np.arange(8.0).reshape(2, 2, 2), requires_grad=True)
     rows = images.reshape(2, -1)
     print(images.shape, "->", rows.shape, rows.tolist())
     # -> (2, 2, 2) -> (2, 4) [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
     print("no copy:", np.shares_memory(images.array, rows.array))  # -> no copy: True
-    (rows * np.array([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    (rows * tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
     print("gradient:", images.grad.tolist()[0])  # -> gradient: [[1.0, 2.0], [3.0, 4.0]]
 
-    table = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
+    table = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print("reshaped:  ", table.reshape((3, 2)).tolist())
     # -> reshaped:   [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    print("transposed:", table.array.T.tolist())
+    print("transposed:", table.detach().numpy().T.tolist())
     # -> transposed: [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
 
     # A sum along one dimension, twice: L = sum of squared row sums; row i of dL/dx is 2 * row sum.

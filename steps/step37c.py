@@ -175,6 +175,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -287,7 +295,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -299,13 +306,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -330,11 +333,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -658,24 +662,24 @@ def matrix_transpose(self):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), requires_grad=True)
+    x = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
     print(x.T.tolist())  # -> [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
-    print("strides", x.array.strides, "->", x.T.array.strides)  # -> strides (24, 8) -> (8, 24)
-    weights = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    print("strides", x.array.strides, "->", x.T.array.strides)  # -> strides (12, 4) -> (4, 12)
+    weights = tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     (x.T * weights).sum().backward()
     print("gradient:", x.grad.tolist())  # -> gradient: [[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]
 
     # The two meanings of transpose, on three dimensions.
     block = np.zeros((2, 3, 4))
-    print("NumPy:", block.transpose(2, 0, 1).shape, " ours:", Tensor(block).transpose(2, 0).shape)
+    print("NumPy:", block.transpose(2, 0, 1).shape, " ours:", tensor(block).transpose(2, 0).shape)
     # -> NumPy: (4, 2, 3)  ours: (4, 3, 2)
 
     # A product, twice. L = sum (A w)^2 has the gradient 2 A^T A w and the second derivatives
     # H = 2 A^T A. As in step 30, H times a vector v needs no H.
     rng = np.random.default_rng(0)
     A, v = rng.random((5, 3)), rng.random((3, 1))
-    w = Tensor(rng.random((3, 1)), requires_grad=True)
-    ((Tensor(A) @ w) ** 2).sum().backward(create_graph=True)
+    w = tensor(rng.random((3, 1)), requires_grad=True)
+    ((tensor(A) @ w) ** 2).sum().backward(create_graph=True)
     slope = w.grad
     print("gradient is right:", np.allclose(slope.detach().array, 2 * A.T @ A @ w.array))
     # -> gradient is right: True

@@ -1,7 +1,7 @@
 """Step 38a: Comparisons have no gradient
 
 `x > 2` is a TypeError in step 37c, and `x == y` asks whether two names mean the same object:
-Tensor(1.0) == Tensor(1.0) is False. Worse, `if x:` asks for the length of x, because Tensor has
+tensor(1.0) == tensor(1.0) is False. Worse, `if x:` asks for the length of x, because Tensor has
 `__len__`: a tensor that holds one 0 counts as true.
 
 A comparison answers with False or True for each pair of elements. The answer does not change when x
@@ -11,19 +11,15 @@ differentiable: the result does not require a gradient, and backward() refuses t
 
     differentiable = False          declared by the class, read by apply
 
-The six comparisons differ only in NumPy's function for them. So `relation` makes each of them from
-that function, and attaches it under its names.
+The six comparisons differ only in NumPy's function for them. `relation` makes each of them from
+that function, and attaches it under its names. (PyTorch has the same: x > 2 and x.gt(2).)
 
-Two traps come with the operators:
+The trap: `0 < x < 1` means (0 < x) and (x < 1), and `and` asks for one truth value, which several
+elements do not have: bool() refuses. Write (0 < x) * (x < 1). `x in [a, b]` asks for the truth of
+x == a, and is refused as well. Dictionaries, such as that of the engine, look for the same object
+first; and Tensors keep their hash, since our `__eq__` is not in the body of the class.
 
-- `0 < x < 1` means (0 < x) and (x < 1), and `and` asks for one truth value. For several elements
-  there is none: bool() refuses. Write (0 < x) * (x < 1).
-- `x in [a, b]` asks for the truth value of x == a, and is refused as well. Dictionaries, such as
-  that of the engine, are safe: they look for the same object first. And Tensors keep their hash:
-  Python removes it only if the body of the class defines `__eq__`. Ours is attached later.
-
-(as_array now takes np.generic: for single elements NumPy answers with an np.bool_, which is not an
-np.number. PyTorch has the same operators, and methods: x.eq(y), x.gt(2).)
+(as_array takes np.generic now: for single elements NumPy answers with an np.bool_.)
 
 Changed: as_array, Function.apply. New: Tensor.__bool__, Compare, relation, eq, ne, lt, le, gt, ge.
 Try: take the condition `cls.differentiable` out of apply. backward() then starts, and stops in
@@ -186,6 +182,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -300,7 +304,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -312,13 +315,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -343,11 +342,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -696,9 +696,8 @@ le = relation(np.less_equal, "le", "__le__")
 gt = relation(np.greater, "gt", "__gt__")
 ge = relation(np.greater_equal, "ge", "__ge__")
 
-
 if __name__ == "__main__":
-    x = Tensor(np.array([-1.0, 0.0, 0.5, 2.0]), requires_grad=True)
+    x = tensor([-1.0, 0.0, 0.5, 2.0], requires_grad=True)
     print("x > 0:", (x > 0).tolist(), "requires grad:", (x > 0).requires_grad)
     # -> x > 0: [False, False, True, True] requires grad: False
     try:
@@ -716,7 +715,7 @@ if __name__ == "__main__":
     print("how many are positive:", (x > 0).sum().item())  # -> how many are positive: 2
 
     # One element has a truth value, several have none.
-    print("single:", Tensor(1.0) == Tensor(1.0), bool(Tensor(1.0) == 2.0), bool(Tensor(0.0)))
+    print("single:", tensor(1.0) == tensor(1.0), bool(tensor(1.0) == 2.0), bool(tensor(0.0)))
     # -> single: tensor(True) False False
     for question in (lambda: 0 < x < 1, lambda: x in [x + 1]):
         try:

@@ -183,6 +183,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -297,7 +305,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -309,13 +316,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -340,11 +343,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -714,15 +718,15 @@ def where(condition, a, b):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([-2.0, -1.0, 0.0, 3.0]), requires_grad=True)
+    x = tensor([-2.0, -1.0, 0.0, 3.0], requires_grad=True)
     y = where(x >= 0, x * x, -x)
     print(y.tolist())  # -> [2.0, 1.0, 0.0, 9.0]
     y.sum().backward()
     print("slopes:", x.grad.tolist())  # -> slopes: [-1.0, -1.0, 0.0, 6.0]
 
     # Both a and b get gradients, the condition gets none; a and b are broadcast.
-    a, b = Tensor(np.array([1.0, 2.0]), True), Tensor(5.0, True)
-    where(np.array([[True, False], [False, False]]), a, b).sum().backward()
+    a, b = tensor([1.0, 2.0], requires_grad=True), tensor(5.0, requires_grad=True)
+    where(tensor([[True, False], [False, False]]), a, b).sum().backward()
     print(a.grad, b.grad)  # -> tensor([1., 0.]) tensor(3.)
     print(where(x > 0, x, 0.0).tolist())  # -> [0.0, 0.0, 0.0, 3.0]
 
@@ -734,7 +738,7 @@ if __name__ == "__main__":
     print("curvature:", (x.grad + 0).tolist())  # -> curvature: [0.0, 0.0, 0.0, 18.0]
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        zero = Tensor(0.0, requires_grad=True)
+        zero = tensor(0.0, requires_grad=True)
         print("by a product:", ((zero > 0) * zero.log()).item())  # -> by a product: nan
         late = where(zero > 0, zero.log(), 0.0)
         late.backward()

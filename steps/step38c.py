@@ -180,6 +180,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -294,7 +302,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -306,13 +313,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -337,11 +340,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -730,31 +734,31 @@ def relu(x):
 
 if __name__ == "__main__":
     rng = np.random.default_rng(0)
-    x, w1, w2 = (Tensor(rng.standard_normal(shape)) for shape in ((5, 3), (3, 4), (4, 2)))
+    x, w1, w2 = (tensor(rng.standard_normal(shape)) for shape in ((5, 3), (3, 4), (4, 2)))
     two, one = (x @ w1) @ w2, x @ (w1 @ w2)
     print("two layers are one:", np.allclose(two.array, one.array))  # -> two layers are one: True
     bent = (x @ w1).relu() @ w2
     print("with a bend:", np.allclose(bent.array, one.array))  # -> with a bend: False
 
-    x = Tensor(np.array([-2.0, -1.0, 0.0, 1.0, 2.0]), requires_grad=True)
+    x = tensor([-2.0, -1.0, 0.0, 1.0, 2.0], requires_grad=True)
     y = x.relu()
     y.sum().backward()
     print("relu: ", y.tolist())  # -> relu:  [0.0, 0.0, 0.0, 1.0, 2.0]
     print("slope:", x.grad.tolist())  # -> slope: [0.0, 0.0, 0.0, 1.0, 1.0]
     print("|x|:  ", (x.relu() + (-x).relu()).tolist())  # -> |x|:   [2.0, 1.0, 0.0, 1.0, 2.0]
 
-    eps = 1e-6
-    above, below = Tensor(eps).relu().item(), Tensor(-eps).relu().item()
+    eps = 2.0**-20
+    above, below = tensor(eps).relu().item(), tensor(-eps).relu().item()
     print("by differences, at 0:", (above - below) / (2 * eps))  # -> by differences, at 0: 0.5
 
     # Ten layers deep: what arrives of a gradient of 1, at x = 1.5.
-    for name in ("tanh", "relu"):
-        start = Tensor(1.5, requires_grad=True)
+    for bend in (tanh, relu):
+        start = tensor(1.5, requires_grad=True)
         end = start
         for _ in range(10):
-            end = getattr(end, name)()
+            end = bend(end)
         end.backward()
-        print(f"through ten times {name}: {start.grad.item():.4f}")
+        print(f"through ten times {bend.__name__}: {start.grad.item():.4f}")
         # -> through ten times tanh: 0.0112
         # -> through ten times relu: 1.0000
 
@@ -763,12 +767,14 @@ if __name__ == "__main__":
     goal = abs(points) - 1
     for name, bend in (("a line", lambda h: h), ("with relu", Tensor.relu)):
         rng = np.random.default_rng(1)
-        parameters = [Tensor(rng.standard_normal(s), True) for s in ((1, 3), (3,), (3, 1), (1,))]
+        parameters = [
+            tensor(rng.standard_normal(s), requires_grad=True) for s in ((1, 3), (3,), (3, 1), (1,))
+        ]
         w1, b1, w2, b2 = parameters
         for _ in range(1000):
             for p in parameters:
                 p.grad = None
-            loss = ((bend(Tensor(points) @ w1 + b1) @ w2 + b2 - goal) ** 2).mean()
+            loss = ((bend(tensor(points) @ w1 + b1) @ w2 + b2 - goal) ** 2).mean()
             loss.backward()
             for p in parameters:
                 p.array = p.array - 0.05 * p.grad.array

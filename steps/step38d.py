@@ -1,8 +1,7 @@
 """Step 38d: The largest element, and ties
 
-A classifier says to which class a sample belongs, for example which digit an image shows. It gives
-one score for each class, and its answer is the class with the largest. So we need the largest
-element of a row, and its place.
+A classifier gives one score for each class, and its answer is the class with the largest. So we
+need the largest element of a row, and its place.
 
 If the largest element rises a little, the maximum rises with it. Any other has no effect:
 
@@ -11,7 +10,8 @@ If the largest element rises a little, the maximum rises with it. Any other has 
 The trap is a tie. If two elements are largest, y rises when one of them rises, but does not fall
 when one of them falls: there is no derivative. A gradient of 1 for both is certainly wrong. If both
 rise by d, y rises by d, not by 2 d. So the gradients of k equal elements have to add up to 1, and
-the natural choice is 1/k for each. PyTorch's amax divides in the same way.
+the natural choice is 1/k for each, as in PyTorch's amax. (Its max(dim) returns values and places
+together, and gives the whole gradient to the one place that it returns.)
 
 `share` holds these numbers, 0 or 1/k. It is computed in forward, where x and y are at hand, and has
 the dtype of x: without `dtype=`, k would be an int64, and float32 would become float64. The numbers
@@ -19,9 +19,6 @@ do not change when x moves a little, so a second derivative may take them as con
 
 The place, argmax, is an integer. No gradient flows through it, as in step 38a. Where there are
 several, it is the first.
-
-(PyTorch also has max(dim), which returns values and places together. It gives the whole gradient to
-the one place that it returns.)
 
 New: Amax, amax, ArgMax, argmax.
 Try: leave out the division in Amax.forward, and see what two and three equal elements get.
@@ -183,6 +180,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -297,7 +302,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -309,13 +313,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -340,11 +340,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -768,14 +769,14 @@ def argmax(x, dim=None):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]]), requires_grad=True)
+    x = tensor([[3.0, 9.0, 4.0], [8.0, 1.0, 8.0]], requires_grad=True)
     print("largest of each row:", x.amax(1).tolist(), "at", x.argmax(1).tolist())
     # -> largest of each row: [9.0, 8.0] at [1, 0]
     print("of all:", x.amax().item(), "at", x.argmax().item())  # -> of all: 9.0 at 1
     print("kept:", x.amax(1, keepdim=True).tolist())  # -> kept: [[9.0], [8.0]]
     print("requires grad:", x.amax(1).requires_grad, x.argmax(1).requires_grad)
     # -> requires grad: True False
-    (x.amax(1) * np.array([1.0, 10.0])).sum().backward()
+    (x.amax(1) * tensor([1.0, 10.0])).sum().backward()
     print("gradient:", x.grad.tolist())  # -> gradient: [[0.0, 1.0, 0.0], [5.0, 0.0, 5.0]]
 
     # A tie, by hand: raise one, lower one, raise all.
@@ -789,13 +790,13 @@ if __name__ == "__main__":
         # -> one more: 8.0 -> 8.1
         # -> one less: 8.0 -> 8.0
         # -> all more: 8.0 -> 8.1
-    three = Tensor(tie, requires_grad=True)
+    three = tensor(tie, requires_grad=True)
     three.amax().backward()
     print("shared:", three.grad.array.round(3), "sum", three.grad.sum().item())
     # -> shared: [0.333 0.    0.333 0.333] sum 1.0
 
     # float32 stays float32.
-    small = Tensor(np.array([1.0, 1.0], np.float32), requires_grad=True)
+    small = tensor([1.0, 1.0], requires_grad=True)
     small.amax().backward()
     print(small.grad.dtype)  # -> float32
 

@@ -15,15 +15,12 @@ hand: a difference, with no division. The largest term of the sum is 1, so its l
 
     log p_i = z_i - log(e^(z_1) + ... + e^(z_n)),      z = x - m
 
+m is detached: since m changes no p_i, no gradient has to flow through it.
+
 The trap is to compute this as log(softmax(x)), with a softmax that is safe from overflow. Where p
 is rounded to 0, its logarithm is lost. So a loss starts from scores, not from probabilities.
 
-m is detached: since m changes no p_i, no gradient has to flow through it. What amax would send back
-is 0, up to rounding.
-
-PyTorch: x.log_softmax(dim). The probabilities themselves are log_softmax(x, dim).exp().
-
-New: log_softmax.
+New: log_softmax, as in PyTorch.
 Try: leave out keepdim=True in the sum. Is there an error for three rows of three scores, too?
 """
 
@@ -183,6 +180,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -297,7 +302,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -309,13 +313,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -340,11 +340,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -775,7 +776,8 @@ def log_softmax(x, dim):
 
 
 if __name__ == "__main__":
-    scores = Tensor(np.array([[2.0, 1.0, 0.0], [1000.0, 999.0, 0.0]]), requires_grad=True)
+    rows = [[2.0, 1.0, 0.0], [1000.0, 999.0, 0.0]]
+    scores = tensor(rows, dtype=np.float64, requires_grad=True)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         e = scores.exp()
         as_written = (e / e.sum(1, keepdim=True)).log()
@@ -799,13 +801,13 @@ if __name__ == "__main__":
 
     # The loss of the last class: the gradient is p, and p - 1 at the class that was right.
     scores.grad = None
-    loss = -(log_p * np.array([0.0, 0.0, 1.0])).sum()
+    loss = -(log_p * tensor([0.0, 0.0, 1.0])).sum()
     loss.backward()
     print("gradient:", scores.grad.array.round(3).tolist())
     # -> gradient: [[0.665, 0.245, -0.91], [0.731, 0.269, -1.0]]
 
     # detach() only saves work: through amax comes a 0.
-    x = Tensor(np.array([[0.3, -1.2, 2.0]]), requires_grad=True)
+    x = tensor([[0.3, -1.2, 2.0]], dtype=np.float64, requires_grad=True)
     for through_amax in (True, False):
         x.grad = None
         m = amax(x, 1, keepdim=True)

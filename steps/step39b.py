@@ -10,19 +10,19 @@ one line as well:
 
 If the key names a place twice, that element is used twice, so both gradients count. But the line
 reads all these places, adds, and then writes them all: the second write replaces the first, without
-an error. It is the mistake of step 13 again, hidden in one operation on arrays. `np.add.at` reads,
-adds and writes for one place after the other.
+an error. It is the mistake of step 13 again. `np.add.at` reads, adds and writes for one place after
+the other.
 
 That is AddIndex: zeros, with g added at y[key]. What is its own derivative? The element g_j was
-added at the place key_j, so its gradient is what arrives at that place: a choice again, x[key]. As
-with Expand and SumTo, the backward of each is the other.
+added at the place key_j, so its gradient is what arrives at that place: a choice again, x[key].
 
     y = Index(x)      ->   dL/dx = AddIndex(dL/dy)
     y = AddIndex(x)   ->   dL/dx = Index(dL/dy)
 
-The key may be anything that NumPy accepts. Tensors in a tuple are unwrapped by hand, since `apply`
-looks only at its own arguments. And Python can now loop over a tensor: it asks for x[0], x[1], ...
-until there is an IndexError.
+The key may be anything that NumPy accepts. As in NumPy and PyTorch, a number or a slice gives a
+view of the same memory, and an array of numbers a copy. Tensors in a tuple are unwrapped by hand,
+since `apply` looks only at its own arguments. And Python can now loop over a tensor: it asks for
+x[0], x[1], ... until there is an IndexError.
 
 New: Index, AddIndex, getitem (Tensor.__getitem__).
 Try: write `y[key] += x` in AddIndex, and see which numbers change.
@@ -184,6 +184,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -298,7 +306,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -310,13 +317,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -341,11 +344,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -808,12 +812,12 @@ def getitem(self, key):
 
 
 if __name__ == "__main__":
-    x = Tensor(np.array([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]), requires_grad=True)
+    x = tensor([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]], requires_grad=True)
     print("one:", x[1, 2].item(), " a row:", x[0].tolist(), " a part:", x[:, 1:].tolist())
     # -> one: 12.0  a row: [0.0, 1.0, 2.0]  a part: [[1.0, 2.0], [11.0, 12.0]]
 
     # One score of each row: that of the right class.
-    classes = Tensor(np.array([2, 0]))
+    classes = tensor([2, 0])
     chosen = x[np.arange(2), classes]
     print("chosen:", chosen)  # -> chosen: tensor([ 2., 10.], grad_fn=<Index>)
     chosen.sum().backward()
@@ -822,8 +826,8 @@ if __name__ == "__main__":
     print("row by row:", [row.sum().item() for row in x])  # -> row by row: [3.0, 33.0]
 
     # A table with a row for each of three words, and a text of four: word 2 occurs three times.
-    table = Tensor(np.array([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0]]), requires_grad=True)
-    text = Tensor(np.array([2, 0, 2, 2]))
+    table = tensor([[0.0, 1.0], [10.0, 11.0], [20.0, 21.0]], requires_grad=True)
+    text = tensor([2, 0, 2, 2])
     words = table[text]
     print(words.tolist())  # -> [[20.0, 21.0], [0.0, 1.0], [20.0, 21.0], [20.0, 21.0]]
     words.sum().backward()
@@ -845,8 +849,10 @@ if __name__ == "__main__":
     print("3 * 6 * word 2:", table.grad.tolist()[2])  # -> 3 * 6 * word 2: [360.0, 378.0]
 
     # Here the gradient itself depends on weights, so the second pass goes back through AddIndex.
+    # Word 2 gets 1 + 3 + 4 = 8 in both columns: 2 * 8^2 in the sum, so each of its three weights
+    # has the slope 2 * 2 * 8. Word 0 gets 2, and the slope 2 * 2 * 2.
     table.grad = None
-    weights = Tensor(np.array([1.0, 2.0, 3.0, 4.0]).reshape(4, 1), requires_grad=True)
+    weights = tensor([[1.0], [2.0], [3.0], [4.0]], requires_grad=True)
     (table[text] * weights).sum().backward(create_graph=True)
     slope, weights.grad = table.grad, None
     (slope * slope).sum().backward()

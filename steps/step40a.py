@@ -11,21 +11,18 @@ Training repeats four lines, here and in all of deep learning:
 
     loss = cross_entropy(network(x), t)         forward
     loss.backward()                             backward
-    p.array = p.array - rate * p.grad.array     a step downhill, for each parameter p
+    p -= rate * p.grad                          a step downhill, for each parameter p (in no_grad)
     p.grad = None                               forget the gradient
 
 Each step uses 32 digits only, a minibatch. Their gradient is an estimate of that of all digits, but
-so cheap that many such steps get further than a few exact ones. This is called stochastic gradient
-descent (SGD). An epoch is one round through all digits, each in a new random order.
+so cheap that many such steps get further than a few exact ones: stochastic gradient descent (SGD).
+An epoch is one round through all digits, each in a new random order.
 
 The trap is to measure success on the digits that the network was trained on: it may know those by
 heart. So 360 digits are held out. They are not used for training, only for the measurement.
 
-This is PyTorch in one file, and you have written it, in about 500 lines of code. The names are
-PyTorch's, and the loop is that of every PyTorch program. What is still to come: element types and
-GPUs (stages 7 and 11), in-place writes, views and hooks (8), the other operations (9), layers,
-optimizers and data loaders (12 and 13). The operations of this stage are laid aside until stage 9,
-where they come back one by one, faster and complete.
+This is PyTorch in one file, and you have written it, in about 500 lines of code. And the demo below
+is a program for PyTorch: with torch's functions it runs as it stands.
 
 New: cross_entropy.
 Try: leave out `p.grad = None`. What happens to the loss when the gradients of all steps add up?
@@ -35,6 +32,7 @@ import contextlib
 import copy
 import heapq
 import itertools
+import math
 
 import numpy as np
 
@@ -187,6 +185,14 @@ def tensor_method(*names):
     return attach
 
 
+def tensor(data, dtype=None, requires_grad=False):
+    """A Tensor with a copy of data: a number, nested lists, or an array, which keeps its type."""
+    array = np.array(data, dtype)
+    if dtype is None and array.dtype == np.float64 and not hasattr(data, "dtype"):
+        array = array.astype(np.float32)  # Python's floats, as in PyTorch
+    return Tensor(array, requires_grad)
+
+
 def edge_of(tensor):
     """Where a gradient of `tensor` goes: (node or leaf, output number), or None."""
     return (tensor._edge or (tensor, 0)) if tensor.requires_grad else None
@@ -301,7 +307,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -313,13 +318,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -344,11 +345,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -814,7 +816,7 @@ class Generator:
     """A stream of random numbers; the same seed gives the same stream again."""
 
     def __init__(self):
-        self.manual_seed(0)
+        self.manual_seed(2**31 - 1)  # for programs that set none
 
     def manual_seed(self, seed):
         """Start the stream of this seed."""
@@ -837,12 +839,38 @@ def rand(*size, generator=default_generator, requires_grad=False):
 
 def randn(*size, generator=default_generator, requires_grad=False):
     """randn(2, 3): a tensor of this shape, with normal numbers."""
-    return Tensor(generator.rng.standard_normal(size, np.float32), requires_grad)
+    n = math.prod(size)
+    u, v = generator.rng.random((2, (n + 1) // 2), np.float32)
+    distance, direction = np.sqrt(-2 * np.log1p(-u)), 2 * math.pi * v
+    pairs = distance * np.stack([np.cos(direction), np.sin(direction)])
+    return Tensor(pairs.reshape(-1)[:n].reshape(size), requires_grad)
 
 
 def randperm(n, generator=default_generator):
     """The integers 0 to n - 1 in random order."""
     return Tensor(generator.rng.permutation(n))
+
+
+def in_place(operation, name):
+    """Attach the method that writes the result of operation(self, other) into self's memory."""
+
+    @tensor_method(name)
+    def write(self, other):
+        if GradMode.enabled and self.requires_grad and self.is_leaf:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        out = operation(self, other)
+        if out.requires_grad:  # it has a history: a tensor of its own
+            return out
+        np.copyto(self.array, out.array)
+        return self
+
+
+in_place(add, "__iadd__")
+in_place(sub, "__isub__")
+in_place(mul, "__imul__")
+in_place(div, "__itruediv__")
 
 
 def cross_entropy(x, target):
@@ -860,7 +888,7 @@ if __name__ == "__main__":
         folder = pathlib.Path(__file__).resolve().parent.parent / "tinytorch" / "datasets"
         with gzip.open(folder / "digits.csv.gz", "rt", encoding="ascii") as file:
             table = np.loadtxt(file, delimiter=",", dtype=np.int64)
-        return Tensor((table[:, :64] / 16).astype(np.float32)), Tensor(table[:, 64])
+        return tensor((table[:, :64] / 16).astype(np.float32)), tensor(table[:, 64])
 
     def picture(image):
         """Eight lines of text that show an image."""
@@ -880,7 +908,7 @@ if __name__ == "__main__":
     for m, n in ((64, 64), (64, 10)):  # inputs and outputs of each layer
         weight = randn(m, n) * (2 / m) ** 0.5
         weight.requires_grad = True  # only now: the scaling is not to be recorded
-        parameters += [weight, Tensor(np.zeros(n, np.float32), requires_grad=True)]
+        parameters += [weight, tensor([0.0] * n, requires_grad=True)]
     # np.sum, since `sum` is the one for Tensors here.
     print(np.sum([p.numel() for p in parameters]), "numbers to learn")  # -> 4810 numbers to learn
 
@@ -901,9 +929,10 @@ if __name__ == "__main__":
         for batch in randperm(len(t))[: len(t) // 32 * 32].reshape(-1, 32):
             loss = cross_entropy(network(x[batch]), t[batch])
             loss.backward()
-            for p in parameters:
-                p.array = p.array - 0.2 * p.grad.array
-                p.grad = None
+            with no_grad():
+                for p in parameters:
+                    p -= 0.2 * p.grad
+                    p.grad = None
             total += loss.item()
         if epoch in (1, 2, 5, 10, 20):
             mean, right = total / (len(t) // 32), accuracy(x_held_out, t_held_out)
@@ -917,10 +946,10 @@ if __name__ == "__main__":
         p = network(x_held_out).log_softmax(1).exp()
         said = p.argmax(1)
     columns = []
-    for i in np.flatnonzero((said != t_held_out).array)[:4]:
+    for i in np.flatnonzero((said != t_held_out).numpy())[:4]:
         title = f"a {t_held_out[i].item()}, says {said[i].item()} ({p[i].amax().item():.0%})"
         columns.append([title.ljust(17), *picture(x_held_out[i].reshape(8, 8).tolist())])
     for lines in zip(*columns, strict=True):
         print("   ".join(line.ljust(17) for line in lines))  # -> ...
-    print("float32 all the way:", {p.dtype.name for p in parameters}, loss.dtype)
+    print("float32 all the way:", {str(p.dtype) for p in parameters}, loss.dtype)
     # -> float32 all the way: {'float32'} float32

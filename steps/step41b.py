@@ -2,7 +2,8 @@
 
 Weights and data in float32 take half the memory of float64. But a Python float is 64 bits wide, and
 Tensor(0.1) keeps them all. One such constant in a formula is enough: float32 times float64 is
-float64 for NumPy, and from there on the whole network computes in float64.
+float64 for NumPy, and from there on the whole network computes in float64. tensor(0.1) is float32
+since step 31b, but that type is written into it, and a program that needs float64 cannot change it.
 
 An array of float64 is another matter: its type was chosen. So the rule depends on where the data
 comes from:
@@ -12,9 +13,9 @@ comes from:
     NumPy's arrays    the type that they have
     dtype=...         this type
 
-This is tensor(data, dtype=None). It copies the data, so that a later write into an array does not
-change the tensor. Tensor(data) is older, takes no requires_grad, and always gives the default type:
-a list of indices becomes a list of floats. PyTorch has both, with these differences.
+tensor(data, dtype=None) follows it, and copies the data as before. Tensor(data) takes no
+requires_grad any more, and always gives the default type: a list of indices becomes a list of
+floats. PyTorch has both, with these differences.
 
 Inside the framework nothing has to be copied, converted or checked: wrap puts an array that was
 just computed into a new Tensor, and does not call __init__. numpy_dtype leads from a DType to
@@ -23,7 +24,7 @@ NumPy's type, and says what to install where bfloat16 has none.
 pickle, Python's way to write objects to a file, stores a DType by its name. Otherwise a tensor from
 a file would carry a second float32, and `is` would say that the two differ.
 
-Changed: Tensor.__init__, as_array (now host_array), DType. New: tensor, wrap, Defaults,
+Changed: tensor, Tensor.__init__, as_array (now host_array), DType. New: wrap, Defaults,
 get_default_dtype, set_default_dtype, numpy_dtype.
 Try: take DType.__reduce__ out, and run the demo.
 """
@@ -411,7 +412,6 @@ def backward_pass(edges, grads, as_tensors):
     still, so by then every part of its gradient has arrived.
     """
     arrived = {}  # node or leaf -> its gradient
-    own = set()  # those whose gradient is a sum made here: only these are added to in place
     heap = []
     while True:
         # Not strict: an argument that is a number, such as the exponent of x ** n, has no gradient.
@@ -423,13 +423,9 @@ def backward_pass(edges, grads, as_tensors):
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heapq.heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heapq.heappop(heap)
@@ -454,11 +450,12 @@ def accumulate(leaf, grad):
 
 
 @tensor_method("backward")
-def tensor_backward(self, gradient=None, create_graph=False):
+def tensor_backward(self, gradient=None, retain_graph=None, create_graph=False):
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")

@@ -707,7 +707,6 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
     differentiated or if a mode wants to see each operation.
     """
     arrived: dict = {}  # node or leaf -> its gradient (of a node with several outputs: a list)
-    own: set = set()  # those whose gradient is a sum made here: only these are added to in place
     heap: list = []
     while True:
         for edge, grad in zip(edges, grads, strict=False):
@@ -720,13 +719,9 @@ def backward_pass(edges: Sequence, grads: Sequence, as_tensors: bool) -> dict:
                 arrived[node] = grad
                 if node.sequence_nr is not None:  # a leaf has none
                     heappush(heap, (node.sequence_nr, node))
-            elif node in own:
-                arrived[node] += grad
             else:
                 # Not in place: Add, for one, hands the same array to both of its inputs.
                 arrived[node] = arrived[node] + grad
-                if not as_tensors:
-                    own.add(node)
         if not heap:
             return arrived
         _, node = heappop(heap)
@@ -777,12 +772,16 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
 
 @tensor_method("backward")
 def tensor_backward(
-    self: Tensor, gradient: Tensor | None = None, create_graph: bool = False
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
 ) -> None:
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")

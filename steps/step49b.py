@@ -17,7 +17,9 @@ Where a saved value has changed, backward raises PyTorch's error, and never retu
 gradient. The remedy is to write into a copy: x.clone().
 
 accumulate made a new array for each sum, because a graph may have saved the array of .grad. Now it
-adds in place and counts the write: such a graph then raises this error.
+adds in place and counts the write: such a graph then raises this error. And backward_pass adds in
+place to the sums that it made itself (`own`): no graph has saved these. A tensor that is used a
+hundred times then needs one new array instead of 99.
 
 The trap: only counted writes are seen. x.array[...] = 1 without bump_version is not, and in PyTorch
 a write through x.data is not.
@@ -855,12 +857,16 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
 
 @tensor_method("backward")
 def tensor_backward(
-    self: Tensor, gradient: Tensor | None = None, create_graph: bool = False
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
 ) -> None:
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
@@ -1473,6 +1479,10 @@ if __name__ == "__main__":
     print(g, g._version)  # -> tensor([8.0, 10.0]) 1
     print(error(z.backward, ones).partition("operation: ")[2])
     # -> [float32 [2]], saved by MulBackward0, was written after that. It is at version 1.
+
+    w = tensor([1.0, 2.0], requires_grad=True)
+    (w + w + w).backward(ones)  # the third gradient is added in place, to the sum of two
+    print(w.grad, ones)  # -> tensor([3.0, 3.0]) tensor([1.0, 1.0])
 
     class Cube(CustomFunction):
         """x^3"""

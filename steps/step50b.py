@@ -898,12 +898,16 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
 
 @tensor_method("backward")
 def tensor_backward(
-    self: Tensor, gradient: Tensor | None = None, create_graph: bool = False
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
 ) -> None:
     """Add to the grad of each leaf behind this tensor the derivative with respect to it.
 
     gradient is that of some number with respect to this tensor; a single element may leave it out,
     which means 1. With create_graph the gradients are recorded, and can be differentiated.
+    retain_graph is there for programs that PyTorch runs too: this graph is kept in any case.
     """
     if not self.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")

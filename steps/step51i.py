@@ -1,6 +1,6 @@
 """Step 51i: Gradients taken without a copy
 
-Since step 34a a leaf has owned its gradient, because accumulate copies what arrives. The copy costs
+Since step 33 a leaf has owned its gradient, because accumulate copies what arrives. The copy costs
 time and memory: a large gradient exists twice until the first array is freed. Usually the copy is
 not needed. The rule of a product has just made the array, and nothing else refers to it.
 

@@ -10,7 +10,7 @@ process. Each of the four would train alone, as rank 0 of 1, without an error. S
 compared with MPI's. init_method, which says where the processes meet, is not needed.
 
 BACKENDS maps a name to a function that makes what moves the tensors, from what moves the objects.
-For MPI the two are the same. Step 104r adds "nccl". A name that is not there is an error, which
+For MPI the two are the same. Step 104t adds "nccl". A name that is not there is an error, which
 lists those that are.
 
 The trap: PyTorch's backend for CPUs is called "gloo", and many programs ask for it. Here MPI takes

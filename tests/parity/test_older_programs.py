@@ -1,0 +1,80 @@
+"""What programs of other people use: older names and arguments, operands of NumPy, settings."""
+
+import operator
+import warnings
+
+import numpy as np
+import pytest
+
+
+import tinytorch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+
+BOTH = torch, tinytorch
+
+
+def same(function):
+    """function(torch), after a check that function(tinytorch) is the same."""
+    theirs, ours = function(torch), function(tinytorch)
+    assert ours == theirs
+    return theirs
+
+
+ARRAYS = [np.array([1.5, 2.0, 3.0]), np.array([1, 2, 3], np.float32), np.array([3, 1, 2])]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
+@pytest.mark.parametrize("name", "add sub mul truediv floordiv mod pow ipow isub".split())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.filterwarnings("ignore:__array_wrap__")
+def test_an_array_as_the_other_operand(name, array, dtype):
+    """The values. (PyTorch lets NumPy find the type: float32 and int64 are float64 there.)"""
+    if name[0] == "i" and (dtype == "int64" or array.dtype == np.float64):
+        return  # the result would not fit into the tensor
+    call = getattr(operator, name)
+    results = [call(lib.tensor([4, 5, 6], dtype=getattr(lib, dtype)), array) for lib in BOTH]
+    np.testing.assert_allclose(results[1].numpy(), results[0].numpy(), rtol=1e-6)
+    if array.dtype.kind == "f" and dtype.startswith("float"):
+        assert str(results[1].dtype).split(".")[1] == str(results[0].dtype).split(".")[1]
+
+
+SCHEDULERS = {
+    "StepLR": (3,),
+    "MultiStepLR": ([2, 5, 5],),
+    "ExponentialLR": (0.9,),
+    "CosineAnnealingLR": (7, 0.1),
+    "LambdaLR": (lambda epoch: 1 / (1 + epoch),),
+    "LinearLR": (0.2,),
+    "ConstantLR": (0.3, 3),
+    "PolynomialLR": (5, 2.0),
+    "CosineAnnealingWarmRestarts": (3, 2),
+    "OneCycleLR": (1.0, 20),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.filterwarnings("ignore:The epoch parameter", "ignore:.*was not necessary")
+def test_the_epoch_may_be_given(name):
+    def rates(lib):
+        optimizer = lib.optim.SGD([lib.zeros(1, requires_grad=True)], lr=0.5)
+        scheduler, seen = getattr(lib.optim.lr_scheduler, name)(optimizer, *SCHEDULERS[name]), []
+        for epoch in (7, 0, 3, None, 5, 2, None):
+            optimizer.step()
+            scheduler.step(epoch)
+            seen.append((scheduler.last_epoch, scheduler.get_last_lr()[0]))
+        return seen
+
+    np.testing.assert_allclose(rates(tinytorch), rates(torch), rtol=1e-12)
+
+
+def test_a_given_epoch_is_warned_about():
+    for lib in BOTH:
+        optimizer = lib.optim.SGD([lib.zeros(1, requires_grad=True)], lr=0.5)
+        scheduler = lib.optim.lr_scheduler.StepLR(optimizer, 3)
+        optimizer.step()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            scheduler.step(2)
+        (warning,) = caught
+        assert str(warning.message).startswith("The epoch parameter in `scheduler.step()` was not")

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 
-
 import tinytorch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
@@ -78,3 +77,56 @@ def test_a_given_epoch_is_warned_about():
             scheduler.step(2)
         (warning,) = caught
         assert str(warning.message).startswith("The epoch parameter in `scheduler.step()` was not")
+
+
+SWITCHES = [
+    (a, b) for a in (None, True, False) for b in (None, True, False) if (a, b) != (None,) * 2
+]
+PAIRS = {
+    "mse_loss": "MSELoss",
+    "l1_loss": "L1Loss",
+    "smooth_l1_loss": "SmoothL1Loss",
+    "binary_cross_entropy": "BCELoss",
+    "binary_cross_entropy_with_logits": "BCEWithLogitsLoss",
+    "kl_div": "KLDivLoss",
+    "nll_loss": "NLLLoss",
+    "cross_entropy": "CrossEntropyLoss",
+    "margin_ranking_loss": "MarginRankingLoss",
+    "cosine_embedding_loss": "CosineEmbeddingLoss",
+    "triplet_margin_loss": "TripletMarginLoss",
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("size_average, reduce", SWITCHES)
+def test_losses_take_size_average_and_reduce(name, size_average, reduce):
+    def losses(lib):
+        x, y = lib.tensor([[0.2, 0.7], [0.6, 0.4]]), lib.tensor([[1.0, 0.0], [0.0, 0.5]])
+        target = {
+            "nll_loss": (lib.tensor([0, 1]),),
+            "cross_entropy": (lib.tensor([0, 1]),),
+            "cosine_embedding_loss": (y, lib.tensor([1.0, -1.0])),
+            "margin_ranking_loss": (y, y.sign()),
+            "triplet_margin_loss": (y, y + 0.3),
+        }.get(name, (y,))
+        found, said = [], []
+        for call in (
+            lambda: getattr(lib.nn.functional, name)(
+                x, *target, size_average=size_average, reduce=reduce
+            ),
+            lambda: getattr(lib.nn, PAIRS[name])(size_average=size_average, reduce=reduce)(
+                x, *target
+            ),
+        ):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found.append(call().numpy())
+            said.append(
+                {str(each.message) for each in caught if "size_average" in str(each.message)}
+            )
+        return found, said
+
+    (theirs, they_say), (ours, we_say) = losses(torch), losses(tinytorch)
+    for a, b in zip(theirs, ours, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-6)
+    assert we_say == they_say and all(len(each) == 1 for each in we_say)

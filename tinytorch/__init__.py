@@ -19,6 +19,10 @@ from tinytorch.autograd.modes import (
     set_grad_enabled,
 )
 from tinytorch.backends.cuda import set_float32_matmul_precision
+from tinytorch.core.deterministic import (
+    are_deterministic_algorithms_enabled, is_deterministic_algorithms_warn_only_enabled,
+    use_deterministic_algorithms,
+)
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (
     bfloat16, bool_ as bool, can_cast, float64 as double, DType as dtype, float32 as float,

@@ -130,3 +130,24 @@ def test_losses_take_size_average_and_reduce(name, size_average, reduce):
     for a, b in zip(theirs, ours, strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-6)
     assert we_say == they_say and all(len(each) == 1 for each in we_say)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_register_backward_hook_sees_what_arrives_at_the_output():
+    def seen(lib):
+        found = []
+        net = lib.nn.Sequential(lib.nn.Linear(2, 3), lib.nn.Tanh())
+        for each in net.parameters():
+            each.data.fill_(0.5)
+        handle = net[1].register_backward_hook(
+            lambda module, given, arrived: found.append((given[0].tolist(), arrived[0].tolist()))
+        )
+        x = lib.tensor([[1.0, 2.0]])
+        net(x).sum().backward()
+        handle.remove()
+        net(x).sum().backward()
+        return np.array(found)
+
+    np.testing.assert_allclose(seen(tinytorch), seen(torch), rtol=1e-6)
+    with pytest.warns(FutureWarning, match="register_full_backward_hook"):
+        tinytorch.nn.Linear(2, 3).register_backward_hook(print)

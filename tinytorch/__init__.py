@@ -47,7 +47,8 @@ from tinytorch.ops.arithmetic import (
 )
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_tensors, broadcast_to
 from tinytorch.ops.comparison import (
-    allclose, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clamp_max, clamp_min, eq, equal,
+    allclose, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift,
+    bitwise_xor, clamp_max, clamp_min, eq, equal,
     ge, gt as greater, ge as greater_equal, gt, isclose, isfinite, isinf, isnan, le, lerp,
     lt as less, le as less_equal, logical_and, logical_not, logical_or, logical_xor, lt, ne,
     ne as not_equal, where,

@@ -151,3 +151,40 @@ def test_register_backward_hook_sees_what_arrives_at_the_output():
     np.testing.assert_allclose(seen(tinytorch), seen(torch), rtol=1e-6)
     with pytest.warns(FutureWarning, match="register_full_backward_hook"):
         tinytorch.nn.Linear(2, 3).register_backward_hook(print)
+
+
+def test_shifts():
+    def results(lib):
+        x, bytes_ = lib.tensor([1, 2, 5]), lib.tensor([100, -100], dtype=lib.int8)
+        changed = x.clone()
+        changed <<= 1
+        changed.bitwise_right_shift_(2)
+        found = [
+            x << 2,
+            x >> 1,
+            2 << x,
+            100 >> x,
+            x << x,
+            x << 70,
+            x >> -1,
+            bytes_ << 1,
+            bytes_ >> 9,
+        ]
+        found += [lib.bitwise_left_shift(x, 2), lib.bitwise_right_shift(9, x), changed]
+        return [(each.tolist(), str(each.dtype).split(".")[1]) for each in found]
+
+    same(results)
+    for lib in BOTH:
+        with pytest.raises(NotImplementedError):
+            lib.tensor([1.5]) << 1
+        with pytest.raises(TypeError):
+            lib.tensor([1]) << None
+
+
+@pytest.mark.parametrize("name", ["std_mean", "var_mean"])
+def test_a_spread_along_an_axis(name):
+    def results(lib):
+        x = lib.tensor([[1.0, 2.0, 4.0], [0.0, 3.0, 3.5]])
+        return [each.tolist() for each in getattr(lib, name)(x, axis=1, keepdim=True)]
+
+    np.testing.assert_allclose(results(tinytorch), results(torch), rtol=1e-6)

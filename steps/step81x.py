@@ -117,8 +117,10 @@ class ObjectPickler(Pickler):
         self.write(tuple(args), path)
         self.program += opcode
         self.remember(value)
-        self.write_items([*(items or ())], path, pickle.APPENDS)
-        self.write_items([part for pair in pairs or () for part in pair], path, pickle.SETITEMS)
+        listed, paired = [*(items or ())], [part for pair in pairs or () for part in pair]
+        for values, opcode in ((listed, pickle.APPENDS), (paired, pickle.SETITEMS)):
+            if values:  # PyTorch's machine accepts these opcodes only after a list and a dict
+                self.write_items(values, path, opcode)
         if state is not None:
             self.write(state, path)
             self.program += pickle.BUILD

@@ -1,7 +1,11 @@
 """What programs of other people use: older names and arguments, operands of NumPy, settings."""
 
+import io
 import operator
+import pickle
 import warnings
+from argparse import Namespace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -188,3 +192,46 @@ def test_a_spread_along_an_axis(name):
         return [each.tolist() for each in getattr(lib, name)(x, axis=1, keepdim=True)]
 
     np.testing.assert_allclose(results(tinytorch), results(torch), rtol=1e-6)
+
+
+class Config:
+    def __init__(self, width):
+        self.width = width
+
+
+def test_safe_globals():
+    for lib in BOTH:
+        file = io.BytesIO()
+        state = {"a": lib.ones(2), "args": Namespace(lr=0.1), "c": [Config(3)], "f": Fraction(1, 3)}
+        lib.save({**state, "kind": Config}, file)
+
+        def load(lib=lib, file=file):
+            file.seek(0)
+            return lib.load(file, weights_only=True)
+
+        with pytest.raises(pickle.UnpicklingError):
+            load()
+        with lib.serialization.safe_globals([Namespace, Config]):
+            assert {Namespace, Config} <= set(lib.serialization.get_safe_globals())
+            with pytest.raises(pickle.UnpicklingError, match="Fraction"):
+                load()
+            lib.serialization.add_safe_globals([(Fraction, "fractions.Fraction")])
+            found = load()
+            assert found["args"] == Namespace(lr=0.1) and found["f"] == Fraction(1, 3)
+            assert type(found["c"][0]) is Config and found["c"][0].width == 3
+            assert found["kind"] is Config and found["a"].tolist() == [1.0, 1.0]
+        assert Config not in lib.serialization.get_safe_globals()
+        with pytest.raises(pickle.UnpicklingError):
+            load()
+    # What is not allowed stays so: an object that calls something else, or takes other attributes.
+    file = io.BytesIO()
+    tinytorch.save({"c": Config(3), "evil": Evil()}, file)
+    file.seek(0)
+    with tinytorch.serialization.safe_globals([Config]):
+        with pytest.raises(pickle.UnpicklingError, match="print"):
+            tinytorch.load(file)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("the file has called print",)

@@ -12,7 +12,7 @@ that only copy: there a type that MPI does not know goes as unsigned integers of
 A ReduceOp names the reduction. MPI has no average: it is a sum, divided afterwards.
 
 The trap: the size of what travels is that of float32. So halves save no time between processes,
-only memory. (NCCL can add halves, see step 104r.)
+only memory. (NCCL can add halves, see step 104t.)
 
 (PyTorch: ReduceOp.SUM, AVG, MAX and so on.)
 

@@ -10,7 +10,7 @@ be sent. With these two, each of the calls is all_gather of step 103s in another
 
 all_to_all_single does the last one with the parts of one tensor. The parts have equal sizes, or
 the sizes that are given. And MPIBackend gets its last two calls, which begin messages from one
-process to another; step 104m uses them. Test() fills the Status of step 103g, which tells who has
+process to another; step 104o uses them. Test() fills the Status of step 103g, which tells who has
 sent a message: so `start` and Work hand it on.
 
 Changed: MPIBackend, Work, ProcessGroup.start. New: join, gather, scatter, reduce_scatter,

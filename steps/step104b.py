@@ -9,15 +9,16 @@ of 100 bytes of text.
 
     rank 0 calls all_reduce of float32 (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
 
-That would double the time of small messages. So a process compares a call only when its name and
-size are new to it: in training, in the first step. CALLS says which argument of a call has the same
-size in all processes. To ask this must cost little, since each small message asks it. So a group
-looks up what belongs to a call only once, when it is made: `calls` has the method, the number of
-that argument, and the set of the sizes that have occurred.
+That would double the time of small messages. So a process compares a call only when its kind is new
+to it: in training, in the first step. The kind is the size in bytes, the type, and the options (the
+root, or SUM). Without the type, a sum of float32 would meet one of int32: wrong numbers, no error.
+CALLS says which argument of a call has the same size in all processes. To ask this must cost
+little, since each small message asks it. So a group looks up what belongs to a call only once, when
+it is made: `calls` has the method, the number of that argument, and the kinds that have occurred.
 
 With async_op the comparison must not wait: the handle keeps it as `check`, and completes it first.
 
-The trap: a mismatch of sizes that have all occurred before is not seen. With the environment
+The trap: a mismatch of kinds that have all occurred before is not seen. With the environment
 variable TORCH_DISTRIBUTED_DEBUG=DETAIL, which is PyTorch's, each call is compared.
 
 Changed: Work, ProcessGroup. New: CALLS.
@@ -195,7 +196,7 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = host
         self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
-        # For each call: the backend's method, the argument to compare, the sizes that have been.
+        # For each call: the backend's method, the argument to compare, the kinds that have been.
         self.calls = {c: (getattr(self.backend, c, None), n, set()) for c, n in CALLS.items()}
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
@@ -210,14 +211,11 @@ class ProcessGroup:
         """The error of a call. After it, this process can only end the job."""
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, args: tuple) -> Work:
+    def compare(self, name: str, array: Any, options: list[int]) -> Work:
         """Begin to check that all processes make the same call."""
-        array = args[CALLS[name]]
-        if not self.detail:
-            self.calls[name][2].add(array.nbytes)
         # An integer among the arguments is a ReduceOp, which has a name, or the root.
-        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
-        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        words = [getattr(x, "name", f"root {x}") for x in options]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *words]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
         mine[: len(text)] = memoryview(text)
 
@@ -246,10 +244,15 @@ class ProcessGroup:
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
         check, (begin, number, seen) = None, self.calls[name]
-        if number is not None and args[number].nbytes not in seen:
-            check = self.compare(name, args)
-            if not async_op:
-                check.wait()
+        if number is not None:
+            array, options = args[number], [x for x in args if isinstance(x, int)]
+            kind = array.nbytes, array.dtype.char, *options
+            if kind not in seen:
+                check = self.compare(name, array, options)
+                if not self.detail:
+                    seen.add(kind)
+                if not async_op:
+                    check.wait()
         try:
             request = (begin if backend is None else getattr(backend, name))(*args)
             if into is not None:  # the tensor's array: count its write while the message travels
@@ -427,6 +430,12 @@ if __name__ == "__main__":
         x = tensor([1.0])
         all_reduce(x) if get_rank() == 0 else broadcast(x, 0)
 
+    def another_op():
+        init_process_group("mpi")
+        x = tensor([1.0])
+        all_reduce(x)
+        all_reduce(x, ReduceOp.MIN if get_rank() == 0 else ReduceOp.MAX)  # of equal bytes
+
     def same():
         init_process_group("mpi")
         x = tensor([1.0])
@@ -435,8 +444,8 @@ if __name__ == "__main__":
         return x.item(), group.WORLD.calls["all_reduce"][2]
 
     print(*simulate(2, same))
-    # -> (2.0, {4}) (2.0, {4})
-    for program, *args in ((different, False), (different, True), (another_call,)):
+    # -> (2.0, {(4, 'f', <ReduceOp.SUM: 0>)}) (2.0, {(4, 'f', <ReduceOp.SUM: 0>)})
+    for program, *args in ((different, False), (different, True), (another_call,), (another_op,)):
         try:
             simulate(2, program, *args)
         except DistBackendError as error:
@@ -446,3 +455,5 @@ if __name__ == "__main__":
     # -> (3,) SUM, rank 1 calls all_reduce of float32 (4,) SUM
     # -> rank 1, broadcast: mismatch between the processes: rank 0 calls all_reduce of float32 (1,)
     # -> SUM, rank 1 calls broadcast of float32 (1,) root 0
+    # -> rank 1, all_reduce: mismatch between the processes: rank 0 calls all_reduce of float32
+    # -> (1,) MIN, rank 1 calls all_reduce of float32 (1,) MAX

@@ -218,7 +218,7 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = host
         self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
-        # For each call: the backend's method, the argument to compare, the sizes that have been.
+        # For each call: the backend's method, the argument to compare, the kinds that have been.
         self.calls = {c: (getattr(self.backend, c, None), n, set()) for c, n in CALLS.items()}
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
@@ -233,14 +233,11 @@ class ProcessGroup:
         """The error of a call. After it, this process can only end the job."""
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, args: tuple) -> Work:
+    def compare(self, name: str, array: Any, options: list[int]) -> Work:
         """Begin to check that all processes make the same call."""
-        array = args[CALLS[name]]
-        if not self.detail:
-            self.calls[name][2].add(array.nbytes)
         # An integer among the arguments is a ReduceOp, which has a name, or the root.
-        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
-        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        words = [getattr(x, "name", f"root {x}") for x in options]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *words]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
         mine[: len(text)] = memoryview(text)
 
@@ -269,10 +266,15 @@ class ProcessGroup:
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
         check, (begin, number, seen) = None, self.calls[name]
-        if number is not None and args[number].nbytes not in seen:
-            check = self.compare(name, args)
-            if not async_op:
-                check.wait()
+        if number is not None:
+            array, options = args[number], [x for x in args if isinstance(x, int)]
+            kind = array.nbytes, array.dtype.char, *options
+            if kind not in seen:
+                check = self.compare(name, array, options)
+                if not self.detail:
+                    seen.add(kind)
+                if not async_op:
+                    check.wait()
         try:
             request = (begin if backend is None else getattr(backend, name))(*args)
             if into is not None:  # the tensor's array: count its write while the message travels

@@ -1,37 +1,84 @@
-"""Step 104f: Which GPU is mine: LOCAL_RANK
+"""Step 104f: A process says farewell when it ends
 
-On a machine with eight GPUs, eight processes should each compute on a GPU of their own. The rank
-does not say on which: on the second machine the ranks begin with 8, and there is no GPU 8.
+Step 104e ends the job when a process fails. A process can also end as if all were well, while the
+others still wait for it: sys.exit(0) in one branch, or a loop that is shorter on one rank.
 
-    machine       0                  1
-    rank          0  1  2 ...  7     8  9 10 ... 15
-    LOCAL_RANK    0  1  2 ...  7     0  1  2 ...  7
+    sys.exit(0) on rank 1     rank 0 waits for the time limit: half an hour
+    os._exit(0) on rank 1     no atexit runs; mpiexec ends rank 0, and calls the job a success
 
-So a launcher numbers the processes of each machine from 0, in the environment variable LOCAL_RANK
-(step 104k does). get_node_local_rank reads it.
+Nobody can see from outside whether rank 1 owes the others a call. So each group counts the calls of
+all that this process has begun, and at its end the process sends these counts to all others. This
+is its farewell; step 104g reads it. os._exit is replaced by a function that says farewell too, if
+the status is 0: with another status mpiexec ends the job by itself.
 
-The trap: without a launcher it is not set, and the error should say so. A program that also runs
-alone gives fallback_rank=0.
+Farewells have a communicator of their own; Idup makes it while the program goes on. The counts are
+in the order in which the groups were made, which is the same in all processes: also one that is not
+in a new group keeps a place for it. A send and its recv are calls of two processes: they do not
+count (P2P).
 
-(PyTorch: the same name, in torch.distributed.)
+The trap: a farewell needs that communicator, which is there when all processes have begun it. So
+say_farewell waits for it. MPI would wait as well, at the end of the process.
 
-New: get_node_local_rank.
-Try: in the demo, call it without fallback_rank where LOCAL_RANK is set to "2".
+Changed: ProcessGroup, init_process_group. New: Farewell, say_farewell, promise_farewell, P2P.
+Try: in the demo, end by os._exit(3). Why is there no farewell?
 """
 
+import atexit
 import datetime
 import os
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tinytorch.core.version import bump_version
-from tinytorch.distributed.mpi import Job, MPIBackend, world
+from tinytorch.distributed.mpi import Job, MPIBackend, end_job, world
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError
+
+
+class Farewell:
+    """How many calls a process has made in each group. It sends this when it ends."""
+
+    groups: ClassVar[list] = []  # all groups there have been: in the same order in all processes
+    comm: Any = None  # of all processes, for farewells only
+    ready: Any = None  # the request that makes comm
+    come: ClassVar[dict[int, list[int]]] = {}  # the farewells that have come, by rank
+
+
+def say_farewell() -> None:
+    """Tell the other processes that this one makes no more calls."""
+    calls = [0 if group is None else group.begun for group in Farewell.groups]
+    Farewell.ready.Wait()
+    for rank in range(Farewell.comm.size):
+        if rank != Farewell.comm.rank:
+            Farewell.comm.Isend(np.array(calls, np.int64), rank)  # MPI copies so few bytes
+
+
+def promise_farewell(mpi: Any) -> None:
+    """Let this process say farewell when it ends, also by os._exit(0)."""
+    process, end_at_once = os.getpid(), os._exit
+    if Farewell.comm is not None or mpi.COMM_WORLD.size == 1:
+        return
+
+    def at_exit() -> None:
+        if os.getpid() == process and not Job.broken and not mpi.Is_finalized():
+            say_farewell()
+
+    def without_at_exit(status: int) -> None:
+        if status == 0 and os.getpid() == process and not mpi.Is_finalized():
+            at_exit()
+            if Job.broken:
+                end_job(mpi)
+            mpi.Finalize()  # else mpiexec would end the others, and call that a success
+        end_at_once(status)
+
+    Farewell.comm, Farewell.ready = mpi.COMM_WORLD.Idup()
+    os._exit = without_at_exit
+    atexit.register(at_exit)
+
 
 default_pg_timeout = datetime.timedelta(minutes=30)
 
@@ -52,6 +99,9 @@ CALLS = {
     **dict.fromkeys("all_gather gather".split(), 1),
     **dict.fromkeys("all_to_all barrier send recv".split()),
 }
+
+
+P2P = {"send", "recv"}  # the calls of two processes
 
 
 def check_timeout(timeout: Any) -> float:
@@ -119,10 +169,13 @@ class ProcessGroup:
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
         self.backend = BACKENDS[name](host)
         self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
-        # For each call: the backend's method, the argument to compare, the sizes that have been.
+        # For each call: the backend's method, the argument to compare, the kinds that have been.
         self.calls = {c: (getattr(self.backend, c, None), n, set()) for c, n in CALLS.items()}
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+        self.begun, self.place = 0, len(Farewell.groups)  # its calls so far; where it stands
+        if here.comm is None:
+            Farewell.groups.append(self)
 
     def rank(self) -> int:
         return self.host.rank
@@ -135,14 +188,11 @@ class ProcessGroup:
         Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, args: tuple) -> Work:
+    def compare(self, name: str, array: Any, options: list[int]) -> Work:
         """Begin to check that all processes make the same call."""
-        array = args[CALLS[name]]
-        if not self.detail:
-            self.calls[name][2].add(array.nbytes)
         # An integer among the arguments is a ReduceOp, which has a name, or the root.
-        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
-        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        words = [getattr(x, "name", f"root {x}") for x in options]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *words]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
         mine[: len(text)] = memoryview(text)
 
@@ -171,10 +221,17 @@ class ProcessGroup:
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
         check, (begin, number, seen) = None, self.calls[name]
-        if number is not None and args[number].nbytes not in seen:
-            check = self.compare(name, args)
-            if not async_op:
-                check.wait()
+        if name not in P2P:
+            self.begun += 1
+        if number is not None:
+            array, options = args[number], [x for x in args if isinstance(x, int)]
+            kind = array.nbytes, array.dtype.char, *options
+            if kind not in seen:
+                check = self.compare(name, array, options)
+                if not self.detail:
+                    seen.add(kind)
+                if not async_op:
+                    check.wait()
         try:
             request = (begin if backend is None else getattr(backend, name))(*args)
             if into is not None:  # the tensor's array: count its write while the message travels
@@ -205,6 +262,7 @@ class ProcessGroup:
         self.start("barrier", ())  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
+            Farewell.groups.append(None)
             return GroupMember.NON_GROUP_MEMBER
         return ProcessGroup(name, ranks, host, timeout)
 
@@ -252,6 +310,8 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     name = (backend or "mpi").lower()
     mpi, comm = world()
+    if here.comm is None:
+        promise_farewell(mpi)
     for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
             given = int(os.environ.get(what.upper(), -1))
@@ -303,21 +363,6 @@ def get_world_size(group: Any = None) -> int:
     return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
 
 
-def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The number of this process on its machine, from LOCAL_RANK, or fallback_rank.
-
-    Raises:
-        RuntimeError: neither is there.
-    """
-    found = os.environ.get("LOCAL_RANK", fallback_rank)
-    if found is None:
-        raise RuntimeError(
-            "LOCAL_RANK is not in the environment. Consider passing fallback_rank, or start the "
-            "program with python -m tinytorch.distributed.run"
-        )
-    return int(found)
-
-
 def get_backend(group: ProcessGroup | None = None) -> str:
     """The name of the backend that was asked for."""
     return (group or default_group()).name
@@ -367,14 +412,45 @@ def new_group(
 
 
 if __name__ == "__main__":
-    kept = os.environ.pop("LOCAL_RANK", None)
-    try:
-        get_node_local_rank()
-    except RuntimeError as error:
-        print(str(error)[:38])  # -> LOCAL_RANK is not in the environment.
-    print(get_node_local_rank(fallback_rank=0))  # -> 0
-    os.environ["LOCAL_RANK"] = "2"  # as a launcher does
-    print(get_node_local_rank(fallback_rank=0))  # -> 2
-    del os.environ["LOCAL_RANK"]
-    if kept is not None:
-        os.environ["LOCAL_RANK"] = kept
+    import types
+
+    from tinytorch.distributed.simulator import MPI
+
+    # Stands for mpi4py with two processes: this one, which is rank 0, and another.
+    noted, at_exit = [], []
+    done = types.SimpleNamespace(Test=lambda status=None: True, Wait=lambda: None)
+    comm = types.SimpleNamespace(
+        rank=0,
+        size=2,
+        Idup=lambda: (comm, done),
+        Isend=lambda calls, rank: noted.append(f"{calls} to rank {rank}"),
+        Ibarrier=lambda: done,
+        Split=lambda color, key: comm if color == 0 else None,
+        Abort=lambda code: noted.append("Abort"),
+        Free=lambda: None,
+    )
+    mpi = types.SimpleNamespace(
+        COMM_WORLD=comm,
+        Is_finalized=lambda: False,
+        Finalize=lambda: noted.append("Finalize"),
+        **{name: getattr(MPI, name) for name in dir(MPI) if name[0] != "_"},
+    )
+    # Notes what would end this process, and keeps what would run at its exit.
+    real = os._exit, atexit.register
+    os._exit, atexit.register = lambda status: noted.append(f"ends with {status}"), at_exit.append
+    world = lambda: (mpi, comm)  # noqa: E731
+
+    init_process_group("mpi")
+    new_group([1])
+    default_group().start("barrier", ())
+    print([group and group.begun for group in Farewell.groups])  # -> [1, 2, None]
+    os._exit(0)
+    print(noted)  # -> ['[1 2 0] to rank 1', 'Finalize', 'ends with 0']
+    destroy_process_group()
+    init_process_group("mpi")  # it is promised already
+    at_exit[0]()
+    print(noted[3:], len(at_exit))  # -> ['[1 2 0 1 0] to rank 1'] 1
+    Job.broken = True
+    os._exit(0)
+    print(noted[4:])  # -> ['Abort', 'Finalize', 'ends with 0']
+    Job.broken, Farewell.comm, (os._exit, atexit.register) = False, None, real

@@ -1,40 +1,87 @@
-"""Step 104g: A group for one GPU: device_id
+"""Step 104g: Who waits for a process that has ended
 
-The library that adds on GPUs (NCCL, step 104r) makes its connections on one GPU, the current one.
-In a program that forgets to choose, all eight processes of a machine take GPU 0. So the process
-says which GPU is its own when it makes the group:
+A process that waits for a result looks for farewells (step 104f) ten times a second. If rank 1 has
+ended, and has begun fewer calls in this group than this process, the result will never come:
 
-    device = torch.device("cuda", get_node_local_rank())
-    init_process_group(get_default_backend_for_device(device), device_id=device)
+    DistBackendError: rank 0, all_reduce: rank 1 has ended without making this call
 
-gpu_number finds a wrong device_id where it is given: a GPU without a number, or one that this
-machine does not have. The number goes on to BACKENDS, and to groups made from this one.
+That is an error that nobody catches, so the job ends with it, and not with status 0.
 
-The trap: device_id does not make the GPU the current one. tensor(..., device="cuda") without a
-number still means the current one: call cuda.set_device as well.
+The number of a call is the count of its group when it began; `start` gives it to the handle.
 
-(PyTorch: device_id and get_default_backend_for_device have the same names.)
+The trap: a rank may end early and still have done its part. Its tensor is on the way, and another
+rank is late. A limit of some seconds after a farewell would fail that job; counting does not.
 
-Changed: BACKENDS, ProcessGroup, init_process_group. New: gpu_number,
-get_default_backend_for_device. They complete group.py.
-Try: leave out `0 <=`. Which mistake of the demo is not found any more?
+Changed: Work, ProcessGroup. New: ended_before. It completes farewell.py.
+Try: in the demo, let rank 1 of `early` say farewell with [1]. How long does rank 0 wait now?
 """
 
+import atexit
 import datetime
 import os
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tinytorch.core.device import Device
 from tinytorch.core.version import bump_version
-from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.mpi import Job, MPIBackend, world
+from tinytorch.distributed.mpi import Job, MPIBackend, end_job, world
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError
+
+
+class Farewell:
+    """How many calls a process has made in each group. It sends this when it ends."""
+
+    groups: ClassVar[list] = []  # all groups there have been: in the same order in all processes
+    comm: Any = None  # of all processes, for farewells only
+    ready: Any = None  # the request that makes comm
+    come: ClassVar[dict[int, list[int]]] = {}  # the farewells that have come, by rank
+
+
+def say_farewell() -> None:
+    """Tell the other processes that this one makes no more calls."""
+    calls = [0 if group is None else group.begun for group in Farewell.groups]
+    Farewell.ready.Wait()
+    for rank in range(Farewell.comm.size):
+        if rank != Farewell.comm.rank:
+            Farewell.comm.Isend(np.array(calls, np.int64), rank)  # MPI copies so few bytes
+
+
+def promise_farewell(mpi: Any) -> None:
+    """Let this process say farewell when it ends, also by os._exit(0)."""
+    process, end_at_once = os.getpid(), os._exit
+    if Farewell.comm is not None or mpi.COMM_WORLD.size == 1:
+        return
+
+    def at_exit() -> None:
+        if os.getpid() == process and not Job.broken and not mpi.Is_finalized():
+            say_farewell()
+
+    def without_at_exit(status: int) -> None:
+        if status == 0 and os.getpid() == process and not mpi.Is_finalized():
+            at_exit()
+            if Job.broken:
+                end_job(mpi)
+            mpi.Finalize()  # else mpiexec would end the others, and call that a success
+        end_at_once(status)
+
+    Farewell.comm, Farewell.ready = mpi.COMM_WORLD.Idup()
+    os._exit = without_at_exit
+    atexit.register(at_exit)
+
+
+def ended_before(number: int, place: int, status: Any) -> list[int]:
+    """The ranks that have ended before they made call `number` of the group at this place."""
+    comm, come = Farewell.comm, Farewell.come
+    while comm is not None and Farewell.ready.Test() and comm.Iprobe(status=status):
+        calls = np.empty(status.count // 8, np.int64)
+        comm.Recv(calls, status.source)
+        come[status.source] = calls.tolist()
+    return [rank for rank, calls in come.items() if sum(calls[place : place + 1]) < number]
+
 
 default_pg_timeout = datetime.timedelta(minutes=30)
 
@@ -46,7 +93,7 @@ give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # to another proce
 
 
 # By the name of a backend: a function that makes what moves tensors from what moves objects.
-BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host, gpu: host)
+BACKENDS: dict[str, Callable] = dict.fromkeys(["mpi", "gloo"], lambda host: host)
 
 
 # The calls of a backend, and which argument of each has the same size and type in all processes.
@@ -55,6 +102,9 @@ CALLS = {
     **dict.fromkeys("all_gather gather".split(), 1),
     **dict.fromkeys("all_to_all barrier send recv".split()),
 }
+
+
+P2P = {"send", "recv"}  # the calls of two processes
 
 
 def check_timeout(timeout: Any) -> float:
@@ -69,6 +119,7 @@ class Work:
 
     check: "Work | None" = None  # of what the others call: its error comes first
     status: Any = None  # where MPI writes who has sent a message, and how long it is
+    number = 0  # of this call, among those that all processes of the group make
 
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
@@ -90,12 +141,16 @@ class Work:
         """Wait until the result is there.
 
         Raises:
-            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+            DistBackendError: it has not come within the timeout, a process has ended that should
+                make this call too, or MPI has reported an error.
         """
         seconds = self.group.timeout if timeout is None else check_timeout(timeout)
-        deadline = time.monotonic() + seconds
+        deadline, look = time.monotonic() + seconds, time.monotonic() + 0.1
         while not self.is_completed():
             give_way()
+            if time.monotonic() > look:
+                self.group.check_presence(self.name, self.number)
+                look += 0.1
             if time.monotonic() > deadline:
                 raise self.group.failure(
                     self.name, f"timed out after {seconds:g} s: did all processes make this call?"
@@ -116,20 +171,19 @@ class ProcessGroup:
         host: what moves objects, which are never on a GPU.
         backend: what moves tensors.
         timeout: how long a call may wait for the others, in seconds.
-        gpu: the number of the GPU with its tensors; None is the current one.
     """
 
-    def __init__(
-        self, name: str, ranks: list[int], host: MPIBackend, timeout: float, gpu: int | None = None
-    ):
+    def __init__(self, name: str, ranks: list[int], host: MPIBackend, timeout: float):
         self.name, self.ranks, self.host, self.timeout = name, ranks, host, timeout
-        self.gpu = gpu
-        self.backend = BACKENDS[name](host, gpu)
+        self.backend = BACKENDS[name](host)
         self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
-        # For each call: the backend's method, the argument to compare, the sizes that have been.
+        # For each call: the backend's method, the argument to compare, the kinds that have been.
         self.calls = {c: (getattr(self.backend, c, None), n, set()) for c, n in CALLS.items()}
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+        self.begun, self.place = 0, len(Farewell.groups)  # its calls so far; where it stands
+        if here.comm is None:
+            Farewell.groups.append(self)
 
     def rank(self) -> int:
         return self.host.rank
@@ -142,14 +196,19 @@ class ProcessGroup:
         Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, args: tuple) -> Work:
+    def check_presence(self, name: str, number: int) -> None:
+        """Raises:
+        DistBackendError: a process of the group has ended before it made this call.
+        """
+        for rank in ended_before(number, self.place, self.host.status()):
+            if rank in self.ranks:
+                raise self.failure(name, f"rank {rank} has ended without making this call")
+
+    def compare(self, name: str, array: Any, options: list[int]) -> Work:
         """Begin to check that all processes make the same call."""
-        array = args[CALLS[name]]
-        if not self.detail:
-            self.calls[name][2].add(array.nbytes)
         # An integer among the arguments is a ReduceOp, which has a name, or the root.
-        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
-        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        words = [getattr(x, "name", f"root {x}") for x in options]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *words]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
         mine[: len(text)] = memoryview(text)
 
@@ -178,10 +237,19 @@ class ProcessGroup:
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
         check, (begin, number, seen) = None, self.calls[name]
-        if number is not None and args[number].nbytes not in seen:
-            check = self.compare(name, args)
-            if not async_op:
-                check.wait()
+        call = 0
+        if name not in P2P:
+            call = self.begun = self.begun + 1
+        if number is not None:
+            array, options = args[number], [x for x in args if isinstance(x, int)]
+            kind = array.nbytes, array.dtype.char, *options
+            if kind not in seen:
+                check = self.compare(name, array, options)
+                check.number = call
+                if not self.detail:
+                    seen.add(kind)
+                if not async_op:
+                    check.wait()
         try:
             request = (begin if backend is None else getattr(backend, name))(*args)
             if into is not None:  # the tensor's array: count its write while the message travels
@@ -194,7 +262,7 @@ class ProcessGroup:
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
-        work.check, work.status = check, status
+        work.check, work.status, work.number = check, status, call
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
@@ -212,8 +280,9 @@ class ProcessGroup:
         self.start("barrier", ())  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
+            Farewell.groups.append(None)
             return GroupMember.NON_GROUP_MEMBER
-        return ProcessGroup(name, ranks, host, timeout, self.gpu)
+        return ProcessGroup(name, ranks, host, timeout)
 
 
 class DefaultGroup(type):
@@ -235,37 +304,12 @@ def set_default_group(group: ProcessGroup | None) -> None:
     (Here if here.comm is None else here).group = group
 
 
-def gpu_number(device_id: Any) -> int | None:
-    """The number of the GPU that init_process_group was given.
-
-    Raises:
-        ValueError: it is not a GPU with a number, or this machine does not have it.
-    """
-    if device_id is None:
-        return None
-    device = Device("cuda", device_id) if isinstance(device_id, int) else Device(device_id)
-    if device.type == "cpu" or device.index is None:
-        raise ValueError(
-            "init_process_group device_id parameter must be an accelerator with an index"
-        )
-    if not 0 <= device.index < device_count():
-        raise ValueError(f"device_id {device} is out of range: there are {device_count()} GPUs")
-    return device.index
-
-
-def get_default_backend_for_device(device: Any) -> str:
-    """The name of the backend that serves a device best."""
-    return "gloo" if Device(device).type == "cpu" else "nccl"
-
-
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
     timeout: datetime.timedelta | None = None,
     world_size: int = -1,
     rank: int = -1,
-    *,
-    device_id: Any = None,
 ) -> None:
     """Make the group of all processes that mpiexec or tinytorch.distributed.run has started.
 
@@ -274,20 +318,18 @@ def init_process_group(
         init_method: "env://" or another way of PyTorch's; MPI itself finds the processes.
         timeout: how long a call waits for the other processes: 30 minutes.
         world_size, rank: checked, where they are given or in the environment; MPI knows them.
-        device_id: the GPU of this process; it makes "nccl" the default backend. Without it NCCL
-            takes the current GPU.
 
     Raises:
-        ValueError: there is a group already, world_size or rank are not what MPI says, or there is
-            no GPU device_id.
+        ValueError: there is a group already, or world_size or rank are not what MPI says.
         RuntimeError: mpi4py or MPI is missing.
     """
     seconds = check_timeout(default_pg_timeout if timeout is None else timeout)
     if here.group is not None:
         raise ValueError("trying to initialize the default process group twice!")
-    gpu = gpu_number(device_id)
-    name = (backend or ("mpi" if gpu is None else "nccl")).lower()
+    name = (backend or "mpi").lower()
     mpi, comm = world()
+    if here.comm is None:
+        promise_farewell(mpi)
     for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
             given = int(os.environ.get(what.upper(), -1))
@@ -298,7 +340,7 @@ def init_process_group(
             )
     if name == "gloo" and comm.rank == 0:
         warnings.warn("the backend gloo is served by MPI", stacklevel=2)
-    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds, gpu)
+    whole = ProcessGroup("mpi", list(range(comm.size)), MPIBackend(mpi, comm), seconds)
     # A communicator of its own: messages of the program's own use of MPI do not come between.
     set_default_group(whole.part(name, whole.ranks, seconds))
 
@@ -337,21 +379,6 @@ def get_world_size(group: Any = None) -> int:
     """The number of processes in the group, or -1 where this one does not belong to it."""
     found = default_group() if group is None else group
     return -1 if found is GroupMember.NON_GROUP_MEMBER else found.size()
-
-
-def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The number of this process on its machine, from LOCAL_RANK, or fallback_rank.
-
-    Raises:
-        RuntimeError: neither is there.
-    """
-    found = os.environ.get("LOCAL_RANK", fallback_rank)
-    if found is None:
-        raise RuntimeError(
-            "LOCAL_RANK is not in the environment. Consider passing fallback_rank, or start the "
-            "program with python -m tinytorch.distributed.run"
-        )
-    return int(found)
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
@@ -403,29 +430,58 @@ def new_group(
 
 
 if __name__ == "__main__":
-    from tinytorch.distributed.simulator import simulate
+    import importlib
+    import types
 
-    device_count = lambda: 2  # noqa: E731 (a machine with two GPUs, for this demo)
-    BACKENDS["nccl"] = lambda host, gpu: chosen.append(gpu) or host  # MPI, noting the GPU
-    chosen = []  # by the whole group of each rank, and by `half` of rank 0
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.collectives import all_reduce
+    from tinytorch.distributed.simulator import MPI, simulate
 
-    def program():
-        init_process_group(device_id=here.comm.rank)
-        half = new_group([0])
-        return get_backend(), group.WORLD.gpu, get_rank(half)
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
 
-    simulate(2, init_process_group, "mpi")  # without a GPU: None
-    print(simulate(2, program), sorted(chosen))
-    # -> [('nccl', 0, 0), ('nccl', 1, -1)] [0, 0, 1]
-    for name in ("cpu", "cuda:1"):
-        print(name, get_default_backend_for_device(name))
-    # -> cpu gloo
-    # -> cuda:1 nccl
-    for mistake in ("cuda", 2, -1):
-        try:
-            simulate(2, lambda: init_process_group(device_id=mistake))  # noqa: B023
-        except ValueError as error:
-            print(error)
-    # -> init_process_group device_id parameter must be an accelerator with an index
-    # -> device_id cuda:2 is out of range: there are 2 GPUs
-    # -> device_id cuda:-1 is out of range: there are 2 GPUs
+    # Simulated ranks are threads, which have no end of their own. These are the letters of rank 1.
+    letters, asked = [], []
+
+    def probe(status):
+        asked.append(time.monotonic())
+        status.source, status.count = 1, 8
+        return len(asked) > 1 and len(letters) > 0  # the first time it is not there yet
+
+    done = types.SimpleNamespace(Test=lambda status=None: True)
+    Farewell.ready = done
+    Farewell.comm = types.SimpleNamespace(
+        Iprobe=probe, Recv=lambda calls, source: np.copyto(calls, letters.pop())
+    )
+
+    def early():
+        init_process_group("mpi")
+        if get_rank() == 1:
+            letters.append([0])  # no call of the default group
+            return
+        all_reduce(tensor([1.0]))
+
+    def last():
+        init_process_group("mpi")
+        x = tensor([1.0])
+        work = all_reduce(x, async_op=True)
+        if get_rank() == 1:
+            letters.append([1])
+        work.wait()
+        return x.item()
+
+    begun = time.monotonic()
+    try:
+        simulate(2, early)
+    except DistBackendError as error:
+        print(error)  # -> rank 0, all_reduce: rank 1 has ended without making this call
+    print("within two seconds:", time.monotonic() - begun < 2)  # -> within two seconds: True
+    Farewell.come.clear()
+    print(simulate(2, last))  # -> [2.0, 2.0]
+
+    # A process outside of a new group keeps a place for it.
+    Farewell.comm = None
+    comm = types.SimpleNamespace(rank=0, size=2, Ibarrier=lambda: done, Split=lambda *args: None)
+    whole = ProcessGroup("mpi", [0, 1], MPIBackend(MPI, comm), 1.0)
+    print(whole.part("mpi", [1], 1.0) is GroupMember.NON_GROUP_MEMBER, len(Farewell.groups))
+    # -> True 2

@@ -1,120 +1,93 @@
-"""Step 104j: A launcher: torchrun's options for mpiexec
+"""Step 104j: Objects: all_gather_object and gather_object
 
-Programs for PyTorch are started with torchrun, and their READMEs say how:
+Processes have more to tell one another than tensors: a dictionary of settings, a path, the number
+of samples that each has read. A collective wants tensors of one known size, but the sizes of
+objects differ.
 
-    torchrun --standalone --nproc_per_node=2 train.py --epochs 3
+Objects are sent as bytes: they are pickled (step 81d), and two collectives follow.
 
-MPI's own starter is mpiexec -n 2 python train.py --epochs 3. The launcher of this step takes
-torchrun's options and calls mpiexec:
+    sizes        how many bytes each process has            all_gather of one number
+    everything   the bytes, all padded to the longest       all_gather of max(sizes) bytes
 
-    python -m tinytorch.distributed.run --nproc_per_node=2 train.py --epochs 3
+A receiver cannot make room before it knows how much is coming, so the sizes go first. And MPI's
+all_gather moves equal parts, so short objects are padded: one long object makes each process
+allocate its size for every rank.
 
-It does not start mpiexec as a child process: os.execv replaces the running program by mpiexec. So
-no process stands between mpiexec and the terminal, and Ctrl-C and kill reach it.
+The bytes go through group.host, which is MPI even where the tensors are on GPUs.
 
-nproc_per_node may be a number, "cpu", "gpu" or "auto". Options that MPI has no use for
-(rdzv_endpoint and so on) are accepted and ignored. All may be spelled with - or with _.
+The trap is pickle's: loading runs code, so use it only among your own processes.
 
-The trap: two processes whose NumPy uses all cores compete for them, and are slower than one. With
-OMP_NUM_THREADS=1 each product runs on one core.
-
-New: OPTIONS, find_mpiexec, main.
-Try: with mpich and mpi4py installed, start a program of yours that prints its rank.
+New: exchange, all_gather_object, gather_object.
+Try: print everything.shape in exchange, and let rank 1 send "long " * 1000 in the demo.
 """
 
-import argparse
-import os
-import shutil
-import sys
-from pathlib import Path
-from typing import NoReturn
+import pickle
+from typing import Any
 
-from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.mpi import is_available
+import numpy as np
 
-OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
-    "nproc-per-node": "1",
-    "nnodes": "1",
-    "master-addr": "127.0.0.1",
-    "master-port": "29500",
-}
+from tinytorch.distributed.collectives import member
+from tinytorch.distributed.group import ProcessGroup, get_group_rank
 
 
-def find_mpiexec() -> str:
-    """The path of mpiexec: beside this Python, or where the shell finds it.
-
-    Raises:
-        SystemExit: there is none, or mpi4py is missing.
-    """
-    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-    found = beside or shutil.which("mpiexec")
-    if found is None or not is_available():
-        missing = "mpi4py" if found else "mpiexec"
-        raise SystemExit(f"{missing} is not installed: pip install mpi4py mpich")
-    return found
+def exchange(thing: Any, group: ProcessGroup) -> list:
+    """The objects of all processes, by rank."""
+    data = np.frombuffer(pickle.dumps(thing), np.uint8)
+    sizes = np.empty(group.size(), np.int64)
+    group.start("all_gather", (sizes, np.array([data.size])), backend=group.host)
+    padded, everything = np.zeros(sizes.max(), np.uint8), np.empty((sizes.size, sizes.max()), "u1")
+    padded[: data.size] = data
+    group.start("all_gather", (everything, padded), backend=group.host)
+    return [pickle.loads(row[:n].tobytes()) for row, n in zip(everything, sizes, strict=True)]
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
-    """Become mpiexec, with the options that the arguments ask for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tinytorch.distributed.run", description=__doc__
-    )
-    for name, default in OPTIONS.items():
-        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
-        parser.add_argument(*names, default=default)
-    parser.add_argument("--standalone", action="store_true", help="has no effect")
-    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
-    parser.add_argument("program")
-    parser.add_argument("args", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-    cores, gpus = os.cpu_count(), device_count()
-    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
-    count = str(count or options.nproc_per_node)
-    if not count.isdigit() or count == "0":
-        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
-    if options.nnodes not in ("1", "1:1"):
-        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
-    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
-    if count != "1":
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
-    command = [find_mpiexec(), "-n", count, sys.executable]
-    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
+def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
+    """Fill object_list with the objects of all processes, in the order of their ranks."""
+    if (group := member("all_gather_object", group)) is not None:
+        object_list[: group.size()] = exchange(obj, group)
+
+
+def gather_object(
+    obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
+) -> None:
+    """Like all_gather_object, but only process `dst` gets the result."""
+    if (group := member("gather_object", group)) is None:
+        return
+    wanted = get_group_rank(group, dst) == group.rank()
+    if wanted and not object_gather_list:
+        raise ValueError("object_gather_list must be specified on the destination rank")
+    found = exchange(obj, group)
+    if wanted:
+        object_gather_list[: group.size()] = found
 
 
 if __name__ == "__main__":
-    import contextlib
-    import io
+    import warnings
 
-    # The launcher would become mpiexec here. It is stopped before it does.
-    def launch(*arguments):
-        commands = []
-        os.execv = lambda path, command: commands.append(command[1:])
-        shutil.which = lambda name, path=None: f"/bin/{name}"
+    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
+
+    def program():
+        init_process_group("mpi")
+        rank, found, collected = get_rank(), [None] * 2, [None] * 2 if get_rank() == 1 else None
+        all_gather_object(found, {"rank": rank, "text": "long " * rank})
+        gather_object(rank * 10, collected, 1)
+        return found, collected
+
+    for found, collected in simulate(2, program):
+        print(found, collected)
+    # -> [{'rank': 0, 'text': ''}, {'rank': 1, 'text': 'long '}] None
+    # -> [{'rank': 0, 'text': ''}, {'rank': 1, 'text': 'long '}] [0, 10]
+
+    def mistakes():
+        init_process_group("mpi")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gather_object(1, group=GroupMember.NON_GROUP_MEMBER)
         try:
-            with contextlib.redirect_stderr(io.StringIO()) as printed:
-                main([*arguments])
-        except SystemExit as end:
-            return (
-                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
-            )
-        finally:
-            shutil.which = which
-        return commands[0]
+            gather_object(1)
+        except ValueError as error:
+            return str(error)
 
-    def is_available():  # as if mpi4py were installed
-        return True
-
-    which = shutil.which
-
-    command = launch("--nproc_per_node=2", "--standalone", "train.py", "--lr=1")
-    print(command[:2], command[-2:], os.environ["MASTER_PORT"])
-    # -> ['-n', '2'] ['train.py', '--lr=1'] 29500
-    print(launch("--nproc-per-node=cpu", "-m", "tool")[-2:])  # -> ['-m', 'tool']
-    print(launch("--nproc_per_node=many", "train.py"))
-    # -> error: --nproc-per-node: many gives no number of processes
-    print(launch("--nnodes=2", "train.py").partition(". ")[0])  # -> error: --nnodes: only 1
-    shutil.which = lambda name, path=None: None
-    try:
-        find_mpiexec()
-    except SystemExit as end:
-        print(end)  # -> mpiexec is not installed: pip install mpi4py mpich
+    print(simulate(1, mistakes)[0])
+    # -> object_gather_list must be specified on the destination rank

@@ -1,147 +1,136 @@
-"""Step 104k: The launcher in each process: RANK, LOCAL_RANK, WORLD_SIZE
+"""Step 104k: Objects from one process: broadcast_object_list and scatter_object_list
 
-Programs for torchrun read their place from the environment:
+Rank 0 has read a configuration, or a checkpoint, and all ranks need it. With all_gather_object of
+step 104j each process would send an object of its own as well, and all would be padded to the
+longest: each of 64 processes would make room for 64 checkpoints.
 
-    rank = int(os.environ["RANK"]);   local = int(os.environ["LOCAL_RANK"])
+From one to all, two broadcasts are enough: the size, and then the bytes.
 
-mpiexec gives the same numbers under other names, and each MPI has its own: PMI_RANK with MPICH,
-OMPI_COMM_WORLD_RANK with Open MPI. So mpiexec does not start the program itself, but `work`. It
-first sets torchrun's names. Then it runs the program as `python train.py` would: as a file, or with
--m as a module, with the name __main__, its own arguments in sys.argv, and its folder in sys.path.
-Python's module runpy does this.
+    root      data = pickle.dumps(thing)
+    others    data = room for `size` bytes
 
-The trap: sys.argv and sys.path[0] belong to the launcher until `work` has changed them. Otherwise a
-program would not find the modules that lie beside it.
+scatter_object_list gives each process one object of a list. It sends the whole list to all, which
+is simple, and enough for its usual objects: paths, seeds, names.
 
-Changed: main. New: PLACES, work.
-Try: in the demo, let train.py print sys.path[0]. What is it without the assignment in `work`?
+The trap: np.frombuffer of bytes is read-only. MPI only reads the root's array in a broadcast, but
+the simulation writes into every array, also into the root's. So the bytes are copied.
+
+New: distribute, broadcast_object_list, scatter_object_list. They complete objects.py.
+Try: leave out the copy.
 """
 
-import argparse
-import os
-import runpy
-import shutil
-import sys
-from pathlib import Path
-from typing import NoReturn
+import pickle
+from typing import Any
 
-from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.mpi import is_available
+import numpy as np
 
-# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
-PLACES = {
-    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
-    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
-    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-}
+from tinytorch.distributed.collectives import member
+from tinytorch.distributed.group import ProcessGroup, get_group_rank
 
 
-OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
-    "nproc-per-node": "1",
-    "nnodes": "1",
-    "master-addr": "127.0.0.1",
-    "master-port": "29500",
-}
+def exchange(thing: Any, group: ProcessGroup) -> list:
+    """The objects of all processes, by rank."""
+    data = np.frombuffer(pickle.dumps(thing), np.uint8)
+    sizes = np.empty(group.size(), np.int64)
+    group.start("all_gather", (sizes, np.array([data.size])), backend=group.host)
+    padded, everything = np.zeros(sizes.max(), np.uint8), np.empty((sizes.size, sizes.max()), "u1")
+    padded[: data.size] = data
+    group.start("all_gather", (everything, padded), backend=group.host)
+    return [pickle.loads(row[:n].tobytes()) for row, n in zip(everything, sizes, strict=True)]
 
 
-def work() -> None:
-    """What each process does: learn its place, then run the program as Python would."""
-    for name, sources in PLACES.items():
-        for source in sources:
-            if source in os.environ:
-                os.environ[name] = os.environ[source]
-    del sys.argv[0]
-    if sys.argv[0] == "-m":
-        del sys.argv[0]
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
-        runpy.run_path(sys.argv[0], run_name="__main__")
+def distribute(thing: Any, root: int, group: ProcessGroup) -> Any:
+    """The object of the process `root`, in all of them."""
+    data = np.frombuffer(pickle.dumps(thing), np.uint8).copy()
+    size = np.array([data.size])
+    group.start("broadcast", (size, root), backend=group.host)
+    if group.rank() != root:
+        data = np.empty(size[0], np.uint8)
+    group.start("broadcast", (data, root), backend=group.host)
+    return pickle.loads(data.tobytes())
 
 
-def find_mpiexec() -> str:
-    """The path of mpiexec: beside this Python, or where the shell finds it.
-
-    Raises:
-        SystemExit: there is none, or mpi4py is missing.
-    """
-    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-    found = beside or shutil.which("mpiexec")
-    if found is None or not is_available():
-        missing = "mpi4py" if found else "mpiexec"
-        raise SystemExit(f"{missing} is not installed: pip install mpi4py mpich")
-    return found
+def all_gather_object(object_list: list, obj: Any, group: Any = None) -> None:
+    """Fill object_list with the objects of all processes, in the order of their ranks."""
+    if (group := member("all_gather_object", group)) is not None:
+        object_list[: group.size()] = exchange(obj, group)
 
 
-def main(arguments: list[str] | None = None) -> NoReturn:
-    """Become mpiexec, with the options that the arguments ask for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tinytorch.distributed.run", description=__doc__
-    )
-    for name, default in OPTIONS.items():
-        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
-        parser.add_argument(*names, default=default)
-    parser.add_argument("--standalone", action="store_true", help="has no effect")
-    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
-    parser.add_argument("program")
-    parser.add_argument("args", nargs=argparse.REMAINDER)
-    options = parser.parse_args(arguments)
-    cores, gpus = os.cpu_count(), device_count()
-    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
-    count = str(count or options.nproc_per_node)
-    if not count.isdigit() or count == "0":
-        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
-    if options.nnodes not in ("1", "1:1"):
-        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
-    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
-    if count != "1":
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
-    start = "from tinytorch.distributed.run import work; work()"
-    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
-    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
+def gather_object(
+    obj: Any, object_gather_list: list | None = None, dst: int = 0, group: Any = None
+) -> None:
+    """Like all_gather_object, but only process `dst` gets the result."""
+    if (group := member("gather_object", group)) is None:
+        return
+    wanted = get_group_rank(group, dst) == group.rank()
+    if wanted and not object_gather_list:
+        raise ValueError("object_gather_list must be specified on the destination rank")
+    found = exchange(obj, group)
+    if wanted:
+        object_gather_list[: group.size()] = found
+
+
+def broadcast_object_list(
+    object_list: list, src: int = 0, group: Any = None, device: Any = None
+) -> None:
+    """Replace the objects of the list by those of process `src`."""
+    if (group := member("broadcast_object_list", group)) is not None:
+        object_list[:] = distribute(object_list, get_group_rank(group, src), group)
+
+
+def scatter_object_list(
+    scatter_object_output_list: list,
+    scatter_object_input_list: list | None = None,
+    src: int = 0,
+    group: Any = None,
+) -> None:
+    """Put scatter_object_input_list[rank] of process `src` at place 0 of each output list."""
+    if (group := member("scatter_object_list", group)) is None:
+        return
+    root, things = get_group_rank(group, src), scatter_object_input_list
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ValueError("scatter_object_output_list should be a list of size >= 1")
+    if group.rank() == root and len(things or ()) != group.size():
+        raise ValueError("scatter_object_input_list must have an object for each process")
+    scatter_object_output_list[0] = distribute(things, root, group)[group.rank()]
 
 
 if __name__ == "__main__":
-    import contextlib
-    import io
-    import tempfile
+    import warnings
 
-    # The launcher would become mpiexec here. It is stopped before it does.
-    def launch(*arguments):
-        commands = []
-        os.execv = lambda path, command: commands.append(command[1:])
-        shutil.which = lambda name, path=None: f"/bin/{name}"
-        try:
-            with contextlib.redirect_stderr(io.StringIO()) as printed:
-                main([*arguments])
-        except SystemExit as end:
-            return (
-                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
-            )
-        finally:
-            shutil.which = which
-        return commands[0]
+    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
 
-    def is_available():  # as if mpi4py were installed
-        return True
+    def program():
+        init_process_group("mpi")
+        rank = get_rank()
+        settings, share = ["lr", 0.1 * (rank + 1)], [None]
+        broadcast_object_list(settings)
+        scatter_object_list(share, ["a", "b"] if rank == 0 else None)
+        return settings, share
 
-    which = shutil.which
+    for results in simulate(2, program):
+        print(*results)
+    # -> ['lr', 0.1] ['a']
+    # -> ['lr', 0.1] ['b']
 
-    command = launch("--nproc_per_node=2", "train.py", "--lr=1")
-    print(command[3:])
-    # -> ['-c', 'from tinytorch.distributed.run import work; work()', 'train.py', '--lr=1']
-    os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}
+    def mistakes():
+        init_process_group("mpi")
+        found = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scatter_object_list([], group=GroupMember.NON_GROUP_MEMBER)
+        for mistake in (
+            lambda: scatter_object_list([]),
+            lambda: scatter_object_list([None], [1, 2]),
+        ):
+            try:
+                mistake()
+            except ValueError as error:
+                found.append(str(error))
+        return found
 
-    def output(*argv):
-        sys.argv = ["-c", *argv]
-        printed = io.StringIO()
-        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
-            work()
-        return [line for line in printed.getvalue().splitlines() if "File" not in line]
-
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "train.py"
-        script.write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:], __name__)")
-        print(output(str(script), "--lr=1"))  # -> ["1 ['--lr=1'] __main__"]
-    print(output("-m", "this")[0])  # -> The Zen of Python, by Tim Peters
+    for text in simulate(1, mistakes)[0]:
+        print(text)
+    # -> scatter_object_output_list should be a list of size >= 1
+    # -> scatter_object_input_list must have an object for each process

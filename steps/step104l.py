@@ -1,48 +1,36 @@
-"""Step 104l: The launcher: errors and exit codes end the job
+"""Step 104l: A launcher: torchrun's options for mpiexec
 
-Step 104e's hook ends the job when a rank raises, once MPI has begun. Two ways to fail remain that
-no hook sees. A program may fail before init_process_group: an import is missing in one process. And
-sys.exit(1) is not an error for Python. Both times the others wait in their first call.
+Programs for PyTorch are started with torchrun, and their READMEs say how:
 
-So `work` catches what leaves the program:
+    torchrun --standalone --nproc_per_node=2 train.py --epochs 3
 
-    SystemExit with a code       "rank 1 has ended: 3", and the job ends with 3
-    any other exception          its traceback, which begins with the program and not with runpy
+MPI's own starter is mpiexec -n 2 python train.py --epochs 3. The launcher of this step takes
+torchrun's options and calls mpiexec:
 
-`leave` ends the job: by MPI_Abort if MPI has begun; otherwise the process kills itself with a
-signal, which mpiexec sees. (The demo replaces `leave`, and notes the codes.)
+    python -m tinytorch.distributed.run --nproc_per_node=2 train.py --epochs 3
 
-Printing needs care too. Without a terminal, Python keeps what is printed until the end, and a
-process that is killed would lose it. So `work` makes it pass on each line.
+It does not start mpiexec as a child process: os.execv replaces the running program by mpiexec. So
+no process stands between mpiexec and the terminal, and Ctrl-C and kill reach it.
 
-The trap: SystemExit with code 0 or None is a normal end: the other processes go on.
+nproc_per_node may be a number, "cpu", "gpu" or "auto". Options that MPI has no use for
+(rdzv_endpoint and so on) are accepted and ignored. All may be spelled with - or with _.
 
-Changed: work. New: leave. They complete run.py.
-Try: let train.py end with sys.exit(), without a number.
+The trap: two processes whose NumPy uses all cores compete for them, and are slower than one. With
+OMP_NUM_THREADS=1 each product runs on one core.
+
+New: OPTIONS, find_mpiexec, main.
+Try: with mpich and mpi4py installed, start a program of yours that prints its rank.
 """
 
 import argparse
-import io
 import os
-import runpy
 import shutil
-import signal
 import sys
-import traceback
 from pathlib import Path
 from typing import NoReturn
 
 from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.mpi import end_job, is_available
-
-# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
-PLACES = {
-    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
-    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
-    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-}
-
+from tinytorch.distributed.mpi import is_available
 
 OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
     "nproc-per-node": "1",
@@ -50,44 +38,6 @@ OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restar
     "master-addr": "127.0.0.1",
     "master-port": "29500",
 }
-
-
-def leave(code: int) -> NoReturn:
-    """End this process and with it the job, without waiting for the others."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is not None and not mpi.Is_finalized():
-        end_job(mpi, code)
-    sys.stderr.flush()
-    os.kill(os.getpid(), signal.SIGKILL)  # before MPI has begun, mpiexec ignores other ends
-
-
-def work() -> None:
-    """What each process does: it runs the program, and ends the job if that fails."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # mpiexec gets whole lines, when they are printed
-        sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    for name, sources in PLACES.items():
-        for source in sources:
-            if source in os.environ:
-                os.environ[name] = os.environ[source]
-    del sys.argv[0]
-    try:
-        if sys.argv[0] == "-m":
-            del sys.argv[0]
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
-            runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            print(f"rank {os.environ.get('RANK')} has ended: {end.code}", file=sys.stderr)
-            leave(end.code if isinstance(end.code, int) else 1)
-    except BaseException as error:
-        print(f"rank {os.environ.get('RANK')} has failed:", file=sys.stderr)
-        trace = error.__traceback__
-        while trace and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
-            trace = trace.tb_next  # the traceback begins with the program
-        traceback.print_exception(type(error), error, trace)
-        leave(1)
 
 
 def find_mpiexec() -> str:
@@ -127,39 +77,44 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
     if count != "1":
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
-    start = "from tinytorch.distributed.run import work; work()"
-    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
+    command = [find_mpiexec(), "-n", count, sys.executable]
     os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
 
 
 if __name__ == "__main__":
     import contextlib
-    import tempfile
+    import io
 
-    # A process would end itself here. Instead its code is noted.
-    codes = []
-    leave = codes.append
-    os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}
+    # The launcher would become mpiexec here. It is stopped before it does.
+    def launch(*arguments):
+        commands = []
+        os.execv = lambda path, command: commands.append(command[1:])
+        shutil.which = lambda name, path=None: f"/bin/{name}"
+        try:
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                main([*arguments])
+        except SystemExit as end:
+            return (
+                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
+            )
+        finally:
+            shutil.which = which
+        return commands[0]
 
-    def output(*argv):
-        sys.argv = ["-c", *argv]
-        printed = io.TextIOWrapper(io.BytesIO())
-        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
-            work()
-        printed.seek(0)
-        return [line for line in printed.read().splitlines() if "File" not in line]
+    def is_available():  # as if mpi4py were installed
+        return True
 
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "train.py"
-        script.write_text("print('ok')")
-        print(output(str(script)))  # -> ['ok']
-        script.write_text("raise KeyError('lost')")
-        for line in output(str(script)):
-            print(line)
-        # -> rank 1 has failed:
-        # -> Traceback (most recent call last):
-        # ->     raise KeyError('lost')
-        # -> KeyError: 'lost'
-        script.write_text("import sys; sys.exit(3)")
-        print(output(str(script)), codes)  # -> ['rank 1 has ended: 3'] [1, 3]
-    print(output("-m", "this")[0])  # -> The Zen of Python, by Tim Peters
+    which = shutil.which
+
+    command = launch("--nproc_per_node=2", "--standalone", "train.py", "--lr=1")
+    print(command[:2], command[-2:], os.environ["MASTER_PORT"])
+    # -> ['-n', '2'] ['train.py', '--lr=1'] 29500
+    print(launch("--nproc-per-node=cpu", "-m", "tool")[-2:])  # -> ['-m', 'tool']
+    print(launch("--nproc_per_node=many", "train.py"))
+    # -> error: --nproc-per-node: many gives no number of processes
+    print(launch("--nnodes=2", "train.py").partition(". ")[0])  # -> error: --nnodes: only 1
+    shutil.which = lambda name, path=None: None
+    try:
+        find_mpiexec()
+    except SystemExit as end:
+        print(end)  # -> mpiexec is not installed: pip install mpi4py mpich

@@ -1,128 +1,147 @@
-"""Step 104m: Messages between two processes: send, recv, isend, irecv
+"""Step 104m: The launcher in each process: RANK, LOCAL_RANK, WORLD_SIZE
 
-Not every message concerns all processes. In a pipeline a process sends the outputs of its layers to
-the process with the next layers (step 106h), and only these two take part. A collective would make
-all processes wait.
+Programs for torchrun read their place from the environment:
 
-    send(x, dst)     recv(x, src)        wait until x may be changed, or has come
-    isend(x, dst)    irecv(x, src)       return a handle at once
+    rank = int(os.environ["RANK"]);   local = int(os.environ["LOCAL_RANK"])
 
-They are made like the collectives, with ready, movable and arrival of step 103o. send and isend
-do not share a function for what they have in common: two lines, and a call into it costs 0.1 us of
-the 5 that a small message takes. dst and src are
-global ranks, as in all calls. A tag tells messages apart (step 103e).
+mpiexec gives the same numbers under other names, and each MPI has its own: PMI_RANK with MPICH,
+OMPI_COMM_WORLD_RANK with Open MPI. So mpiexec does not start the program itself, but `work`. It
+first sets torchrun's names. Then it runs the program as `python train.py` would: as a file, or with
+-m as a module, with the name __main__, its own arguments in sys.argv, and its folder in sys.path.
+Python's module runpy does this.
 
-MPI lets a process send to itself, if it also receives. But a `send` that waits would never reach
-the receive, so it is refused.
+The trap: sys.argv and sys.path[0] belong to the launcher until `work` has changed them. Otherwise a
+program would not find the modules that lie beside it.
 
-The trap: send may return before the other process has received, if the message is short and MPI
-keeps a copy; a long one waits. So two processes that both send first work with small tensors and
-hang with large ones, as in step 103c. Let one of them receive first, or use isend.
-
-New: other, isend, send, irecv, recv.
-Try: let both ranks send first: in the demo, where MPI is simulated and each message is a copy, and
-under mpiexec -n 2 with a million numbers. (Ctrl-C)
+Changed: main. New: PLACES, work.
+Try: in the demo, let train.py print sys.path[0]. What is it without the assignment in `work`?
 """
 
-from typing import Any
+import argparse
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import arrival, ready
-from tinytorch.distributed.group import ProcessGroup, Work, get_group_rank
+from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.mpi import is_available
+
+# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
+PLACES = {
+    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
+    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+}
 
 
-def other(group: ProcessGroup, rank: int) -> int:
-    """The rank in the group of another process.
+OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
+    "nproc-per-node": "1",
+    "nnodes": "1",
+    "master-addr": "127.0.0.1",
+    "master-port": "29500",
+}
+
+
+def work() -> None:
+    """What each process does: learn its place, then run the program as Python would."""
+    for name, sources in PLACES.items():
+        for source in sources:
+            if source in os.environ:
+                os.environ[name] = os.environ[source]
+    del sys.argv[0]
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def find_mpiexec() -> str:
+    """The path of mpiexec: beside this Python, or where the shell finds it.
 
     Raises:
-        ValueError: it does not belong to the group, or is this process.
+        SystemExit: there is none, or mpi4py is missing.
     """
-    found = get_group_rank(group, rank)
-    if found == group.backend.rank:
-        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    if found is None or not is_available():
+        missing = "mpi4py" if found else "mpiexec"
+        raise SystemExit(f"{missing} is not installed: pip install mpi4py mpich")
     return found
 
 
-def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
-    """Begin to send the tensor to process `dst`."""
-    if (group := ready("isend", group, tensor)) is None:
-        return None
-    args = group.backend.movable(tensor.array), other(group, dst), tag
-    return group.start("send", args, None, True)
-
-
-def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
-    """Send the tensor to process `dst`, and wait until it may be changed."""
-    if (group := ready("send", group, tensor)) is not None:
-        args = group.backend.movable(tensor.array), other(group, dst), tag
-        group.start("send", args)
-
-
-def irecv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> Work | None:
-    """Begin to receive a tensor from process `src`."""
-    if (group := ready("irecv", group, tensor)) is None:
-        return None
-    wire = group.backend.movable(tensor.array)
-    args, finish = (wire, other(group, src), tag), arrival(tensor, wire)
-    return group.start("recv", args, finish, True, tensor.array)
-
-
-def recv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> int:
-    """Receive a tensor from process `src`.
-
-    Returns the rank of the sender; -1 where this process does not belong to the group.
-    """
-    if (group := ready("recv", group, tensor)) is None:
-        return -1
-    wire = group.backend.movable(tensor.array)
-    args, finish = (wire, other(group, src), tag), arrival(tensor, wire)
-    group.start("recv", args, finish, False, tensor.array)
-    return src
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Become mpiexec, with the options that the arguments ask for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tinytorch.distributed.run", description=__doc__
+    )
+    for name, default in OPTIONS.items():
+        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
+        parser.add_argument(*names, default=default)
+    parser.add_argument("--standalone", action="store_true", help="has no effect")
+    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
+    parser.add_argument("program")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    cores, gpus = os.cpu_count(), device_count()
+    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
+    count = str(count or options.nproc_per_node)
+    if not count.isdigit() or count == "0":
+        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
+    if options.nnodes not in ("1", "1:1"):
+        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
+    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
+    if count != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    start = "from tinytorch.distributed.run import work; work()"
+    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
+    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
 
 
 if __name__ == "__main__":
-    import importlib
-    import warnings
+    import contextlib
+    import io
+    import tempfile
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
-    from tinytorch.distributed.simulator import simulate
-    from tinytorch.ops.creation import zeros
-
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
-
-    def program():
-        init_process_group("mpi")
-        rank, x = get_rank(), zeros(2)
-        if rank == 0:
-            work = isend(tensor([1.0, 2.0]), 1)
-            work.wait()
-            recv(x, 1, tag=5)
-            return x.tolist()
-        work = irecv(x, 0)
-        early = x.tolist()
-        work.wait()
-        send(x * 10, 0, tag=5)
-        return early, x.tolist()
-
-    print(simulate(2, program))  # -> [[10.0, 20.0], ([0.0, 0.0], [1.0, 2.0])]
-
-    def mistakes():
-        init_process_group("mpi")
+    # The launcher would become mpiexec here. It is stopped before it does.
+    def launch(*arguments):
+        commands = []
+        os.execv = lambda path, command: commands.append(command[1:])
+        shutil.which = lambda name, path=None: f"/bin/{name}"
         try:
-            send(zeros(1), 0)
-        except ValueError as error:
-            found = str(error)
-        outside, x = GroupMember.NON_GROUP_MEMBER, zeros(1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            works = isend(x, 1, outside), irecv(x, 1, outside)
-            return found, recv(x, 1, outside), send(x, 1, outside), works
+            with contextlib.redirect_stderr(io.StringIO()) as printed:
+                main([*arguments])
+        except SystemExit as end:
+            return (
+                printed.getvalue().splitlines()[-1].partition(".run: ")[2] if end.code == 2 else end
+            )
+        finally:
+            shutil.which = which
+        return commands[0]
 
-    for found in simulate(1, mistakes)[0]:
-        print(found)
-    # -> Invalid rank 0: a process does not send messages to itself
-    # -> -1
-    # -> None
-    # -> (None, None)
+    def is_available():  # as if mpi4py were installed
+        return True
+
+    which = shutil.which
+
+    command = launch("--nproc_per_node=2", "train.py", "--lr=1")
+    print(command[3:])
+    # -> ['-c', 'from tinytorch.distributed.run import work; work()', 'train.py', '--lr=1']
+    os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}
+
+    def output(*argv):
+        sys.argv = ["-c", *argv]
+        printed = io.StringIO()
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            work()
+        return [line for line in printed.getvalue().splitlines() if "File" not in line]
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text("import os, sys; print(os.environ['RANK'], sys.argv[1:], __name__)")
+        print(output(str(script), "--lr=1"))  # -> ["1 ['--lr=1'] __main__"]
+    print(output("-m", "this")[0])  # -> The Zen of Python, by Tim Peters

@@ -1,151 +1,169 @@
-"""Step 104n: The sender and the length of a message: MPI's Status
+"""Step 104n: The launcher: errors and exit codes end the job
 
-A message may be shorter than the tensor that waits for it. MPI then fills the first elements, and
-reports nothing: the rest keeps its old numbers, which look like a result. (A longer message is an
-error of MPI.) The demo shows it with what recv of step 104m did.
+Step 104e's hook ends the job when a rank raises, once MPI has begun. Two ways to fail remain that
+no hook sees. A program may fail before init_process_group: an import is missing in one process. And
+sys.exit(1) is not an error for Python. Both times the others wait in their first call.
 
-And sometimes any sender will do: a process that hands out work waits for the first one that is
-ready. recv(x) without src takes the next message, and returns the rank of its sender.
+So `work` catches what leaves the program:
 
-MPI answers both questions with a Status, which is filled when the message has come:
+    SystemExit with a code       "rank 1 has ended: 3", and the job ends with 3
+    any other exception          its traceback, which begins with the program and not with runpy
 
-    status.count     how many bytes have come
-    status.source    from which rank, in the communicator of the group
+`leave` ends the job: by MPI_Abort if MPI has begun; otherwise the process kills itself with a
+signal, which mpiexec sees. (The demo replaces `leave`, and notes the codes.)
 
-So each Test() of the request gets the status to fill (step 103t), and `received` looks at it when
-the message is there: recv calls it itself, the handle of irecv calls it as its `finish`.
+Printing needs care too. Without a terminal, Python keeps what is printed until the end, and a
+process that is killed would lose it. So `work` makes it pass on each line.
 
-The trap: the rank in a Status is the one in the group. recv returns the global one.
+The trap: SystemExit with code 0 or None is a normal end: the other processes go on.
 
-Changed: irecv, recv. New: received.
-Try: in `mistakes`, let rank 1 send three numbers. Is it `received` or MPI that finds the error?
+Changed: work. New: leave. They complete run.py.
+Try: let train.py end with sys.exit(), without a number.
 """
 
-from functools import partial
-from typing import Any
+import argparse
+import io
+import os
+import runpy
+import shutil
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
 
-from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import ready, store
-from tinytorch.distributed.group import ProcessGroup, Work, get_group_rank
-from tinytorch.distributed.types import DistBackendError
+from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.farewell import promise_farewell
+from tinytorch.distributed.mpi import end_job, is_available, world
+
+# torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
+PLACES = {
+    "RANK": ("PMI_RANK", "OMPI_COMM_WORLD_RANK"),
+    "WORLD_SIZE": ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    "LOCAL_RANK": ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "LOCAL_WORLD_SIZE": ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+}
 
 
-def received(tensor: Tensor, wire: Any, status: Any) -> None:
-    """Check the length of a message, and store it.
+OPTIONS = dict.fromkeys("node-rank rdzv-backend rdzv-endpoint rdzv-id max-restarts".split()) | {
+    "nproc-per-node": "1",
+    "nnodes": "1",
+    "master-addr": "127.0.0.1",
+    "master-port": "29500",
+}
+
+
+def leave(code: int) -> NoReturn:
+    """End this process and with it the job, without waiting for the others."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and not mpi.Is_finalized():
+        end_job(mpi, code)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)  # before MPI has begun, mpiexec ignores other ends
+
+
+def work() -> None:
+    """What each process does: it runs the program, and ends the job if that fails."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # mpiexec gets whole lines, when they are printed
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    for name, sources in PLACES.items():
+        for source in sources:
+            if source in os.environ:
+                os.environ[name] = os.environ[source]
+    del sys.argv[0]
+    try:
+        if sys.argv[0] == "-m":
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            print(f"rank {os.environ.get('RANK')} has ended: {end.code}", file=sys.stderr)
+            leave(end.code if isinstance(end.code, int) else 1)
+    except BaseException as error:
+        print(f"rank {os.environ.get('RANK')} has failed:", file=sys.stderr)
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            trace = trace.tb_next  # the traceback begins with the program
+        traceback.print_exception(type(error), error, trace)
+        leave(1)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        # MPI begins when all begin it. The others may wait for this process, which did without.
+        promise_farewell(world()[0])
+
+
+def find_mpiexec() -> str:
+    """The path of mpiexec: beside this Python, or where the shell finds it.
 
     Raises:
-        DistBackendError: it is shorter than the tensor.
+        SystemExit: there is none, or mpi4py is missing.
     """
-    if status is not None and (sent := status.count) != wire.nbytes:
-        raise DistBackendError(f"recv: a message of {sent} bytes for {wire.nbytes} bytes")
-    if wire is not tensor.array:
-        store(tensor, wire)
-
-
-def other(group: ProcessGroup, rank: int) -> int:
-    """The rank in the group of another process.
-
-    Raises:
-        ValueError: it does not belong to the group, or is this process.
-    """
-    found = get_group_rank(group, rank)
-    if found == group.backend.rank:
-        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    if found is None or not is_available():
+        missing = "mpi4py" if found else "mpiexec"
+        raise SystemExit(f"{missing} is not installed: pip install mpi4py mpich")
     return found
 
 
-def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
-    """Begin to send the tensor to process `dst`."""
-    if (group := ready("isend", group, tensor)) is None:
-        return None
-    args = group.backend.movable(tensor.array), other(group, dst), tag
-    return group.start("send", args, None, True)
-
-
-def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
-    """Send the tensor to process `dst`, and wait until it may be changed."""
-    if (group := ready("send", group, tensor)) is not None:
-        args = group.backend.movable(tensor.array), other(group, dst), tag
-        group.start("send", args)
-
-
-def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
-    """Begin to receive a tensor from process `src`, or from any."""
-    if (group := ready("irecv", group, tensor)) is None:
-        return None
-    wire, status = group.backend.movable(tensor.array), group.backend.status()
-    args = wire, None if src is None else other(group, src), tag
-    finish = partial(received, tensor, wire, status)
-    return group.start("recv", args, finish, True, tensor.array, status)
-
-
-def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
-    """Receive a tensor from process `src`, or from any.
-
-    Returns the rank of the sender; -1 where this process does not belong to the group.
-    """
-    if (group := ready("recv", group, tensor)) is None:
-        return -1
-    wire, status = group.backend.movable(tensor.array), group.backend.status()
-    args = wire, None if src is None else other(group, src), tag
-    group.start("recv", args, None, False, tensor.array, status)
-    received(tensor, wire, status)
-    return group.ranks[status.source] if src is None else src
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Become mpiexec, with the options that the arguments ask for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tinytorch.distributed.run", description=__doc__
+    )
+    for name, default in OPTIONS.items():
+        names = sorted({f"--{name}", f"--{name.replace('-', '_')}"})
+        parser.add_argument(*names, default=default)
+    parser.add_argument("--standalone", action="store_true", help="has no effect")
+    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
+    parser.add_argument("program")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    cores, gpus = os.cpu_count(), device_count()
+    count = {"cpu": cores, "gpu": gpus, "auto": gpus or cores}.get(options.nproc_per_node)
+    count = str(count or options.nproc_per_node)
+    if not count.isdigit() or count == "0":
+        parser.error(f"--nproc-per-node: {options.nproc_per_node} gives no number of processes")
+    if options.nnodes not in ("1", "1:1"):
+        parser.error("--nnodes: only 1. On more machines call mpiexec with its list of hosts")
+    os.environ |= {"MASTER_ADDR": options.master_addr, "MASTER_PORT": options.master_port}
+    if count != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    start = "from tinytorch.distributed.run import work; work()"
+    command = [find_mpiexec(), "-n", count, sys.executable, "-c", start]
+    os.execv(command[0], [*command, *["-m"] * options.module, options.program, *options.args])
 
 
 if __name__ == "__main__":
-    import importlib
-    import warnings
+    import contextlib
+    import tempfile
 
-    from tinytorch.core.tensor import tensor
-    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
-    from tinytorch.distributed.simulator import here, simulate
-    from tinytorch.ops.creation import zeros
+    # A process would end itself here. Instead its code is noted.
+    codes = []
+    leave, world, promise_farewell = codes.append, lambda: [None], lambda mpi: None
+    os.environ |= {"PMI_RANK": "1", "PMI_SIZE": "2"}
 
-    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
-        importlib.import_module(f"tinytorch.{name}")
+    def output(*argv):
+        sys.argv = ["-c", *argv]
+        printed = io.TextIOWrapper(io.BytesIO())
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
+            work()
+        printed.seek(0)
+        return [line for line in printed.read().splitlines() if "File" not in line]
 
-    def short():
-        init_process_group("mpi")
-        if get_rank() == 1:
-            return send(tensor([1.0]), 0)
-        x = tensor([7.0, 8.0])
-        here.group.host.recv(x.array, 1, 0).Wait()  # as step 104m did
-        return x.tolist()
-
-    print("half of it is old:", simulate(2, short)[0])  # -> half of it is old: [1.0, 8.0]
-
-    def program():
-        init_process_group("mpi")
-        rank, x = get_rank(), zeros(2)
-        if rank == 0:
-            return [recv(x) for _ in range(2)], x.tolist()
-        send(tensor([1.0, 2.0]) * rank, 0)
-
-    print(simulate(3, program)[0])  # -> ([1, 2], [2.0, 4.0])
-
-    def turned():  # the elements of x do not lie side by side: a copy receives them
-        init_process_group("mpi")
-        if get_rank() == 1:
-            return send(tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
-        x = zeros(2, 2).T
-        recv(x, 1)
-        return x.tolist()
-
-    print(simulate(2, turned)[0])  # -> [[1.0, 2.0], [3.0, 4.0]]
-
-    def mistakes():
-        init_process_group("mpi")
-        if get_rank() == 1:
-            return send(zeros(1), 0)
-        outside, x = GroupMember.NON_GROUP_MEMBER, zeros(2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = [recv(x, 1, outside), irecv(x, 1, outside)]
-        try:
-            irecv(x).wait()
-        except DistBackendError as error:
-            return *found, str(error)
-
-    print(simulate(2, mistakes)[0])
-    # -> (-1, None, 'recv: a message of 4 bytes for 8 bytes')
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text("print('ok')")
+        print(output(str(script)))  # -> ['ok']
+        script.write_text("raise KeyError('lost')")
+        for line in output(str(script)):
+            print(line)
+        # -> rank 1 has failed:
+        # -> Traceback (most recent call last):
+        # ->     raise KeyError('lost')
+        # -> KeyError: 'lost'
+        script.write_text("import sys; sys.exit(3)")
+        print(output(str(script)), codes)  # -> ['rank 1 has ended: 3'] [1, 3]
+    print(output("-m", "this")[0])  # -> The Zen of Python, by Tim Peters

@@ -1,50 +1,33 @@
-"""Step 104p: A barrier that names the missing: monitored_barrier
+"""Step 104p: The sender and the length of a message: MPI's Status
 
-A time limit says who waited (step 104a). With 64 processes the interesting question is the other
-one: who did not come? A collective cannot tell: in MPI's barrier no process knows which one is
-missing.
+A message may be shorter than the tensor that waits for it. MPI then fills the first elements, and
+reports nothing: the rest keeps its old numbers, which look like a result. (A longer message is an
+error of MPI.) The demo shows it with what recv of step 104o did.
 
-Messages can. Each process sends an empty message to the first process of the group, which checks it
-off a list:
+And sometimes any sender will do: a process that hands out work waits for the first one that is
+ready. recv(x) without src takes the next message, and returns the rank of its sender.
 
-    1, 2, 3 -> 0       "I am here"
-    0 -> 1, 2, 3       "all are here": go on
+MPI answers both questions with a Status, which is filled when the message has come:
 
-After the time limit, the first process names the ranks that have not sent one:
+    status.count     how many bytes have come
+    status.source    from which rank, in the communicator of the group
 
-    rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s
+So each Test() of the request gets the status to fill (step 103t), and `received` looks at it when
+the message is there: recv calls it itself, the handle of irecv calls it as its `finish`.
 
-The others wait twice as long, so that this error, which says more, comes first.
+The trap: the rank in a Status is the one in the group. recv returns the global one.
 
-The trap: all 2 (n - 1) messages of this barrier pass through one process. Put it where a program
-hangs, and not into the training loop.
-
-New: monitored_barrier, BARRIER. They complete p2p.py.
-Try: let all ranks but rank 0 come. What does the error say, and after how many seconds?
+Changed: irecv, recv. New: received.
+Try: in `mistakes`, let rank 1 send three numbers. Is it `received` or MPI that finds the error?
 """
 
-import datetime
-import time
-from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from tinytorch.core.tensor import Tensor
-from tinytorch.distributed.collectives import member, ready, store
-from tinytorch.distributed.group import (
-    GroupMember,
-    ProcessGroup,
-    Work,
-    check_timeout,
-    default_group,
-    get_group_rank,
-)
+from tinytorch.distributed.collectives import ready, store
+from tinytorch.distributed.group import ProcessGroup, Work, get_group_rank
 from tinytorch.distributed.types import DistBackendError
-
-BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767 at least
 
 
 def received(tensor: Tensor, wire: Any, status: Any) -> None:
@@ -110,95 +93,59 @@ def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0
     return group.ranks[status.source] if src is None else src
 
 
-class P2POp:
-    """A message to send or receive, for batch_isend_irecv.
-
-    Args:
-        op: isend or irecv.
-        peer: the global rank of the other process.
-    Raises:
-        ValueError: op is another function, or there is no group.
-        TypeError: `tensor` is not a Tensor.
-    """
-
-    def __init__(
-        self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0
-    ):
-        if op not in (isend, irecv):
-            raise ValueError("Invalid ``op``. Expected ``op`` to be isend or irecv.")
-        self.op, self.tensor, self.peer, self.tag = op, tensor, peer, tag
-        self.group = default_group() if group is None else group
-
-
-def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begin all these messages together, in any order: none of them waits for another one.
-
-    Raises:
-        ValueError: it is not a list of P2POp of one group.
-    """
-    if not isinstance(p2p_op_list, list) or not all(isinstance(x, P2POp) for x in p2p_op_list):
-        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
-    if len({x.group for x in p2p_op_list}) > 1:
-        raise ValueError("All ops need to use the same group.")
-    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
-        return []
-    # MPI works on all that has begun. NCCL would work on one message after the other.
-    with nullcontext() if group.backend is group.host else group.backend.together():
-        return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
-
-
-def monitored_barrier(
-    group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
-) -> None:
-    """A barrier whose error names all processes that have not come, whatever wait_all_ranks is.
-
-    Raises:
-        DistBackendError: in the first process of the group, with the global ranks that are missing;
-            in the others, if the first process has failed or not come.
-    """
-    if (group := member("monitored_barrier", group)) is None:
-        return
-    seconds = group.timeout if timeout is None else check_timeout(timeout)
-    host, nothing, others = group.host, np.empty(0, np.uint8), range(1, group.size())
-    if group.rank() != 0:
-        group.start("send", (nothing, 0, BARRIER), backend=host)
-        answer = Work(group, "monitored_barrier", host.recv(nothing, 0, BARRIER), None)
-        answer.wait(datetime.timedelta(seconds=2 * seconds))  # the first process says more
-        return
-    waiting = {rank: host.recv(nothing, rank, BARRIER) for rank in others}
-    deadline = time.monotonic() + seconds
-    while waiting and time.monotonic() < deadline:
-        waiting = {rank: request for rank, request in waiting.items() if not request.Test()}
-        time.sleep(0.001)
-    if waiting:
-        missing = ", ".join(str(group.ranks[rank]) for rank in waiting)
-        raise group.failure("monitored_barrier", f"rank {missing} has not come in {seconds:g} s")
-    for rank in others:
-        group.start("send", (nothing, rank, BARRIER), backend=host)
-
-
 if __name__ == "__main__":
+    import importlib
     import warnings
 
-    from tinytorch.distributed.group import get_rank, init_process_group
-    from tinytorch.distributed.simulator import simulate
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.group import GroupMember, get_rank, init_process_group
+    from tinytorch.distributed.simulator import here, simulate
+    from tinytorch.ops.creation import zeros
 
-    def all_come():
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
+
+    def short():
         init_process_group("mpi")
-        monitored_barrier()
+        if get_rank() == 1:
+            return send(tensor([1.0]), 0)
+        x = tensor([7.0, 8.0])
+        here.group.host.recv(x.array, 1, 0).Wait()  # as step 104o did
+        return x.tolist()
+
+    print("half of it is old:", simulate(2, short)[0])  # -> half of it is old: [1.0, 8.0]
+
+    def program():
+        init_process_group("mpi")
+        rank, x = get_rank(), zeros(2)
+        if rank == 0:
+            return [recv(x) for _ in range(2)], x.tolist()
+        send(tensor([1.0, 2.0]) * rank, 0)
+
+    print(simulate(3, program)[0])  # -> ([1, 2], [2.0, 4.0])
+
+    def turned():  # the elements of x do not lie side by side: a copy receives them
+        init_process_group("mpi")
+        if get_rank() == 1:
+            return send(tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
+        x = zeros(2, 2).T
+        recv(x, 1)
+        return x.tolist()
+
+    print(simulate(2, turned)[0])  # -> [[1.0, 2.0], [3.0, 4.0]]
+
+    def mistakes():
+        init_process_group("mpi")
+        if get_rank() == 1:
+            return send(zeros(1), 0)
+        outside, x = GroupMember.NON_GROUP_MEMBER, zeros(2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            monitored_barrier(GroupMember.NON_GROUP_MEMBER)
-        return "went on"
+            found = [recv(x, 1, outside), irecv(x, 1, outside)]
+        try:
+            irecv(x).wait()
+        except DistBackendError as error:
+            return *found, str(error)
 
-    print(simulate(3, all_come))  # -> ['went on', 'went on', 'went on']
-
-    def some_come():
-        init_process_group("mpi")
-        if get_rank() in (0, 2):
-            monitored_barrier(timeout=datetime.timedelta(seconds=0.1))
-
-    try:
-        simulate(4, some_come)
-    except DistBackendError as error:
-        print(error)  # -> rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s
+    print(simulate(2, mistakes)[0])
+    # -> (-1, None, 'recv: a message of 4 bytes for 8 bytes')

@@ -1,140 +1,195 @@
-"""Step 104q: NCCL: all-reduce from GPU to GPU
+"""Step 104q: Messages that belong together: batch_isend_irecv
 
-With MPI a gradient on a GPU would be copied to the main memory, sent, and copied back. NCCL is
-NVIDIA's library of collectives: it sends from GPU to GPU, in rings as in step 103c. CuPy has its
-calls. They take addresses, a number of elements, a type and a stream:
+In a ring each process sends to the next one and receives from the one before. With send and recv
+all would send first, and a long message waits for its receiver: a deadlock. Odd ranks could receive
+first, as in step 103c; then half of the connections are idle at a time.
 
-    comm.allReduce(source, target, count, type, op, stream)
+With isend and irecv all messages begin before the process waits for any. batch_isend_irecv does
+this for a list of messages, in any order:
 
-NCCLBackend has the methods of MPIBackend, so everything above it stays as it is. The processes find
-one another through MPI: rank 0 makes an identifier of 128 bytes and broadcasts it, and all make a
-communicator with it. Objects and barriers stay with MPI.
+    to = P2POp(isend, x, (rank + 1) % size)
+    at = P2POp(irecv, y, (rank - 1) % size)
+    for work in batch_isend_irecv([to, at]):
+        work.wait()
 
-A call is put into the current stream of a GPU, like a kernel (step 70c). What the program computes
-next comes behind it in the stream. So the program does not have to wait: a Queued says at once that
-it is complete. For the same reason no time limit sees whether the call ever ends.
+For MPI this is a loop. NCCL (step 104t) has to know which messages belong together: it works on one
+call after the other, and a send to a process that is sending too would never end. So step 104u
+gives its backend the method `together`.
 
-The demo has no GPU: classes of a few lines stand for CuPy's arrays and for its NCCL, and an address
-is the array itself. tests/distributed/test_nccl.py has a stand-in with true addresses.
+The trap: two messages between the same two ranks arrive in the order in which they were sent, so
+both sides have to list them in the same order.
 
-New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
-Try: ReduceOp.AVG instead of SUM gives the same numbers. Which function of step 103o divides them?
+New: P2POp, batch_isend_irecv.
+Try: let one rank give the list [at, to], and not [to, at]. Does the order matter?
 """
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from tinytorch.cuda.backend import check_available, cupy, is_available
-from tinytorch.distributed.group import BACKENDS
-from tinytorch.distributed.mpi import MPIBackend
-from tinytorch.distributed.types import ReduceOp
-
-# The types that NCCL computes with, by NumPy's names.
-TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
-
-
-# Its reductions. An average is a sum that is divided afterwards.
-REDUCTIONS = {"SUM": "SUM", "AVG": "SUM", "PRODUCT": "PROD", "MIN": "MIN", "MAX": "MAX"}
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import ready, store
+from tinytorch.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    Work,
+    default_group,
+    get_group_rank,
+)
+from tinytorch.distributed.types import DistBackendError
 
 
-OPS = {ReduceOp[name]: f"NCCL_{theirs}" for name, theirs in REDUCTIONS.items()}
+def received(tensor: Tensor, wire: Any, status: Any) -> None:
+    """Check the length of a message, and store it.
+
+    Raises:
+        DistBackendError: it is shorter than the tensor.
+    """
+    if status is not None and (sent := status.count) != wire.nbytes:
+        raise DistBackendError(f"recv: a message of {sent} bytes for {wire.nbytes} bytes")
+    if wire is not tensor.array:
+        store(tensor, wire)
 
 
-def is_nccl_available() -> bool:
-    """Whether there is a GPU for it."""
-    return is_available()
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
+
+    Raises:
+        ValueError: it does not belong to the group, or is this process.
+    """
+    found = get_group_rank(group, rank)
+    if found == group.backend.rank:
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    return found
 
 
-class Queued:
-    """A call in the current stream. What the program computes next comes behind it there."""
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    args = group.backend.movable(tensor.array), other(group, dst), tag
+    return group.start("send", args, None, True)
 
-    def Test(self, status: Any = None) -> bool:
-        return True
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (group := ready("send", group, tensor)) is not None:
+        args = group.backend.movable(tensor.array), other(group, dst), tag
+        group.start("send", args)
 
 
-class NCCLBackend:
-    """NCCL's collectives on CuPy arrays, in the current stream of one GPU: that with the number
-    `gpu`, or the one that is current now.
+def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`, or from any."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    finish = partial(received, tensor, wire, status)
+    return group.start("recv", args, finish, True, tensor.array, status)
 
-    The processes find one another through MPI. A call returns when it is in the stream, so that no
-    timeout sees whether it ends.
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`, or from any.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (group := ready("recv", group, tensor)) is None:
+        return -1
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    group.start("recv", args, None, False, tensor.array, status)
+    received(tensor, wire, status)
+    return group.ranks[status.source] if src is None else src
+
+
+class P2POp:
+    """A message to send or receive, for batch_isend_irecv.
+
+    Args:
+        op: isend or irecv.
+        peer: the global rank of the other process.
+    Raises:
+        ValueError: op is another function, or there is no group.
+        TypeError: `tensor` is not a Tensor.
     """
 
-    device = "cuda"
-
-    def __init__(self, host: MPIBackend, gpu: int | None = None):
-        check_available()
-        self.xp, self.nccl = cupy, cupy.cuda.nccl
-        self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.error = self.nccl.NcclError
-        self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
-        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}") for name in TYPES}
-        self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
-        number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
-        if self.rank == 0:
-            number[:] = self.nccl.get_unique_id()
-        host.broadcast(number, 0).Wait()
-        with self.gpu:
-            self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
-
-    def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
-        """comm.name(addresses, number of elements, their type, options, stream)."""
-        places = [array.data.ptr for array in arrays]
-        kind = self.types[counted.dtype.name]
-        with self.gpu:
-            stream = self.xp.cuda.get_current_stream().ptr
-            getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued()
-
-    def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
-        return self.call("allReduce", [array, array], array, self.ops[op])
+    def __init__(
+        self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0
+    ):
+        if op not in (isend, irecv):
+            raise ValueError("Invalid ``op``. Expected ``op`` to be isend or irecv.")
+        self.op, self.tensor, self.peer, self.tag = op, tensor, peer, tag
+        self.group = default_group() if group is None else group
 
 
-BACKENDS["nccl"] = NCCLBackend
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begin all these messages together, in any order: none of them waits for another one.
+
+    Raises:
+        ValueError: it is not a list of P2POp of one group.
+    """
+    if not isinstance(p2p_op_list, list) or not all(isinstance(x, P2POp) for x in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
+    if len({x.group for x in p2p_op_list}) > 1:
+        raise ValueError("All ops need to use the same group.")
+    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
+        return []
+    # MPI works on all that has begun. NCCL would work on one message after the other.
+    with nullcontext() if group.backend is group.host else group.backend.together():
+        return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
 
 
 if __name__ == "__main__":
-    import types
-    from contextlib import nullcontext
+    import importlib
 
-    from tinytorch.distributed.simulator import MPI, here, simulate
-
-    class Array(np.ndarray):
-        """Stands for CuPy's arrays: its address is the array itself."""
-
-        data = property(lambda self: types.SimpleNamespace(ptr=self))
-
-    class Communicator:
-        """Stands for NCCL's, with the simulated MPI of step 103g."""
-
-        def __init__(self, size, number, rank):
-            self.comm = here.comm.Split(number[0], rank)
-
-        def allReduce(self, source, target, count, kind, op, stream):
-            self.comm.Iallreduce(MPI.IN_PLACE, target[:count], op).Wait()
-
-    kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
-    reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
-    nccl = types.SimpleNamespace(NcclCommunicator=Communicator, **kinds, **reductions)
-    nccl.NcclError, nccl.get_unique_id = OSError, lambda: (7,) * 128
-    stream = types.SimpleNamespace(ptr=0)
-    cupy = types.SimpleNamespace(
-        ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
-        cuda=types.SimpleNamespace(
-            nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
-        ),
+    from tinytorch.core.tensor import tensor
+    from tinytorch.distributed.group import (
+        get_rank,
+        get_world_size,
+        group,
+        init_process_group,
+        new_group,
     )
-    check_available = lambda: None  # noqa: E731 (there is a GPU, as far as the backend can see)
+    from tinytorch.distributed.simulator import simulate
+    from tinytorch.ops.creation import zeros
 
-    def array(*numbers):
-        return np.array(numbers, np.float32).view(Array)
+    for name in "core.printing ops.arithmetic ops.conversion ops.shape".split():
+        importlib.import_module(f"tinytorch.{name}")
 
-    def on_gpus():
-        backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        total = array(1, here.comm.rank)
-        done = backend.all_reduce(total, ReduceOp.SUM).Test()
-        return done, total.tolist()
+    def ring():
+        """The sum of all ranks: each number goes round."""
+        init_process_group("mpi")
+        rank, size = get_rank(), get_world_size()
+        mine = total = tensor([10.0**rank])
+        for _ in range(size - 1):
+            came = zeros(1)
+            to, at = P2POp(isend, mine, (rank + 1) % size), P2POp(irecv, came, (rank - 1) % size)
+            for work in batch_isend_irecv([to, at]):
+                work.wait()
+            mine, total = came, total + came
+        return total.item()
 
-    print("a GPU for NCCL:", is_nccl_available())  # -> ...
-    print(*simulate(2, on_gpus))  # -> (True, [2.0, 1.0]) (True, [2.0, 1.0])
+    print(simulate(3, ring))  # -> [111.0, 111.0, 111.0]
+
+    def mistakes():
+        init_process_group("mpi")
+        x, found = zeros(1), []
+        whole, other = group.WORLD, new_group([0, 1])
+        for mistake in (
+            lambda: P2POp(send, x, 1),
+            lambda: batch_isend_irecv([x]),
+            lambda: batch_isend_irecv([P2POp(isend, x, 1, whole), P2POp(isend, x, 1, other)]),
+        ):
+            try:
+                mistake()
+            except ValueError as error:
+                found.append(str(error))
+        return *found, batch_isend_irecv([])
+
+    for found in simulate(2, mistakes)[0]:
+        print(found)
+    # -> Invalid ``op``. Expected ``op`` to be isend or irecv.
+    # -> Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.
+    # -> All ops need to use the same group.
+    # -> []

@@ -1,173 +1,204 @@
-"""Step 104r: NCCL: types and reductions that it does not have
+"""Step 104r: A barrier that names the missing: monitored_barrier
 
-NCCL adds halves and bfloat16 itself, which MPI does not (step 103i). It knows neither int16 nor
-bool, and it has no reductions of bits. With step 104q each of these ends in a KeyError.
+A time limit says who waited (step 104a). With 64 processes the interesting question is the other
+one: who did not come? A collective cannot tell: in MPI's barrier no process knows which one is
+missing.
 
-    movable      to send only           the elements as bytes, where NCCL does not have the type
-    reducible    to compute with        bool as bytes; others that NCCL does not have are refused
-    op           a reduction            BAND, BOR and BXOR are refused
+Messages can. Each process sends an empty message to the first process of the group, which checks it
+off a list:
 
-Which types there are depends on the version: an old CuPy does not have bfloat16, so its number is
-None.
+    1, 2, 3 -> 0       "I am here"
+    0 -> 1, 2, 3       "all are here": go on
 
-The trap: as bytes, True + True is 2. So the sum of booleans comes here as MAX (step 103n).
+After the time limit, the first process names the ranks that have not sent one:
 
-Changed: NCCLBackend. New: its methods movable, reducible, op.
-Try: pass an int16 to all_reduce, without reducible.
+    rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s
+
+The others wait twice as long, so that this error, which says more, comes first.
+
+The trap: all 2 (n - 1) messages of this barrier pass through one process. Put it where a program
+hangs, and not into the training loop.
+
+New: monitored_barrier, BARRIER. They complete p2p.py.
+Try: let all ranks but rank 0 come. What does the error say, and after how many seconds?
 """
 
+import datetime
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tinytorch.cuda.backend import check_available, cupy, is_available
-from tinytorch.distributed.group import BACKENDS
-from tinytorch.distributed.mpi import MPIBackend
-from tinytorch.distributed.types import ReduceOp
+from tinytorch.core.tensor import Tensor
+from tinytorch.distributed.collectives import member, ready, store
+from tinytorch.distributed.group import (
+    GroupMember,
+    ProcessGroup,
+    Work,
+    check_timeout,
+    default_group,
+    get_group_rank,
+)
+from tinytorch.distributed.types import DistBackendError
 
-# The types that NCCL computes with, by NumPy's names.
-TYPES = "int8 uint8 int32 int64 float16 bfloat16 float32 float64".split()
-
-
-# Its reductions. An average is a sum that is divided afterwards.
-REDUCTIONS = {"SUM": "SUM", "AVG": "SUM", "PRODUCT": "PROD", "MIN": "MIN", "MAX": "MAX"}
-
-
-OPS = {ReduceOp[name]: f"NCCL_{theirs}" for name, theirs in REDUCTIONS.items()}
-
-
-def is_nccl_available() -> bool:
-    """Whether there is a GPU for it."""
-    return is_available()
+BARRIER = 30_000  # the tag of the messages of monitored_barrier; MPI has 32,767 at least
 
 
-class Queued:
-    """A call in the current stream. What the program computes next comes behind it there."""
+def received(tensor: Tensor, wire: Any, status: Any) -> None:
+    """Check the length of a message, and store it.
 
-    def Test(self, status: Any = None) -> bool:
-        return True
+    Raises:
+        DistBackendError: it is shorter than the tensor.
+    """
+    if status is not None and (sent := status.count) != wire.nbytes:
+        raise DistBackendError(f"recv: a message of {sent} bytes for {wire.nbytes} bytes")
+    if wire is not tensor.array:
+        store(tensor, wire)
 
 
-class NCCLBackend:
-    """NCCL's collectives on CuPy arrays, in the current stream of one GPU: that with the number
-    `gpu`, or the one that is current now.
+def other(group: ProcessGroup, rank: int) -> int:
+    """The rank in the group of another process.
 
-    The processes find one another through MPI. A call returns when it is in the stream, so that no
-    timeout sees whether it ends.
+    Raises:
+        ValueError: it does not belong to the group, or is this process.
+    """
+    found = get_group_rank(group, rank)
+    if found == group.backend.rank:
+        raise ValueError(f"Invalid rank {rank}: a process does not send messages to itself")
+    return found
+
+
+def isend(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to send the tensor to process `dst`."""
+    if (group := ready("isend", group, tensor)) is None:
+        return None
+    args = group.backend.movable(tensor.array), other(group, dst), tag
+    return group.start("send", args, None, True)
+
+
+def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+    """Send the tensor to process `dst`, and wait until it may be changed."""
+    if (group := ready("send", group, tensor)) is not None:
+        args = group.backend.movable(tensor.array), other(group, dst), tag
+        group.start("send", args)
+
+
+def irecv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> Work | None:
+    """Begin to receive a tensor from process `src`, or from any."""
+    if (group := ready("irecv", group, tensor)) is None:
+        return None
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    finish = partial(received, tensor, wire, status)
+    return group.start("recv", args, finish, True, tensor.array, status)
+
+
+def recv(tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0) -> int:
+    """Receive a tensor from process `src`, or from any.
+
+    Returns the rank of the sender; -1 where this process does not belong to the group.
+    """
+    if (group := ready("recv", group, tensor)) is None:
+        return -1
+    wire, status = group.backend.movable(tensor.array), group.backend.status()
+    args = wire, None if src is None else other(group, src), tag
+    group.start("recv", args, None, False, tensor.array, status)
+    received(tensor, wire, status)
+    return group.ranks[status.source] if src is None else src
+
+
+class P2POp:
+    """A message to send or receive, for batch_isend_irecv.
+
+    Args:
+        op: isend or irecv.
+        peer: the global rank of the other process.
+    Raises:
+        ValueError: op is another function, or there is no group.
+        TypeError: `tensor` is not a Tensor.
     """
 
-    device = "cuda"
-
-    def __init__(self, host: MPIBackend, gpu: int | None = None):
-        check_available()
-        self.xp, self.nccl = cupy, cupy.cuda.nccl
-        self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.error = self.nccl.NcclError
-        self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
-        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
-        self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
-        number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
-        if self.rank == 0:
-            number[:] = self.nccl.get_unique_id()
-        host.broadcast(number, 0).Wait()
-        with self.gpu:
-            self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
-
-    def movable(self, array: Any) -> Any:
-        """The elements side by side; their bytes, where NCCL does not have the type."""
-        array = self.xp.ascontiguousarray(array)
-        known = self.types.get(array.dtype.name) is not None
-        return array if known else array.reshape(-1).view(np.uint8)
-
-    def reducible(self, array: Any) -> Any:
-        """The same to compute with.
-
-        Raises:
-            RuntimeError: NCCL does not have the type, and it is not bool.
-        """
-        if self.types.get(array.dtype.name) is None and array.dtype != bool:
-            raise RuntimeError(f"NCCL does not compute with {array.dtype.name}")
-        return self.movable(array)
-
-    def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
-        """comm.name(addresses, number of elements, their type, options, stream)."""
-        places = [array.data.ptr for array in arrays]
-        kind = self.types[counted.dtype.name]
-        with self.gpu:
-            stream = self.xp.cuda.get_current_stream().ptr
-            getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued()
-
-    def op(self, op: ReduceOp) -> int:
-        if op not in self.ops:
-            raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL")
-        return self.ops[op]
-
-    def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
-        return self.call("allReduce", [array, array], array, self.op(op))
+    def __init__(
+        self, op: Callable, tensor: Tensor, peer: int | None = None, group: Any = None, tag: int = 0
+    ):
+        if op not in (isend, irecv):
+            raise ValueError("Invalid ``op``. Expected ``op`` to be isend or irecv.")
+        self.op, self.tensor, self.peer, self.tag = op, tensor, peer, tag
+        self.group = default_group() if group is None else group
 
 
-BACKENDS["nccl"] = NCCLBackend
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begin all these messages together, in any order: none of them waits for another one.
+
+    Raises:
+        ValueError: it is not a list of P2POp of one group.
+    """
+    if not isinstance(p2p_op_list, list) or not all(isinstance(x, P2POp) for x in p2p_op_list):
+        raise ValueError("Invalid ``p2p_op_list``. Each op is expected to be of type P2POp.")
+    if len({x.group for x in p2p_op_list}) > 1:
+        raise ValueError("All ops need to use the same group.")
+    if not p2p_op_list or (group := p2p_op_list[0].group) is GroupMember.NON_GROUP_MEMBER:
+        return []
+    # MPI works on all that has begun. NCCL would work on one message after the other.
+    with nullcontext() if group.backend is group.host else group.backend.together():
+        return [x.op(x.tensor, x.peer, x.group, x.tag) for x in p2p_op_list]
+
+
+def monitored_barrier(
+    group: Any = None, timeout: datetime.timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """A barrier whose error names all processes that have not come, whatever wait_all_ranks is.
+
+    Raises:
+        DistBackendError: in the first process of the group, with the global ranks that are missing;
+            in the others, if the first process has failed or not come.
+    """
+    if (group := member("monitored_barrier", group)) is None:
+        return
+    seconds = group.timeout if timeout is None else check_timeout(timeout)
+    host, nothing, others = group.host, np.empty(0, np.uint8), range(1, group.size())
+    if group.rank() != 0:
+        group.start("send", (nothing, 0, BARRIER), backend=host)
+        answer = Work(group, "monitored_barrier", host.recv(nothing, 0, BARRIER), None)
+        answer.wait(datetime.timedelta(seconds=2 * seconds))  # the first process says more
+        return
+    waiting = {rank: host.recv(nothing, rank, BARRIER) for rank in others}
+    deadline = time.monotonic() + seconds
+    while waiting and time.monotonic() < deadline:
+        waiting = {rank: request for rank, request in waiting.items() if not request.Test()}
+        time.sleep(0.001)
+    if waiting:
+        missing = ", ".join(str(group.ranks[rank]) for rank in waiting)
+        raise group.failure("monitored_barrier", f"rank {missing} has not come in {seconds:g} s")
+    for rank in others:
+        group.start("send", (nothing, rank, BARRIER), backend=host)
 
 
 if __name__ == "__main__":
-    import types
-    from contextlib import nullcontext
+    import warnings
 
-    from tinytorch.distributed.simulator import MPI, here, simulate
+    from tinytorch.distributed.group import get_rank, init_process_group
+    from tinytorch.distributed.simulator import simulate
 
-    class Array(np.ndarray):
-        """Stands for CuPy's arrays: its address is the array itself."""
+    def all_come():
+        init_process_group("mpi")
+        monitored_barrier()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            monitored_barrier(GroupMember.NON_GROUP_MEMBER)
+        return "went on"
 
-        data = property(lambda self: types.SimpleNamespace(ptr=self))
+    print(simulate(3, all_come))  # -> ['went on', 'went on', 'went on']
 
-    class Communicator:
-        """Stands for NCCL's, with the simulated MPI of step 103g."""
+    def some_come():
+        init_process_group("mpi")
+        if get_rank() in (0, 2):
+            monitored_barrier(timeout=datetime.timedelta(seconds=0.1))
 
-        def __init__(self, size, number, rank):
-            self.comm = here.comm.Split(number[0], rank)
-
-        def allReduce(self, source, target, count, kind, op, stream):
-            self.comm.Iallreduce(MPI.IN_PLACE, target[:count], op).Wait()
-
-    kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
-    reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
-    nccl = types.SimpleNamespace(NcclCommunicator=Communicator, **kinds, **reductions)
-    nccl.NcclError, nccl.get_unique_id = OSError, lambda: (7,) * 128
-    stream = types.SimpleNamespace(ptr=0)
-    cupy = types.SimpleNamespace(
-        ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
-        cuda=types.SimpleNamespace(
-            nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
-        ),
-    )
-    check_available = lambda: None  # noqa: E731 (there is a GPU, as far as the backend can see)
-
-    def array(*numbers, dtype=np.float32):
-        return np.array(numbers, dtype).view(Array)
-
-    def on_gpus():
-        backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        truth = backend.reducible(array(here.comm.rank, dtype=bool))
-        short = backend.movable(array(here.comm.rank, dtype=np.int16))
-        half = backend.reducible(array(0.5, dtype=np.float16))
-        backend.all_reduce(half, ReduceOp.SUM)
-        found = [truth.dtype.name, short.dtype.name, short.size, half.dtype.name, half.tolist()]
-        for mistake in (
-            lambda: backend.reducible(array(1, dtype=np.int16)),
-            lambda: backend.all_reduce(array(1), ReduceOp.BAND),
-        ):
-            try:
-                mistake()
-            except (RuntimeError, ValueError) as error:
-                found.append(error)
-        return found
-
-    print(*simulate(2, on_gpus)[1], sep="\n")
-    # -> uint8
-    # -> uint8
-    # -> 2
-    # -> float16
-    # -> [1.0]
-    # -> NCCL does not compute with int16
-    # -> Cannot use ReduceOp.BAND with NCCL
+    try:
+        simulate(4, some_come)
+    except DistBackendError as error:
+        print(error)  # -> rank 0, monitored_barrier: rank 1, 3 has not come in 0.1 s

@@ -1,28 +1,26 @@
-"""Step 104s: NCCL: calls that begin together
+"""Step 104s: NCCL: all-reduce from GPU to GPU
 
-A stream does one thing after the other. If two GPUs send to each other, each send waits in its
-stream for a receive that stands behind the other's send: a deadlock. isend does not help here: it
-keeps the program from waiting, and here it is the streams that wait.
+With MPI a gradient on a GPU would be copied to the main memory, sent, and copied back. NCCL is
+NVIDIA's library of collectives: it sends from GPU to GPU, in rings as in step 103c. CuPy has its
+calls. They take addresses, a number of elements, a type and a stream:
 
-NCCL has brackets for this. Calls between groupStart and groupEnd are one call, in which sends and
-receives go on side by side:
+    comm.allReduce(source, target, count, type, op, stream)
 
-    groupStart()
-    send(x, 1); recv(y, 1)        noted, not begun
-    groupEnd()                    begun, as one
+NCCLBackend has the methods of MPIBackend, so everything above it stays as it is. The processes find
+one another through MPI: rank 0 makes an identifier of 128 bytes and broadcasts it, and all make a
+communicator with it. Objects and barriers stay with MPI.
 
-`together` is these brackets as a context manager; batch_isend_irecv of step 104o uses it.
-all_to_all is n sends and n receives inside of them: CuPy has no such call of NCCL.
+A call is put into the current stream of a GPU, like a kernel (step 70c). What the program computes
+next comes behind it in the stream. So the program does not have to wait: a Queued says at once that
+it is complete. For the same reason no time limit sees whether the call ever ends.
 
-The trap: inside the brackets nothing has begun, so nothing is complete. A handle that said so would
-store the result before it has come. So Queued asks its backend whether calls are being collected.
+The demo has no GPU: classes of a few lines stand for CuPy's arrays and for its NCCL, and an address
+is the array itself. tests/distributed/test_nccl.py has a stand-in with true addresses.
 
-Changed: Queued, NCCLBackend.
-Try: let Queued.Test return True. When would `finish` have stored a result?
+New: TYPES, REDUCTIONS, OPS, is_nccl_available, Queued, NCCLBackend, BACKENDS["nccl"].
+Try: ReduceOp.AVG instead of SUM gives the same numbers. Which function of step 103o divides them?
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -51,11 +49,8 @@ def is_nccl_available() -> bool:
 class Queued:
     """A call in the current stream. What the program computes next comes behind it there."""
 
-    def __init__(self, backend: "NCCLBackend"):
-        self.backend = backend
-
     def Test(self, status: Any = None) -> bool:
-        return not self.backend.collecting
+        return True
 
 
 class NCCLBackend:
@@ -72,10 +67,9 @@ class NCCLBackend:
         check_available()
         self.xp, self.nccl = cupy, cupy.cuda.nccl
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
         self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
-        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
+        self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}") for name in TYPES}
         self.ops = {op: getattr(self.nccl, name) for op, name in OPS.items()}
         number = np.zeros(128, np.int64)  # of the new communicator: 128 bytes
         if self.rank == 0:
@@ -84,25 +78,6 @@ class NCCLBackend:
         with self.gpu:
             self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
 
-    def empty(self, size: int, dtype: Any) -> Any:
-        return self.xp.empty(size, dtype)
-
-    def movable(self, array: Any) -> Any:
-        """The elements side by side; their bytes, where NCCL does not have the type."""
-        array = self.xp.ascontiguousarray(array)
-        known = self.types.get(array.dtype.name) is not None
-        return array if known else array.reshape(-1).view(np.uint8)
-
-    def reducible(self, array: Any) -> Any:
-        """The same to compute with.
-
-        Raises:
-            RuntimeError: NCCL does not have the type, and it is not bool.
-        """
-        if self.types.get(array.dtype.name) is None and array.dtype != bool:
-            raise RuntimeError(f"NCCL does not compute with {array.dtype.name}")
-        return self.movable(array)
-
     def call(self, name: str, arrays: list, counted: Any, *options: int) -> Queued:
         """comm.name(addresses, number of elements, their type, options, stream)."""
         places = [array.data.ptr for array in arrays]
@@ -110,49 +85,10 @@ class NCCLBackend:
         with self.gpu:
             stream = self.xp.cuda.get_current_stream().ptr
             getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued(self)
-
-    def op(self, op: ReduceOp) -> int:
-        if op not in self.ops:
-            raise ValueError(f"Cannot use ReduceOp.{op.name} with NCCL")
-        return self.ops[op]
+        return Queued()
 
     def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
-        return self.call("allReduce", [array, array], array, self.op(op))
-
-    def status(self) -> None:
-        """NCCL tells neither the sender nor the length of a message."""
-
-    def send(self, array: Any, rank: int, tag: int) -> Queued:
-        return self.call("send", [array], array, rank)
-
-    def recv(self, array: Any, rank: int | None, tag: int) -> Queued:
-        if rank is None:
-            raise ValueError("recv with NCCL needs a source")
-        return self.call("recv", [array], array, rank)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Calls inside are one call. One after the other, two sends could wait for each other."""
-        self.collecting = True
-        self.nccl.groupStart()
-        try:
-            yield
-        finally:
-            self.nccl.groupEnd()
-            self.collecting = False
-
-    def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
-        """Messages between all pairs, as one call."""
-        out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
-        with self.together():
-            for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
-                if count:
-                    self.send(array[place : place + count], rank, 0)
-                if out_count:
-                    self.recv(out[out_place : out_place + out_count], rank, 0)
-                place, out_place = place + count, out_place + out_count
-        return Queued(self)
+        return self.call("allReduce", [array, array], array, self.ops[op])
 
 
 BACKENDS["nccl"] = NCCLBackend
@@ -175,11 +111,8 @@ if __name__ == "__main__":
         def __init__(self, size, number, rank):
             self.comm = here.comm.Split(number[0], rank)
 
-        def send(self, source, count, kind, peer, stream):
-            self.comm.Isend(source[:count], peer)
-
-        def recv(self, target, count, kind, peer, stream):
-            self.comm.Irecv(target[:count], peer).Wait()
+        def allReduce(self, source, target, count, kind, op, stream):
+            self.comm.Iallreduce(MPI.IN_PLACE, target[:count], op).Wait()
 
     kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
     reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
@@ -188,39 +121,20 @@ if __name__ == "__main__":
     stream = types.SimpleNamespace(ptr=0)
     cupy = types.SimpleNamespace(
         ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
-        empty=lambda size, dtype: np.empty(size, dtype).view(Array),
         cuda=types.SimpleNamespace(
             nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
         ),
     )
     check_available = lambda: None  # noqa: E731 (there is a GPU, as far as the backend can see)
 
-    def array(*numbers, dtype=np.float32):
-        return np.array(numbers, dtype).view(Array)
-
-    nccl.groupStart = lambda: order.append("begin")
-    nccl.groupEnd = lambda: order.append("end")
-    order = []
+    def array(*numbers):
+        return np.array(numbers, np.float32).view(Array)
 
     def on_gpus():
-        rank = here.comm.rank
         backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        came, done = array(0), []
-        with backend.together():
-            done.append(backend.send(array(rank + 3), 1 - rank, 0).Test())
-            received = backend.recv(came, 1 - rank, 0)
-            done.append(received.Test())
-        done.append(received.Test())
-        out = backend.empty(3, np.float32)
-        counts = ([1, 2], [1, 2]) if rank == 0 else ([2, 1], [2, 1])
-        backend.all_to_all(out, counts[1], array(rank, 10, 20 + rank), counts[0])
-        try:
-            backend.recv(array(1), None, 0)
-        except ValueError as error:
-            return done, came.tolist(), out.tolist(), str(error)
+        total = array(1, here.comm.rank)
+        done = backend.all_reduce(total, ReduceOp.SUM).Test()
+        return done, total.tolist()
 
-    for found in simulate(2, on_gpus):
-        print(*found)
-    # -> [False, False, True] [4.0] [0.0, 1.0, 10.0] recv with NCCL needs a source
-    # -> [False, False, True] [3.0] [10.0, 20.0, 21.0] recv with NCCL needs a source
-    print(order.count("begin"), order.count("end"))  # -> 4 4
+    print("a GPU for NCCL:", is_nccl_available())  # -> ...
+    print(*simulate(2, on_gpus))  # -> (True, [2.0, 1.0]) (True, [2.0, 1.0])

@@ -1,15 +1,21 @@
-"""Step 104t: Catalogue: the other calls of NCCL
+"""Step 104t: NCCL: types and reductions that it does not have
 
-Skim this one. broadcast, reduce, all_gather and reduce_scatter are calls of NCCL like all_reduce of
-step 104r. gather and scatter are all_to_all of step 104s, in which the counts of all processes but
-one are 0.
+NCCL adds halves and bfloat16 itself, which MPI does not (step 103i). It knows neither int16 nor
+bool, and it has no reductions of bits. With step 104s each of these ends in a KeyError.
 
-Changed: NCCLBackend, which is complete.
-Try: in the demo, make the gather out of send, recv and together, without all_to_all.
+    movable      to send only           the elements as bytes, where NCCL does not have the type
+    reducible    to compute with        bool as bytes; others that NCCL does not have are refused
+    op           a reduction            BAND, BOR and BXOR are refused
+
+Which types there are depends on the version: an old CuPy does not have bfloat16, so its number is
+None.
+
+The trap: as bytes, True + True is 2. So the sum of booleans comes here as MAX (step 103n).
+
+Changed: NCCLBackend. New: its methods movable, reducible, op.
+Try: pass an int16 to all_reduce, without reducible.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -38,11 +44,8 @@ def is_nccl_available() -> bool:
 class Queued:
     """A call in the current stream. What the program computes next comes behind it there."""
 
-    def __init__(self, backend: "NCCLBackend"):
-        self.backend = backend
-
     def Test(self, status: Any = None) -> bool:
-        return not self.backend.collecting
+        return True
 
 
 class NCCLBackend:
@@ -59,7 +62,6 @@ class NCCLBackend:
         check_available()
         self.xp, self.nccl = cupy, cupy.cuda.nccl
         self.gpu = cupy.cuda.Device(gpu)  # None: the current one
-        self.collecting = False  # whether calls are put together, and none has begun
         self.error = self.nccl.NcclError
         self.rank, self.size, self.barrier = host.rank, host.size, host.barrier
         self.types = {name: getattr(self.nccl, f"NCCL_{name.upper()}", None) for name in TYPES}
@@ -70,9 +72,6 @@ class NCCLBackend:
         host.broadcast(number, 0).Wait()
         with self.gpu:
             self.comm = self.nccl.NcclCommunicator(self.size, tuple(number.tolist()), self.rank)
-
-    def empty(self, size: int, dtype: Any) -> Any:
-        return self.xp.empty(size, dtype)
 
     def movable(self, array: Any) -> Any:
         """The elements side by side; their bytes, where NCCL does not have the type."""
@@ -97,7 +96,7 @@ class NCCLBackend:
         with self.gpu:
             stream = self.xp.cuda.get_current_stream().ptr
             getattr(self.comm, name)(*places, counted.size, kind, *options, stream)
-        return Queued(self)
+        return Queued()
 
     def op(self, op: ReduceOp) -> int:
         if op not in self.ops:
@@ -106,65 +105,6 @@ class NCCLBackend:
 
     def all_reduce(self, array: Any, op: ReduceOp) -> Queued:
         return self.call("allReduce", [array, array], array, self.op(op))
-
-    def broadcast(self, array: Any, root: int) -> Queued:
-        return self.call("broadcast", [array, array], array, root)
-
-    def reduce(self, array: Any, op: ReduceOp, root: int) -> Queued:
-        return self.call("reduce", [array, array], array, self.op(op), root)
-
-    def all_gather(self, out: Any, array: Any) -> Queued:
-        return self.call("allGather", [array, out], array)
-
-    def reduce_scatter(self, out: Any, array: Any, op: ReduceOp) -> Queued:
-        return self.call("reduceScatter", [array, out], out, self.op(op))
-
-    def status(self) -> None:
-        """NCCL tells neither the sender nor the length of a message."""
-
-    def send(self, array: Any, rank: int, tag: int) -> Queued:
-        return self.call("send", [array], array, rank)
-
-    def recv(self, array: Any, rank: int | None, tag: int) -> Queued:
-        if rank is None:
-            raise ValueError("recv with NCCL needs a source")
-        return self.call("recv", [array], array, rank)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Calls inside are one call. One after the other, two sends could wait for each other."""
-        self.collecting = True
-        self.nccl.groupStart()
-        try:
-            yield
-        finally:
-            self.nccl.groupEnd()
-            self.collecting = False
-
-    def all_to_all(self, out: Any, out_counts: list[int], array: Any, counts: list[int]) -> Queued:
-        """Messages between all pairs, as one call."""
-        out, array, place, out_place = out.reshape(-1), array.reshape(-1), 0, 0
-        with self.together():
-            for rank, (count, out_count) in enumerate(zip(counts, out_counts, strict=True)):
-                if count:
-                    self.send(array[place : place + count], rank, 0)
-                if out_count:
-                    self.recv(out[out_place : out_place + out_count], rank, 0)
-                place, out_place = place + count, out_place + out_count
-        return Queued(self)
-
-    def gather(self, out: Any, array: Any, root: int) -> Queued:
-        counts = [array.size if rank == root else 0 for rank in range(self.size)]
-        out_counts = [array.size if self.rank == root else 0] * self.size
-        return self.all_to_all(array if out is None else out, out_counts, array, counts)
-
-    def scatter(self, out: Any, array: Any, root: int) -> Queued:
-        out_counts = [out.size if rank == root else 0 for rank in range(self.size)]
-        counts = [out.size if self.rank == root else 0] * self.size
-        return self.all_to_all(out, out_counts, out if array is None else array, counts)
-
-    def close(self) -> None:
-        self.comm.destroy()
 
 
 BACKENDS["nccl"] = NCCLBackend
@@ -187,27 +127,8 @@ if __name__ == "__main__":
         def __init__(self, size, number, rank):
             self.comm = here.comm.Split(number[0], rank)
 
-        def broadcast(self, source, target, count, kind, root, stream):
-            self.comm.Ibcast(target[:count], root).Wait()
-
-        def reduce(self, source, target, count, kind, op, root, stream):
-            self.comm.Ireduce(source[:count].copy(), target[:count], op, root).Wait()
-
-        def allGather(self, source, target, count, kind, stream):
-            self.comm.Iallgather(source[:count], target[: count * self.comm.size]).Wait()
-
-        def reduceScatter(self, source, target, count, kind, op, stream):
-            whole = source[: count * self.comm.size]
-            self.comm.Ireduce_scatter_block(whole, target[:count], op).Wait()
-
-        def destroy(self):
-            print("destroyed")
-
-        def send(self, source, count, kind, peer, stream):
-            self.comm.Isend(source[:count], peer)
-
-        def recv(self, target, count, kind, peer, stream):
-            self.comm.Irecv(target[:count], peer).Wait()
+        def allReduce(self, source, target, count, kind, op, stream):
+            self.comm.Iallreduce(MPI.IN_PLACE, target[:count], op).Wait()
 
     kinds = {f"NCCL_{name.upper()}": name for name in TYPES}
     reductions = {name: getattr(MPI, name.removeprefix("NCCL_")) for name in OPS.values()}
@@ -216,7 +137,6 @@ if __name__ == "__main__":
     stream = types.SimpleNamespace(ptr=0)
     cupy = types.SimpleNamespace(
         ascontiguousarray=lambda array: np.ascontiguousarray(array).view(Array),
-        empty=lambda size, dtype: np.empty(size, dtype).view(Array),
         cuda=types.SimpleNamespace(
             nccl=nccl, get_current_stream=lambda: stream, Device=lambda number: nullcontext()
         ),
@@ -226,32 +146,28 @@ if __name__ == "__main__":
     def array(*numbers, dtype=np.float32):
         return np.array(numbers, dtype).view(Array)
 
-    nccl.groupStart = nccl.groupEnd = lambda: None
-
     def on_gpus():
-        rank = here.comm.rank
         backend = NCCLBackend(MPIBackend(here.mpi, here.comm))
-        largest, sent = array(rank), array(rank + 5)
-        backend.broadcast(backend.movable(sent), 1)
-        backend.reduce(largest, ReduceOp.MAX, 0)
-        whole, part = backend.empty(2, np.float32), array(0)
-        backend.all_gather(whole, array(rank))
-        backend.reduce_scatter(part, array(rank, 10), ReduceOp.SUM)
-        collected, given = backend.empty(2, np.float32), array(0)
-        backend.gather(collected if rank == 0 else None, array(rank + 3), 0)
-        backend.scatter(given, array(8, 9) if rank == 0 else None, 0)
-        if rank == 0:
-            backend.close()  # -> destroyed
-        at_root = largest, collected
-        results = [each.tolist() if rank == 0 else None for each in at_root]
-        return results + [each.tolist() for each in (sent, whole, part, given)]
+        truth = backend.reducible(array(here.comm.rank, dtype=bool))
+        short = backend.movable(array(here.comm.rank, dtype=np.int16))
+        half = backend.reducible(array(0.5, dtype=np.float16))
+        backend.all_reduce(half, ReduceOp.SUM)
+        found = [truth.dtype.name, short.dtype.name, short.size, half.dtype.name, half.tolist()]
+        for mistake in (
+            lambda: backend.reducible(array(1, dtype=np.int16)),
+            lambda: backend.all_reduce(array(1), ReduceOp.BAND),
+        ):
+            try:
+                mistake()
+            except (RuntimeError, ValueError) as error:
+                found.append(error)
+        return found
 
-    names = "reduce", "gather", "broadcast", "all_gather", "reduce_scatter", "scatter"
-    for name, *of_ranks in zip(names, *simulate(2, on_gpus), strict=True):
-        print(f"{name:14}", *of_ranks)
-    # -> reduce         [1.0] None
-    # -> gather         [3.0, 4.0] None
-    # -> broadcast      [6.0] [6.0]
-    # -> all_gather     [0.0, 1.0] [0.0, 1.0]
-    # -> reduce_scatter [1.0] [20.0]
-    # -> scatter        [8.0] [9.0]
+    print(*simulate(2, on_gpus)[1], sep="\n")
+    # -> uint8
+    # -> uint8
+    # -> 2
+    # -> float16
+    # -> [1.0]
+    # -> NCCL does not compute with int16
+    # -> Cannot use ReduceOp.BAND with NCCL

@@ -8,7 +8,7 @@ buffer, and no layer.
     rank 0:  (4, 3) (4,)            [1]: params[0] in this process with sizes [5, 3] appears not to
     rank 1:  (5, 3) (5,)            match sizes of the same param in process 0, [4, 3].
 
-So the constructor compares first: each process sends the list of its shapes to all (step 104h), and
+So the constructor compares first: each process sends the list of its shapes to all (step 104j), and
 all compare all lists with that of rank 0. It has to be all of them: if only the process that
 differs raised, the others would wait in the next broadcast.
 

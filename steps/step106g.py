@@ -8,7 +8,7 @@ a gradient back:
     process 1    layers 9-16             -> y1 -> loss -> backward
 
 No process has all weights, and what is sent is small: the outputs of one layer. So it is the way
-that suits slow wires. The messages are send and recv of step 104m, and a gradient that arrives goes
+that suits slow wires. The messages are send and recv of step 104o, and a gradient that arrives goes
 into backward as its argument (step 31c).
 
 But process 1 begins when process 0 has finished, and backward comes the other way. Of four

@@ -558,6 +558,8 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Sub.apply(input, other)
+    if isinstance(other, np.ndarray):
+        other = as_tensor(other)
     if bool_ in (result_type(input), result_type(other)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "
@@ -768,6 +770,7 @@ if __name__ == "__main__":
     x, flag = tensor([1.0, 2.0]), tensor([True, False])
     print(x.add(tensor([1.0, 1.0]), alpha=10), x.subtract(x, alpha=2), +x, -x)
     # -> tensor([11., 12.]) tensor([-1., -2.]) tensor([1., 2.]) tensor([-1., -2.])
+    print(x - np.array([1, 1]))  # -> tensor([0., 1.])
     print(error(lambda: flag - 1).partition(",")[0])  # -> RuntimeError: Subtraction
     print(error(lambda: +flag))
     # -> RuntimeError: positive() is not supported for bool tensors

@@ -828,6 +828,8 @@ def sub(input: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     if isinstance(input, Tensor) and isinstance(other, Tensor):
         if input.array.dtype is other.array.dtype:
             return Sub.apply(input, other)
+    if isinstance(other, np.ndarray):
+        other = as_tensor(other)
     if bool_ in (result_type(input), result_type(other)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported: use `^` or "

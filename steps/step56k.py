@@ -9,6 +9,8 @@ on Tensors. For an operator, Python looks for methods of certain names, in this 
     x **= 2     x.__ipow__(2), and without that method x = x ** 2
     abs(x)      x.__abs__()
 
+The right operand may be a NumPy array too: it counts as a tensor, as for + and *.
+
 __pow__ is one more name of pow. For __rpow__, `swapped` attaches the operation with its arguments
 exchanged: x.__rpow__(2) is pow(2, x). The in-place form of a name such as __pow__ is not __pow___
 but __ipow__, so `attach` makes that of it.
@@ -16,7 +18,8 @@ but __ipow__, so `attach` makes that of it.
 The trap: without __ipow__, x **= 2 works as well, but makes a new tensor. Another name for the old
 one, or a view of it, does not see the change.
 
-Changed: attach, pow. New: square, swapped; the operators __pow__, __rpow__, __ipow__, __abs__.
+Changed: attach, binary, pow. New: square, swapped; __pow__, __rpow__, __ipow__ and
+__abs__.
 Try: compute 2 ** x without `rpow`. Which of the two types does Python name first?
 """
 
@@ -25,10 +28,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 
@@ -276,6 +281,8 @@ def binary(
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
                 return function.apply(input, other)
+        if numbers and isinstance(other, np.ndarray):  # a NumPy array counts as a tensor
+            other = as_tensor(other)
         allowed = 0 if other is None else min(numbers, 1 + isinstance(other, Tensor))
         return compute(function, (input, other), keeps, allowed)
 
@@ -355,6 +362,7 @@ if __name__ == "__main__":
     print("what an int says:", (2).__pow__(x))  # -> what an int says: NotImplemented
     print((x**2).tolist(), (2**x).tolist(), (x**x).tolist())
     # -> [1.0, 4.0, 9.0] [2.0, 4.0, 8.0] [1.0, 4.0, 27.0]
+    print((x ** np.array([2, 3, 1])).tolist())  # -> [1.0, 8.0, 3.0]
     print("slopes of 2^3:", slopes(lambda a, b: a**b, 2.0, 3.0), slopes(lambda b: 2**b, 3.0))
     # -> slopes of 2^3: [12.0, 5.5452] [5.5452]
 

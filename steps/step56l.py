@@ -32,7 +32,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.conversion import cast
 
@@ -280,6 +280,8 @@ def binary(
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
                 return function.apply(input, other)
+        if numbers and isinstance(other, np.ndarray):  # a NumPy array counts as a tensor
+            other = as_tensor(other)
         allowed = 0 if other is None else min(numbers, 1 + isinstance(other, Tensor))
         return compute(function, (input, other), keeps, allowed)
 
@@ -361,7 +363,6 @@ def swapped(name: str, operation: Callable) -> Callable:
 
 rpow = swapped("__rpow__", pow)
 magnitude = tensor_method("__abs__")(lambda self: abs(self))
-
 
 if __name__ == "__main__":
     from tinytorch.autograd.engine import grad

@@ -28,10 +28,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import Defaults, DType, float32, numpy_dtype, result_type
-from tinytorch.core.tensor import Tensor, tensor_method
+from tinytorch.core.tensor import Tensor, as_tensor, tensor_method
 from tinytorch.ops.arithmetic import number_like, true_divide
 from tinytorch.ops.conversion import cast
 
@@ -284,6 +286,8 @@ def binary(
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
                 return function.apply(input, other)
+        if numbers and isinstance(other, np.ndarray):  # a NumPy array counts as a tensor
+            other = as_tensor(other)
         allowed = 0 if other is None else min(numbers, 1 + isinstance(other, Tensor))
         return compute(function, (input, other), keeps, allowed)
 

@@ -310,6 +310,8 @@ def binary(
             dtype = input.array.dtype
             if dtype is other.array.dtype and dtype.char in "fd":
                 return function.apply(input, other)
+        if numbers and isinstance(other, np.ndarray):  # a NumPy array counts as a tensor
+            other = as_tensor(other)
         allowed = 0 if other is None else min(numbers, 1 + isinstance(other, Tensor))
         return compute(function, (input, other), keeps, allowed)
 

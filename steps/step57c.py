@@ -17,9 +17,13 @@ mask &= other, which writes into mask.
 With the last lines of the table, `relation` gets its fast path too (step 56e): two tensors of one
 type, the most common case, go straight to the operation, and so does a float tensor with a number.
 
+x << n moves the bits of x by n places to the left, which multiplies by 2^n, and >> moves them back.
+Here the order matters: 2 << x calls x.__rlshift__(2), which exchanges the two.
+
 PyTorch: bitwise_and and so on, the same operators. They refuse floats.
 
-Changed: relation. New: bitwise_and, bitwise_or, bitwise_xor, bitwise_not, invert.
+Changed: relation. New: bitwise_and, bitwise_or, bitwise_xor, bitwise_not, invert,
+bitwise_left_shift, bitwise_right_shift, lshift_from, rshift_from.
 Try: leave out the parentheses in the demo's mask.
 """
 
@@ -117,6 +121,18 @@ bitwise_not = predicate("bitwise_not", "invert", written=True)
 invert = tensor_method("__invert__")(bitwise_not)
 
 
+bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__", 2)
+
+
+bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__", 2)
+
+
+lshift_from = tensor_method("__rlshift__")(lambda self, other: bitwise_left_shift(other, self))
+
+
+rshift_from = tensor_method("__rrshift__")(lambda self, other: bitwise_right_shift(other, self))
+
+
 if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradgradcheck
     from tinytorch.core.dtype import float64
@@ -136,6 +152,8 @@ if __name__ == "__main__":
     bits = tensor([1, 6])
     print((bits & 3).tolist(), (3 | bits).tolist(), (bits ^ bits).tolist(), (~bits).tolist())
     # -> [1, 2] [3, 7] [0, 0] [-2, -7]
+    print((bits << 2).tolist(), (bits >> bits).tolist(), (2 << bits).tolist(), (9 >> bits).tolist())
+    # -> [4, 24] [0, 0] [4, 128] [4, 0]
     for wrong in (lambda: x & x, lambda: bitwise_and(1, 2), lambda: 0 < bits & bits < 9):
         try:
             wrong()

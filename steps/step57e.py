@@ -120,6 +120,18 @@ bitwise_not = predicate("bitwise_not", "invert", written=True)
 invert = tensor_method("__invert__")(bitwise_not)
 
 
+bitwise_left_shift = relation("bitwise_left_shift", "left_shift", "__lshift__ __ilshift__", 2)
+
+
+bitwise_right_shift = relation("bitwise_right_shift", "right_shift", "__rshift__ __irshift__", 2)
+
+
+lshift_from = tensor_method("__rlshift__")(lambda self, other: bitwise_left_shift(other, self))
+
+
+rshift_from = tensor_method("__rrshift__")(lambda self, other: bitwise_right_shift(other, self))
+
+
 # Whether |a - b| <= atol + rtol * |b|.
 IsClose = entry(
     "isclose", NondifferentiableElementwise, lambda xp, a, b, *limits: xp.isclose(a, b, *limits)

@@ -197,17 +197,17 @@ def moments(
 
 
 def var_mean(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+    input: Tensor, dim: Any = None, unbiased=None, keepdim=False, *, correction=None, axis=None
 ) -> tuple[Tensor, Tensor]:
     """(var, mean) over `dim`: what a layer that standardises its weights asks for."""
-    return moments(var, input, dim, unbiased, keepdim, correction)
+    return moments(var, input, dim if axis is None else axis, unbiased, keepdim, correction)
 
 
 def std_mean(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+    input: Tensor, dim: Any = None, unbiased=None, keepdim=False, *, correction=None, axis=None
 ) -> tuple[Tensor, Tensor]:
     """(std, mean) over `dim`."""
-    return moments(std, input, dim, unbiased, keepdim, correction)
+    return moments(std, input, dim if axis is None else axis, unbiased, keepdim, correction)
 
 
 def vector_norm(
@@ -261,6 +261,7 @@ if __name__ == "__main__":
     print(cartesian_prod(row, row * 10).tolist(), cartesian_prod(row) is row)
     # -> [[1, 10], [1, 20], [2, 10], [2, 20]] False
     print(var_mean(points, 0)[0].tolist(), std_mean(points, False)[1].item())  # -> [9.0, 16.0] 3.5
+    print(std_mean(points, axis=0)[0].tolist())  # -> [3.0, 4.0]
 
     for wrong in (
         lambda: cartesian_prod(cache),

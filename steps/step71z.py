@@ -18,14 +18,16 @@ The trap is the first layer. Its input is data, which requires no gradient, so t
 the inputs. Then at_outputs calls the hooks at once, with None for each input. A hook that returns a
 gradient there is refused, because no input takes it.
 
-(PyTorch has the four hooks under these names. An older register_backward_hook saw only the last
-node of a forward, which is why this one is called "full".)
+(PyTorch has the four hooks under these names. An older register_backward_hook sees only the last
+node of a forward, which is why this one is called "full". Here it is the same hook, and warns.)
 
-Changed: Gates, Module.__call__. New: Gates.enter, at_inputs, register_full_backward_hook.
+Changed: Gates, Module.__call__. New: Gates.enter, at_inputs, register_full_backward_hook,
+register_backward_hook.
 Try: give the network x with requires_grad_(). What does the hook of the first layer see now?
 """
 
 import importlib
+import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -406,6 +408,13 @@ class Module(Members):
         """
         return add_hook(self._backward_hooks, hook, prepend)
 
+    def register_backward_hook(self, hook: Callable) -> Any:
+        """register_full_backward_hook, for older programs, with a warning. In PyTorch grad_input is
+        what the last operation of forward passes back, which for a Linear includes its weights."""
+        text = "register_backward_hook is deprecated: here it is register_full_backward_hook"
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return self.register_full_backward_hook(hook)
+
     def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
         """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give
         the keys of an older file their new names."""
@@ -470,6 +479,14 @@ if __name__ == "__main__":
     with net.bend.register_full_backward_hook(lambda module, out, arrived: (out[0] * 2,)):
         net(x).backward()
     print(f"{before:.4f} {net.a.factor.grad.item():.4f}")  # -> 2.0999 4.1997
+
+    # The name of older programs.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with net.bend.register_backward_hook(gradients):
+            net(x).backward()
+    # -> Tanh: 10.0000 in, 4.1997 out
+    print(caught[0].category.__name__)  # -> FutureWarning
 
     # At the first layer no input takes a gradient.
     with net.a.register_full_backward_hook(lambda module, out, arrived: arrived):

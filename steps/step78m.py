@@ -12,7 +12,8 @@ SequentialLR is a scheduler of schedulers. In each epoch, one of them makes a st
 The difficulty is the change. The second has to begin from its own first rate, not from where the
 first one stopped. So at a milestone it sets the rate of its epoch 0, whatever the rate was before
 (`restart`). For a schedule of factors this is the initial rate times growth(0); for a cosine, the
-initial rate.
+initial rate. With the product of all factors so far, any epoch has such a closed form, and older
+programs ask for it: scheduler.step(epoch). PyTorch and this class still take it, and warn.
 
 The trap is at the start. Each scheduler made its first step when it was made, and changed the rate:
 the warm-up's 0.25 is what the cosine found. SequentialLR puts the initial rates back, takes the
@@ -21,7 +22,7 @@ counts back (`_undo`), and lets the first one alone begin anew.
 (In PyTorch the class has the same name and arguments.)
 
 Changed: LRScheduler, GrowthLR, CosineAnnealingLR. New: SequentialLR, LRScheduler._undo,
-LRScheduler.restart, first_rates, LRScheduler._update.
+LRScheduler.restart, closed_rates, LRScheduler._update, GIVEN.
 Try: call scheduler.step() in place of scheduler.restart().
 """
 
@@ -48,6 +49,9 @@ EARLY = (
     "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite "
     "order: else the first value of the schedule is skipped."
 )
+
+
+GIVEN = "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated"
 
 
 def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
@@ -103,20 +107,24 @@ class LRScheduler:
         """The rates that were set last, one for each group."""
         return self._last_lr
 
-    def step(self) -> None:
-        """Sets the rates of the next epoch."""
+    def step(self, epoch: int | None = None) -> None:
+        """Sets the rates of the next epoch, or, as older programs ask for it, of this one."""
         if self._step_count == 1 and not self.optimizer._opt_called:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
-        self.last_epoch += 1
-        self._update(self.get_lr)
+        if epoch is not None:
+            warnings.warn(GIVEN, UserWarning, stacklevel=2)
+            self.restart(epoch)
+        else:
+            self.last_epoch += 1
+            self._update(self.get_lr)
 
-    def restart(self) -> None:
-        """Sets the rates of epoch 0, whatever they are now: SequentialLR begins a scheduler so."""
-        self.last_epoch = 0
-        self._update(self.first_rates)
+    def restart(self, epoch: int = 0) -> None:
+        """Sets the rates of an epoch, whatever they are now: SequentialLR begins a scheduler so."""
+        self.last_epoch = epoch
+        self._update(self.closed_rates)
 
-    def first_rates(self) -> list[Any]:
+    def closed_rates(self) -> list[Any]:
         return self.get_lr()
 
     def _update(self, rates: Callable[[], list[Any]]) -> None:
@@ -166,8 +174,9 @@ class GrowthLR(LRScheduler):
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
 
-    def first_rates(self) -> list[Any]:
-        return [base * self.growth(0) for base in self.base_lrs]
+    def closed_rates(self) -> list[Any]:
+        growth = math.prod(map(self.growth, range(int(self.last_epoch) + 1)))
+        return [base * growth for base in self.base_lrs]
 
 
 class StepLR(GrowthLR):
@@ -300,8 +309,9 @@ class CosineAnnealingLR(LRScheduler):
         growth = self.wave(epoch) / self.wave(epoch - 1)
         return [growth * (rate - low) + low for rate in rates]
 
-    def first_rates(self) -> list[Any]:
-        return self.base_lrs
+    def closed_rates(self) -> list[Any]:
+        height, low = self.wave(self.last_epoch) / 2, self.eta_min
+        return [low + (base - low) * height for base in self.base_lrs]
 
     def wave(self, epoch: int) -> float:
         return 1 + math.cos(math.pi * epoch / self.T_max)
@@ -374,6 +384,16 @@ if __name__ == "__main__":
     # -> [1.0, 0.5, 1.0, 0.1, 0.01]
     print(rates(lambda o: SequentialLR(o, [StepLR(o, 1), LambdaLR(o, lambda e: 3.0 - e)], [2]), 5))
     # -> [1.0, 0.1, 3.0, 2.0, 1.0]
+
+    # In an older program: the epoch is given.
+    optimizer = SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+    scheduler = StepLR(optimizer, 3)
+    optimizer.step()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scheduler.step(7)
+    print(round(scheduler.get_last_lr()[0], 4), str(caught[0].message)[:46])
+    # -> 0.01 The epoch parameter in `scheduler.step()` was
 
     # Adam with a large rate. In its first steps every weight moves by the whole rate, wherever its
     # gradient points: the tanhs end up at -1 or 1, where the slope is zero, and stay there.

@@ -41,6 +41,9 @@ EARLY = (
 )
 
 
+GIVEN = "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated"
+
+
 def note_step(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
     """A hook: the optimizer has made a step."""
     optimizer._opt_called = True
@@ -94,20 +97,24 @@ class LRScheduler:
         """The rates that were set last, one for each group."""
         return self._last_lr
 
-    def step(self) -> None:
-        """Sets the rates of the next epoch."""
+    def step(self, epoch: int | None = None) -> None:
+        """Sets the rates of the next epoch, or, as older programs ask for it, of this one."""
         if self._step_count == 1 and not self.optimizer._opt_called:
             warnings.warn(EARLY, UserWarning, stacklevel=2)
         self._step_count += 1
-        self.last_epoch += 1
-        self._update(self.get_lr)
+        if epoch is not None:
+            warnings.warn(GIVEN, UserWarning, stacklevel=2)
+            self.restart(epoch)
+        else:
+            self.last_epoch += 1
+            self._update(self.get_lr)
 
-    def restart(self) -> None:
-        """Sets the rates of epoch 0, whatever they are now: SequentialLR begins a scheduler so."""
-        self.last_epoch = 0
-        self._update(self.first_rates)
+    def restart(self, epoch: int = 0) -> None:
+        """Sets the rates of an epoch, whatever they are now: SequentialLR begins a scheduler so."""
+        self.last_epoch = epoch
+        self._update(self.closed_rates)
 
-    def first_rates(self) -> list[Any]:
+    def closed_rates(self) -> list[Any]:
         return self.get_lr()
 
     def _update(self, rates: Callable[[], list[Any]]) -> None:
@@ -157,8 +164,9 @@ class GrowthLR(LRScheduler):
         growth, rates = self.growth(self.last_epoch), values_of(self.optimizer, "lr")
         return rates if growth == 1 else [rate * growth for rate in rates]
 
-    def first_rates(self) -> list[Any]:
-        return [base * self.growth(0) for base in self.base_lrs]
+    def closed_rates(self) -> list[Any]:
+        growth = math.prod(map(self.growth, range(int(self.last_epoch) + 1)))
+        return [base * growth for base in self.base_lrs]
 
 
 class StepLR(GrowthLR):
@@ -291,8 +299,9 @@ class CosineAnnealingLR(LRScheduler):
         growth = self.wave(epoch) / self.wave(epoch - 1)
         return [growth * (rate - low) + low for rate in rates]
 
-    def first_rates(self) -> list[Any]:
-        return self.base_lrs
+    def closed_rates(self) -> list[Any]:
+        height, low = self.wave(self.last_epoch) / 2, self.eta_min
+        return [low + (base - low) * height for base in self.base_lrs]
 
     def wave(self, epoch: int) -> float:
         return 1 + math.cos(math.pi * epoch / self.T_max)

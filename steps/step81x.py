@@ -117,8 +117,10 @@ class ObjectPickler(Pickler):
         self.write(tuple(args), path)
         self.program += opcode
         self.remember(value)
-        self.write_items([*(items or ())], path, pickle.APPENDS)
-        self.write_items([part for pair in pairs or () for part in pair], path, pickle.SETITEMS)
+        listed, paired = [*(items or ())], [part for pair in pairs or () for part in pair]
+        for values, opcode in ((listed, pickle.APPENDS), (paired, pickle.SETITEMS)):
+            if values:  # PyTorch's machine accepts these opcodes only after a list and a dict
+                self.write_items(values, path, opcode)
         if state is not None:
             self.write(state, path)
             self.program += pickle.BUILD
@@ -298,7 +300,7 @@ def replaceable(target: Path) -> bool:
     """Whether a new file can take the place of `target`, and belong to the owner of the old one."""
     if not target.exists():
         return os.access(target.parent, os.W_OK)
-    ours = os.geteuid() in (0, target.stat().st_uid)
+    ours = os.geteuid() in (0, target.stat().st_uid) and os.access(target, os.W_OK)
     return target.is_file() and ours and os.access(target.parent, os.W_OK)
 
 
@@ -307,7 +309,11 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` when all of it is on the disk, and only then.
 
     What cannot be replaced is written to directly: what is not a regular file, such as a FIFO or
-    /dev/null, a file of another owner, and a file in a folder that is not ours to write.
+    /dev/null, a file of another owner or that is read-only, and a file in a folder that is not ours
+    to write.
+
+    Raises:
+        PermissionError: the file is not ours to write either.
     """
     target = Path(path).resolve()  # of a link: what it points to
     if not replaceable(target):
@@ -315,13 +321,16 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
             yield file
         return
     unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:  # Linux has files without a name. They disappear with a process that is killed.
-        os.stat("/proc/self/fd")  # only from there can they be given a name later
-        number = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-    except (AttributeError, OSError):
-        number = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        with open(number, "wb") as file:
+        try:  # Linux has files without a name. They disappear with a process that is killed.
+            os.stat("/proc/self/fd")  # only from there can they be given a name later
+            flags = os.O_TMPFILE | os.O_WRONLY
+            # In one call: no interrupt comes between the descriptor and the file that closes it.
+            (opened,) = map(open, map(os.open, [target.parent], [flags], [0o666]), ["wb"])
+        except (AttributeError, OSError):
+            opened = open(unfinished, "xb")
+        with opened as file:
+            number = file.fileno()
             if target.exists():
                 shutil.copymode(target, number)
                 with contextlib.suppress(PermissionError):  # of a group that we are not in

@@ -5,6 +5,7 @@ name that it only asks about, so the names that common programs ask for are here
 that is true of tinytorch:
 
     backends.cudnn.benchmark = True       a switch, which changes nothing here
+    use_deterministic_algorithms(True)    a switch that convolutions look at (step 84t)
     backends.mps, xpu                     is_available() is False
     onnx.is_in_onnx_export()              False, and there is no export
     multiprocessing                       Python's own
@@ -20,8 +21,8 @@ A module may have a function `__getattr__`, which Python asks for a name that it
 And DistributedSampler gives all processes shares of one length, some items twice if need be: if one
 process had one more batch than the others, it would wait for them forever.
 
-New: backends/cudnn.py, mps.py, cuda.py; xpu.py, onnx.py, multiprocessing, nn/modules.py,
-utils/einops.py, nn/parallel/data_parallel.py, utils/data/distributed.py.
+New: core/deterministic.py, backends/cudnn.py, mps.py, cuda.py; xpu.py, onnx.py, multiprocessing,
+nn/modules.py, utils/einops.py, nn/parallel/data_parallel.py, utils/data/distributed.py.
 Try: give the samplers of the demo different seeds, seed=rank. Which items does no process see?
 """
 
@@ -81,6 +82,40 @@ def set_float32_matmul_precision(precision: str) -> None:
     """
     if precision not in ("highest", "high", "medium"):
         raise ValueError(f"{precision} is not one of 'highest', 'high' or 'medium'")
+
+
+class Deterministic:
+    """What use_deterministic_algorithms() was asked for, in all threads."""
+
+    enabled = warn_only = False
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Whether operations take their plainest way.
+
+    On the CPU all results are the same each time, with or without it. With it, convolutions leave
+    out Winograd's tiles, which round more. On a GPU, sums into places that occur several times may
+    still differ in their last digits; PyTorch refuses some of these, unless with `warn_only`.
+
+    Raises:
+        TypeError: `mode` is not a bool.
+    """
+    if not isinstance(mode, bool):
+        raise TypeError(
+            f"_set_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not "
+            f"{type(mode).__name__}"
+        )
+    Deterministic.enabled, Deterministic.warn_only = mode, warn_only
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """Whether use_deterministic_algorithms(True) was called last."""
+    return Deterministic.enabled
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    """Whether it was called with warn_only=True."""
+    return Deterministic.warn_only
 
 
 class DataParallel(Module):
@@ -201,6 +236,9 @@ if __name__ == "__main__":
     print(is_available(), is_built(), enabled, benchmark, matmul.allow_tf32)
     # -> False False False False False
     print(device_count(), is_in_onnx_export())  # -> 0 False
+    use_deterministic_algorithms(True, warn_only=True)
+    print(are_deterministic_algorithms_enabled(), is_deterministic_algorithms_warn_only_enabled())
+    # -> True True
 
     # Names in the places where PyTorch has them.
     place = importlib.import_module("tinytorch.nn.modules.linear")
@@ -230,15 +268,17 @@ if __name__ == "__main__":
     set_float32_matmul_precision("high")
     mistakes = (
         lambda: set_float32_matmul_precision("low"),
+        lambda: use_deterministic_algorithms(1),
         lambda: DistributedSampler(range(10), 3, 3),
         lambda: DistributedSampler(range(10)),
     )
     for mistake in mistakes:
         try:
             mistake()
-        except (ValueError, RuntimeError) as error:
-            print(error)
+        except (TypeError, ValueError, RuntimeError) as error:
+            print(str(error)[:56])
     # -> low is not one of 'highest', 'high' or 'medium'
+    # -> _set_deterministic_algorithms(): argument 'mode' (positi
     # -> Invalid rank 3, rank should be in the interval [0, 2]
     # -> Requires distributed package to be available
 

@@ -139,6 +139,10 @@ def conv_function(n: int) -> Callable:
         stride, padding, dilation: a number, or one for each dimension; padding also "valid" (none)
             or "same" (the output is as large as the input).
 
+    With kernels of 3 x 3 and 32 to 64 channels, conv2d of float32 uses Winograd's tiles, whose
+    rounding errors are 3 to 5 times those of the direct way. use_deterministic_algorithms(True)
+    leaves them out.
+
     Raises:
         RuntimeError: shapes, types or numbers do not fit.
     """

@@ -176,3 +176,24 @@ def test_einops_own_tests(monkeypatch):
         "ellipsis_ops_imperative repeat_imperatives anonymous_axes"
     ).split():
         getattr(tests, f"test_{name}")()
+
+
+def test_the_deterministic_switch_leaves_winograds_tiles_out():
+    x, w = (tinytorch.randn(*shape) for shape in ((8, 32, 26, 26), (64, 32, 3, 3)))
+    exact = nn.functional.conv2d(x.double(), w.double())
+
+    def error():
+        return (nn.functional.conv2d(x, w).double() - exact).square().mean().sqrt().item()
+
+    assert not tinytorch.are_deterministic_algorithms_enabled()
+    tiles = error()
+    try:
+        tinytorch.use_deterministic_algorithms(True, warn_only=True)
+        assert tinytorch.are_deterministic_algorithms_enabled()
+        assert tinytorch.is_deterministic_algorithms_warn_only_enabled()
+        assert error() < 0.5 * tiles
+    finally:
+        tinytorch.use_deterministic_algorithms(False)
+    assert not tinytorch.is_deterministic_algorithms_warn_only_enabled()
+    with pytest.raises(TypeError, match="must be bool, not int"):
+        tinytorch.use_deterministic_algorithms(1)

@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import random
+import signal
 import stat
 import struct
 import subprocess
@@ -708,6 +709,67 @@ def test_save_keeps_the_owner(tmp_path, monkeypatch):
     before = path.stat().st_ino
     tinytorch.save(3, path)
     assert path.stat().st_ino == before and tinytorch.load(path) == 3
+
+
+READ_ONLY = """
+import os, sys, tinytorch
+tinytorch.load(sys.argv[1])  # imports all that it needs: this user may not read our packages
+if os.geteuid() == 0:
+    os.chown(sys.argv[1], 1234, 1234)
+    os.chown(os.path.dirname(sys.argv[1]), 1234, 1234)
+    os.setgid(1234)
+    os.setuid(1234)
+try:
+    tinytorch.save(2, sys.argv[1])
+except PermissionError as error:
+    assert error.filename == sys.argv[1], error
+else:
+    sys.exit("it is written")
+assert tinytorch.load(sys.argv[1]) == 1
+os.chmod(sys.argv[1], 0o644)
+tinytorch.save(2, sys.argv[1])
+assert tinytorch.load(sys.argv[1]) == 2
+"""
+
+
+def test_save_refuses_a_file_that_its_owner_has_protected():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        path = os.path.join(os.path.realpath(folder), "file")
+        tinytorch.save(1, path)
+        os.chmod(path, 0o444)
+        subprocess.run([sys.executable, "-c", READ_ONLY, path], check=True)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are counted in /proc")
+def test_interrupts_leave_no_descriptor(tmp_path):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    tinytorch.save(1, tmp_path / "file")
+    begun = time.perf_counter()
+    for _ in range(20):
+        tinytorch.save(1, tmp_path / "file")
+    usual, before, hits = (time.perf_counter() - begun) / 20, descriptors(), 0
+    previous, dice = signal.signal(signal.SIGALRM, interrupt), random.Random(1)
+    try:
+        for _ in range(1000):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + dice.random() * usual)
+                try:
+                    tinytorch.save(1, tmp_path / "file")
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except (KeyboardInterrupt, ValueError):  # zipfile makes the second of some
+                hits += 1
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert hits > 100 and descriptors() == before
+    assert tinytorch.load(tmp_path / "file") == 1 and os.listdir(tmp_path) == ["file"]
 
 
 AS_ANOTHER_USER = """

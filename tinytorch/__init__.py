@@ -19,6 +19,10 @@ from tinytorch.autograd.modes import (
     set_grad_enabled,
 )
 from tinytorch.backends.cuda import set_float32_matmul_precision
+from tinytorch.core.deterministic import (
+    are_deterministic_algorithms_enabled, is_deterministic_algorithms_warn_only_enabled,
+    use_deterministic_algorithms,
+)
 from tinytorch.core.device import Device as device, get_default_device, set_default_device
 from tinytorch.core.dtype import (
     bfloat16, bool_ as bool, can_cast, float64 as double, DType as dtype, float32 as float,
@@ -43,7 +47,8 @@ from tinytorch.ops.arithmetic import (
 )
 from tinytorch.ops.broadcast import broadcast_shapes, broadcast_tensors, broadcast_to
 from tinytorch.ops.comparison import (
-    allclose, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, clamp_max, clamp_min, eq, equal,
+    allclose, bitwise_and, bitwise_left_shift, bitwise_not, bitwise_or, bitwise_right_shift,
+    bitwise_xor, clamp_max, clamp_min, eq, equal,
     ge, gt as greater, ge as greater_equal, gt, isclose, isfinite, isinf, isnan, le, lerp,
     lt as less, le as less_equal, logical_and, logical_not, logical_or, logical_xor, lt, ne,
     ne as not_equal, where,

@@ -92,8 +92,10 @@ class ObjectPickler(Pickler):
         self.write(tuple(args), path)
         self.program += opcode
         self.remember(value)
-        self.write_items([*(items or ())], path, pickle.APPENDS)
-        self.write_items([part for pair in pairs or () for part in pair], path, pickle.SETITEMS)
+        listed, paired = [*(items or ())], [part for pair in pairs or () for part in pair]
+        for values, opcode in ((listed, pickle.APPENDS), (paired, pickle.SETITEMS)):
+            if values:  # PyTorch's machine accepts these opcodes only after a list and a dict
+                self.write_items(values, path, opcode)
         if state is not None:
             self.write(state, path)
             self.program += pickle.BUILD
@@ -137,6 +139,38 @@ class Writer:
 
     def call_of_parameter(self, p: Parameter) -> tuple:
         return "torch._utils._rebuild_parameter", p.detach(), p.requires_grad, OrderedDict()
+
+
+safe: dict[str, Any] = {}  # by their names in files: what add_safe_globals() has allowed
+
+
+def add_safe_globals(safe_globals: list) -> None:
+    """Lets load() call these classes and functions, also with weights_only. A pair (class, name)
+    gives the name that it has in files."""
+    for each in safe_globals:
+        value, name = each if isinstance(each, tuple) else (each, None)
+        safe[name or f"{value.__module__}.{value.__qualname__}"] = value
+
+
+def get_safe_globals() -> list:
+    """What add_safe_globals() has allowed."""
+    return list(safe.values())
+
+
+def clear_safe_globals() -> None:
+    safe.clear()
+
+
+@contextlib.contextmanager
+def safe_globals(safe_globals: list) -> Iterator[None]:
+    """add_safe_globals() for the length of a block."""
+    before = dict(safe)
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        safe.clear()
+        safe.update(before)
 
 
 class Reader:
@@ -183,7 +217,8 @@ class Reader:
     def run(self, weights_only: bool = True) -> Any:
         program = self.archive.read(f"{self.folder}/data.pkl")
         if weights_only:
-            return Unpickler(program, self.names, self.load_storage).run()
+            names = {**safe, **self.names}
+            return Unpickler(program, names, self.load_storage, (*safe.values(),)).run()
         return ObjectUnpickler(program, self).load()
 
     def load_storage(self, name: Any) -> UntypedStorage:
@@ -289,7 +324,7 @@ def replaceable(target: Path) -> bool:
     """Whether a new file can take the place of `target`, and belong to the owner of the old one."""
     if not target.exists():
         return os.access(target.parent, os.W_OK)
-    ours = os.geteuid() in (0, target.stat().st_uid)
+    ours = os.geteuid() in (0, target.stat().st_uid) and os.access(target, os.W_OK)
     return target.is_file() and ours and os.access(target.parent, os.W_OK)
 
 
@@ -298,7 +333,11 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` when all of it is on the disk, and only then.
 
     What cannot be replaced is written to directly: what is not a regular file, such as a FIFO or
-    /dev/null, a file of another owner, and a file in a folder that is not ours to write.
+    /dev/null, a file of another owner or that is read-only, and a file in a folder that is not ours
+    to write.
+
+    Raises:
+        PermissionError: the file is not ours to write either.
     """
     target = Path(path).resolve()  # of a link: what it points to
     if not replaceable(target):
@@ -306,13 +345,16 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
             yield file
         return
     unfinished = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:  # Linux has files without a name. They disappear with a process that is killed.
-        os.stat("/proc/self/fd")  # only from there can they be given a name later
-        number = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-    except (AttributeError, OSError):
-        number = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        with open(number, "wb") as file:
+        try:  # Linux has files without a name. They disappear with a process that is killed.
+            os.stat("/proc/self/fd")  # only from there can they be given a name later
+            flags = os.O_TMPFILE | os.O_WRONLY
+            # In one call: no interrupt comes between the descriptor and the file that closes it.
+            (opened,) = map(open, map(os.open, [target.parent], [flags], [0o666]), ["wb"])
+        except (AttributeError, OSError):
+            opened = open(unfinished, "xb")
+        with opened as file:
+            number = file.fileno()
             if target.exists():
                 shutil.copymode(target, number)
                 with contextlib.suppress(PermissionError):  # of a group that we are not in
@@ -405,7 +447,8 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
             and returns a storage, or None. By default each tensor goes where it was.
         weights_only: False loads objects of any class, such as whole modules, by running the code
             that the file names. Do so only with a file from a source that you trust. By default
-            True, unless an environment variable says otherwise: see `forced`.
+            True, unless an environment variable says otherwise: see `forced`. Some classes alone
+            are allowed by `with serialization.safe_globals([Config]):`.
         pickle_module, mmap: how PyTorch reads. Here they make no difference.
     Raises:
         pickle.UnpicklingError: for a file that is damaged, incomplete or of another format, and for

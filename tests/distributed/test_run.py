@@ -49,6 +49,13 @@ def test_a_program_for_torchrun_finds_its_names():
         (launch, "caught", ["caught: rank 0, barrier: timed out after 1.5 s"]),
         (launch, "kill", ["KILLED BY SIGNAL: 9|EXIT CODE: 9", "it goes well\n"]),
         (launch, "exit", ["rank 1 has ended: 3"]),
+        (launch, "leave", ["rank 0, all_reduce: rank 1 has ended without making this call"]),
+        (mpiexec, "leave", ["rank 0, all_reduce: rank 1 has ended without making this call"]),
+        (launch, "end", ["rank 0, all_reduce: rank 1 has ended without making this call"]),
+        (mpiexec, "end", ["rank 0, all_reduce: rank 1 has ended without making this call"]),
+        (launch, "nothing", ["rank 0, barrier: rank 1 has ended without making this call"]),
+        (launch, "dtype", ["rank 1 calls all_reduce of int32 (1,) SUM"]),
+        (launch, "op", ["rank 1 calls all_reduce of float32 (1,) MAX"]),
         (launch, "before", ["rank 1 has failed:\nTraceback", "KeyError: 'too early'"]),
     ],
 )
@@ -64,6 +71,12 @@ def test_a_rank_that_fails_ends_the_job(launcher, way, expected):
     while processes_with(mark):
         assert time.monotonic() < until, "a process is left"
         time.sleep(0.1)
+
+
+@needs_mpi
+def test_a_rank_may_end_early_when_it_has_done_its_part():
+    code, printed = launch(3, JOB, "late", timeout=30)
+    assert code == 0, printed
 
 
 @needs_mpi

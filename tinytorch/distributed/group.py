@@ -12,6 +12,7 @@ import numpy as np
 from tinytorch.core.device import Device
 from tinytorch.core.version import bump_version
 from tinytorch.cuda.backend import device_count
+from tinytorch.distributed.farewell import Farewell, ended_before, promise_farewell
 from tinytorch.distributed.mpi import Job, MPIBackend, world
 from tinytorch.distributed.simulator import Here, here
 from tinytorch.distributed.types import DistBackendError
@@ -27,6 +28,7 @@ CALLS = {
     **dict.fromkeys("all_gather gather".split(), 1),
     **dict.fromkeys("all_to_all barrier send recv".split()),
 }
+P2P = {"send", "recv"}  # the calls of two processes
 
 
 def check_timeout(timeout: Any) -> float:
@@ -41,6 +43,7 @@ class Work:
 
     check: "Work | None" = None  # of what the others call: its error comes first
     status: Any = None  # where MPI writes who has sent a message, and how long it is
+    number = 0  # of this call, among those that all processes of the group make
 
     def __init__(self, group: "ProcessGroup", name: str, request: Any, finish: Callable | None):
         self.group, self.name, self.request, self.finish = group, name, request, finish
@@ -62,12 +65,16 @@ class Work:
         """Wait until the result is there.
 
         Raises:
-            DistBackendError: it has not come within the timeout, or MPI has reported an error.
+            DistBackendError: it has not come within the timeout, a process has ended that should
+                make this call too, or MPI has reported an error.
         """
         seconds = self.group.timeout if timeout is None else check_timeout(timeout)
-        deadline = time.monotonic() + seconds
+        deadline, look = time.monotonic() + seconds, time.monotonic() + 0.1
         while not self.is_completed():
             give_way()
+            if time.monotonic() > look:
+                self.group.check_presence(self.name, self.number)
+                look += 0.1
             if time.monotonic() > deadline:
                 raise self.group.failure(
                     self.name, f"timed out after {seconds:g} s: did all processes make this call?"
@@ -98,10 +105,13 @@ class ProcessGroup:
         self.gpu = gpu
         self.backend = BACKENDS[name](host, gpu)
         self.errors, self.array_type = (host.error, self.backend.error), self.backend.xp.ndarray
-        # For each call: the backend's method, the argument to compare, the sizes that have been.
+        # For each call: the backend's method, the argument to compare, the kinds that have been.
         self.calls = {c: (getattr(self.backend, c, None), n, set()) for c, n in CALLS.items()}
         self.running: list[Work] = []  # what has begun, and may not be complete
         self.detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL"
+        self.begun, self.place = 0, len(Farewell.groups)  # its calls so far; where it stands
+        if here.comm is None:
+            Farewell.groups.append(self)
 
     def rank(self) -> int:
         return self.host.rank
@@ -114,14 +124,19 @@ class ProcessGroup:
         Job.broken = here.comm is None  # simulated ranks are threads, and end by themselves
         return DistBackendError(f"rank {self.ranks[self.rank()]}, {name}: {reason}")
 
-    def compare(self, name: str, args: tuple) -> Work:
+    def check_presence(self, name: str, number: int) -> None:
+        """Raises:
+        DistBackendError: a process of the group has ended before it made this call.
+        """
+        for rank in ended_before(number, self.place, self.host.status()):
+            if rank in self.ranks:
+                raise self.failure(name, f"rank {rank} has ended without making this call")
+
+    def compare(self, name: str, array: Any, options: list[int]) -> Work:
         """Begin to check that all processes make the same call."""
-        array = args[CALLS[name]]
-        if not self.detail:
-            self.calls[name][2].add(array.nbytes)
         # An integer among the arguments is a ReduceOp, which has a name, or the root.
-        options = [getattr(x, "name", f"root {x}") for x in args if isinstance(x, int)]
-        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *options]).encode()[:100]
+        words = [getattr(x, "name", f"root {x}") for x in options]
+        text = " ".join([f"{name} of {array.dtype.name} {array.shape}", *words]).encode()[:100]
         mine, texts = np.zeros(100, np.uint8), np.empty((self.size(), 100), np.uint8)
         mine[: len(text)] = memoryview(text)
 
@@ -150,10 +165,19 @@ class ProcessGroup:
         environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL each time.
         """
         check, (begin, number, seen) = None, self.calls[name]
-        if number is not None and args[number].nbytes not in seen:
-            check = self.compare(name, args)
-            if not async_op:
-                check.wait()
+        call = 0
+        if name not in P2P:
+            call = self.begun = self.begun + 1
+        if number is not None:
+            array, options = args[number], [x for x in args if isinstance(x, int)]
+            kind = array.nbytes, array.dtype.char, *options
+            if kind not in seen:
+                check = self.compare(name, array, options)
+                check.number = call
+                if not self.detail:
+                    seen.add(kind)
+                if not async_op:
+                    check.wait()
         try:
             request = (begin if backend is None else getattr(backend, name))(*args)
             if into is not None:  # the tensor's array: count its write while the message travels
@@ -166,7 +190,7 @@ class ProcessGroup:
         except self.errors as error:
             raise self.failure(name, error) from None
         work = Work(self, name, request, finish)
-        work.check, work.status = check, status
+        work.check, work.status, work.number = check, status, call
         # Keep the memory that MPI still reads or writes, also if the program drops the handle.
         self.running = [each for each in self.running if not each.is_completed()] + [work]
         if not async_op:
@@ -184,6 +208,7 @@ class ProcessGroup:
         self.start("barrier", ())  # which a timeout ends
         host = self.host.part(self.ranks[self.rank()] in ranks)
         if host is None:
+            Farewell.groups.append(None)
             return GroupMember.NON_GROUP_MEMBER
         return ProcessGroup(name, ranks, host, timeout, self.gpu)
 
@@ -260,6 +285,8 @@ def init_process_group(
     gpu = gpu_number(device_id)
     name = (backend or ("mpi" if gpu is None else "nccl")).lower()
     mpi, comm = world()
+    if here.comm is None:
+        promise_farewell(mpi)
     for what, given, true in ("world_size", world_size, comm.size), ("rank", rank, comm.rank):
         if given == -1 and here.comm is None:
             given = int(os.environ.get(what.upper(), -1))

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from tinytorch.cuda.backend import device_count
-from tinytorch.distributed.mpi import end_job, is_available
+from tinytorch.distributed.farewell import promise_farewell
+from tinytorch.distributed.mpi import end_job, is_available, world
 
 # torchrun's names, and the names under which MPICH and Open MPI give the same numbers.
 PLACES = {
@@ -70,6 +71,9 @@ def work() -> None:
             trace = trace.tb_next  # the traceback begins with the program
         traceback.print_exception(type(error), error, trace)
         leave(1)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        # MPI begins when all begin it. The others may wait for this process, which did without.
+        promise_farewell(world()[0])
 
 
 def find_mpiexec() -> str:

@@ -3,9 +3,13 @@
 # One import for each module, with the names that it offers here.
 # fmt: off
 
+from tinytorch.nn._reduction import (
+    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, cross_entropy,
+    kl_div, l1_loss, margin_ranking_loss, mse_loss, nll_loss, smooth_l1_loss, triplet_margin_loss,
+)
 from tinytorch.nn.activation import elu, gelu, leaky_relu, logsigmoid, relu, relu_, silu, softplus
 from tinytorch.nn.attention import multi_head_attention_forward, scaled_dot_product_attention
-from tinytorch.nn.class_loss import cross_entropy, kl_div, log_softmax, nll_loss, softmax
+from tinytorch.nn.class_loss import log_softmax, softmax
 from tinytorch.nn.conv import (
     conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d,
 )
@@ -16,17 +20,12 @@ from tinytorch.nn.fold import fold, unfold
 from tinytorch.nn.grid import affine_grid, grid_sample
 from tinytorch.nn.linear import linear
 from tinytorch.nn.local_response import local_response_norm
-from tinytorch.nn.loss import (
-    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_similarity, huber_loss,
-    l1_loss, mse_loss, normalize, smooth_l1_loss,
-)
+from tinytorch.nn.loss import cosine_similarity, huber_loss, normalize
 from tinytorch.nn.more_activations import (
     celu, glu, gumbel_softmax, hardsigmoid, hardswish, hardtanh, mish, relu6, selu, softsign,
     tanhshrink, threshold,
 )
-from tinytorch.nn.more_losses import (
-    cosine_embedding_loss, margin_ranking_loss, pairwise_distance, triplet_margin_loss,
-)
+from tinytorch.nn.more_losses import pairwise_distance
 from tinytorch.nn.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from tinytorch.nn.padding import pad
 from tinytorch.nn.pooling import (

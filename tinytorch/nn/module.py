@@ -1,5 +1,6 @@
 """The module: a part of a network, which knows its parameters and its parts."""
 
+import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -295,6 +296,13 @@ class Module(Members):
         place of grad_input. A forward hook, in contrast, runs after forward and sees no gradient.
         """
         return add_hook(self._backward_hooks, hook, prepend)
+
+    def register_backward_hook(self, hook: Callable) -> Any:
+        """register_full_backward_hook, for older programs, with a warning. In PyTorch grad_input is
+        what the last operation of forward passes back, which for a Linear includes its weights."""
+        text = "register_backward_hook is deprecated: here it is register_full_backward_hook"
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return self.register_full_backward_hook(hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable) -> Any:
         """Calls hook(module, *arguments of _load_from_state_dict) before each load: it may give

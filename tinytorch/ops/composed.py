@@ -169,17 +169,17 @@ def moments(
 
 
 def var_mean(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+    input: Tensor, dim: Any = None, unbiased=None, keepdim=False, *, correction=None, axis=None
 ) -> tuple[Tensor, Tensor]:
     """(var, mean) over `dim`: what a layer that standardises its weights asks for."""
-    return moments(var, input, dim, unbiased, keepdim, correction)
+    return moments(var, input, dim if axis is None else axis, unbiased, keepdim, correction)
 
 
 def std_mean(
-    input: Tensor, dim: Any = None, unbiased=None, keepdim: bool = False, *, correction=None
+    input: Tensor, dim: Any = None, unbiased=None, keepdim=False, *, correction=None, axis=None
 ) -> tuple[Tensor, Tensor]:
     """(std, mean) over `dim`."""
-    return moments(std, input, dim, unbiased, keepdim, correction)
+    return moments(std, input, dim if axis is None else axis, unbiased, keepdim, correction)
 
 
 def vector_norm(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function
+from tinytorch.core.deterministic import Deterministic
 from tinytorch.core.device import device_of
 from tinytorch.core.tensor import Tensor
 from tinytorch.ops.storage import strided
@@ -76,7 +77,9 @@ class Geometry:
     def tiled(self, x: Any) -> bool:
         """Whether Winograd's tiles take less time. On a GPU they were not measured."""
         tiles, in_cache = self.tiles, device_of(x).backend.chunk_elements is not None
-        return tiles is not None and tiles.pays and x.dtype == np.float32 and in_cache
+        if tiles is None or not tiles.pays or Deterministic.enabled:
+            return False
+        return x.dtype == np.float32 and in_cache
 
     def blocks(self, height: int) -> Iterator[tuple[slice, slice]]:
         """(images, output rows) of each block, for matrices with so many elements a position."""

@@ -64,8 +64,9 @@ class CosineAnnealingLR(LRScheduler):
         growth = self.wave(epoch) / self.wave(epoch - 1)
         return [growth * (rate - low) + low for rate in rates]
 
-    def first_rates(self) -> list[Any]:
-        return self.base_lrs
+    def closed_rates(self) -> list[Any]:
+        height, low = self.wave(self.last_epoch) / 2, self.eta_min
+        return [low + (base - low) * height for base in self.base_lrs]
 
     def wave(self, epoch: int) -> float:
         return 1 + math.cos(math.pi * epoch / self.T_max)

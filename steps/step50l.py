@@ -23,7 +23,7 @@ import numpy as np
 from tinytorch.autograd.modes import no_grad, set_grad_enabled
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.autograd.views import rebase_history
-from tinytorch.core.arguments import checked
+from tinytorch.core.arguments import checked, not_an_integer
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -609,8 +609,11 @@ def as_integer(number: Any) -> int:
         TypeError: it is of another type, such as float, bool or an array.
     """
     if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
+        raise not_an_integer(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise not_an_integer(number) from None
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ class SoftplusActivation(Activation):
     def value(ctx, x: Any, b: float, limit: float) -> Any:
         z = x * b
         soft = ctx.xp.maximum(z, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(z)))
-        return soft / b if limit == math.inf else x * (z > limit) + soft * (z <= limit) / b
+        return soft / b if limit == math.inf else ctx.xp.where(z > limit, x, soft / b)
 
     def slope(ctx, g: Any, x: Any, b: float, limit: float) -> Any:
         soft = g / (1 + ctx.xp.exp(x * -b))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.autograd.node import Function, sum_to
-from tinytorch.core.arguments import checked
+from tinytorch.core.arguments import checked, not_an_integer
 from tinytorch.core.tensor import Size, Tensor, tensor_method
 
 
@@ -48,8 +48,11 @@ def as_integer(number: Any) -> int:
         TypeError: it is of another type, such as float, bool or an array.
     """
     if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
+        raise not_an_integer(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise not_an_integer(number) from None
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:

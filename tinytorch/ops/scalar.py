@@ -21,12 +21,14 @@ def checked_number(number: Any, dtype: DType) -> Any:
     if isinstance(number, complex):
         raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
     number_dtype(number)  # raises TypeError
-    array = np.asarray(number).astype(numpy_dtype(dtype))
-    fits = not np.isinf(array) or np.isinf(number)
+    array, fits = np.asarray(0), True
     if dtype.category == 1:
-        limits = np.iinfo(array.dtype)
+        limits = np.iinfo(numpy_dtype(dtype))
         wraps = not dtype.is_signed and not isinstance(number, float)
         fits = (-limits.max if wraps else limits.min) <= number <= limits.max
+    if fits:
+        array = np.asarray(number).astype(numpy_dtype(dtype))
+        fits = not np.isinf(array) or abs(number) == math.inf
     if not fits:
         raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
     return array.item()

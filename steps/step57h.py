@@ -187,8 +187,9 @@ def checked_number(number: Any, dtype: DType) -> Any:
         RuntimeError: the number does not fit the type, as no complex one does.
         TypeError: it is not a number.
     """
-    if type(number) is float and dtype.is_floating_point and not 6e4 < abs(number) < math.inf:
-        return number  # the usual case: all float types hold it, and inf and nan
+    usual = type(number) in (float, int) and dtype.is_floating_point
+    if usual and not 6e4 < abs(number) < math.inf:
+        return float(number)  # all float types hold it, and inf and nan
     if isinstance(number, complex):
         raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
     number_dtype(number)  # raises TypeError
@@ -212,10 +213,12 @@ def check_numbers(*inputs: Any) -> DType:
         RuntimeError: a number does not fit this type.
         TypeError: an input is neither a tensor nor a number.
     """
-    dtype = result_type(*(x for x in inputs if x is not None))
-    for x in inputs:
-        if x is not None and not isinstance(x, Tensor):
-            checked_number(x, dtype)
+    first, *others = [x for x in inputs if x is not None]
+    numbers = [x for x in others if not isinstance(x, Tensor)]
+    usual = is_float(first) and len(numbers) == len(others)
+    dtype = first.dtype if usual else result_type(first, *others)
+    for number in numbers if isinstance(first, Tensor) else (first, *numbers):
+        checked_number(number, dtype)
     return dtype
 
 

@@ -154,7 +154,7 @@ def for_each_dim(value: Any, ndim: int) -> tuple[Any, ...]:
         TypeError: an entry is neither an integer nor None.
     """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    values = tuple([n if n is None else as_integer(n) for n in values])
+    values = tuple([n if n is None or type(n) is int else as_integer(n) for n in values])
     if len(values) not in (1, ndim):
         raise RuntimeError(f"expected one number or {ndim}, got {len(values)}")
     return values * ndim if len(values) == 1 else values

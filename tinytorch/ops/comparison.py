@@ -169,10 +169,12 @@ def check_numbers(*inputs: Any) -> DType:
         RuntimeError: a number does not fit this type.
         TypeError: an input is neither a tensor nor a number.
     """
-    dtype = result_type(*(x for x in inputs if x is not None))
-    for x in inputs:
-        if x is not None and not isinstance(x, Tensor):
-            checked_number(x, dtype)
+    first, *others = [x for x in inputs if x is not None]
+    numbers = [x for x in others if not isinstance(x, Tensor)]
+    usual = is_float(first) and len(numbers) == len(others)
+    dtype = first.dtype if usual else result_type(first, *others)
+    for number in numbers if isinstance(first, Tensor) else (first, *numbers):
+        checked_number(number, dtype)
     return dtype
 
 

@@ -16,8 +16,9 @@ def checked_number(number: Any, dtype: DType) -> Any:
         RuntimeError: the number does not fit the type, as no complex one does.
         TypeError: it is not a number.
     """
-    if type(number) is float and dtype.is_floating_point and not 6e4 < abs(number) < math.inf:
-        return number  # the usual case: all float types hold it, and inf and nan
+    usual = type(number) in (float, int) and dtype.is_floating_point
+    if usual and not 6e4 < abs(number) < math.inf:
+        return float(number)  # all float types hold it, and inf and nan
     if isinstance(number, complex):
         raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
     number_dtype(number)  # raises TypeError

@@ -16,8 +16,8 @@ knows neither, and nobody tells it, which would cost time in each call that succ
 has failed, not_an_integer looks at the calls under way, which Python keeps as frames, and finds the
 outermost function of this package that has the value among its arguments.
 
-All sizes go through as_shape, so the check is there. Python's own int passes without a call, to
-save time: almost all sizes are of this type.
+All sizes go through as_shape, so the check is there. expand() without any size is refused as well.
+Python's own int passes without a call, to save time: almost all sizes are of this type.
 
 Changed: as_shape, Tensor.__init__. New: as_integer, not_an_integer.
 Try: ask operator.index for True, and for np.array(2).
@@ -1038,9 +1038,15 @@ def as_integer(number: Any) -> int:
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way.
+
+    Raises:
+        TypeError: there are none, as in `f()`; `f(())` has the shape (). Or one is not an integer.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
+    elif not sizes:
+        raise TypeError(f"{sys._getframe(1).f_code.co_name}() is missing its sizes")
     return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 
@@ -1294,15 +1300,16 @@ if __name__ == "__main__":
     # -> tinytorch.Size([2, 3])
 
     print([operator.index(True), operator.index(np.array(2))])  # -> [1, 2]
-    for size in (True, np.array(2), 2.0, "2"):
+    for sizes in ((True, 3), (np.array(2), 3), (2.0, 3), ("2", 3), ()):
         try:
-            x.expand(size, 3)
+            x.expand(*sizes)
         except TypeError as error:
             print(error)
     # -> expand(): argument 'sizes' must be int, not bool
     # -> expand(): argument 'sizes' must be int, not ndarray
     # -> expand(): argument 'sizes' must be int, not float
     # -> expand(): argument 'sizes' must be int, not str
+    # -> expand() is missing its sizes
 
     # Tensor(3) is uninitialised memory for three elements, also if 3 is one of NumPy's.
     print(Tensor(3).shape, Tensor(np.int64(3)).shape, Tensor([3]).tolist())

@@ -33,6 +33,7 @@ import functools
 import inspect
 import itertools
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -1185,9 +1186,15 @@ def as_integer(number: Any) -> int:
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way.
+
+    Raises:
+        TypeError: there are none, as in `f()`; `f(())` has the shape (). Or one is not an integer.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
+    elif not sizes:
+        raise TypeError(f"{sys._getframe(1).f_code.co_name}() is missing its sizes")
     return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 

@@ -132,7 +132,7 @@ def interpolate(
     given = size if scale_factor is None else scale_factor
     if not isinstance(given, (tuple, list)):
         given = () if given is None else (given,) * ndim
-    given = as_shape(given) if scale_factor is None else tuple(map(float, given))
+    given = as_shape((given,)) if scale_factor is None else tuple(map(float, given))
     both = size is not None and (scale_factor is not None or recompute_scale_factor)
     if both or len(given) != ndim:
         raise ValueError("give either size or scale_factor: a number, or one for each dimension")

@@ -206,6 +206,15 @@ def test_an_error_names_function_and_argument(name):
         NAMES[name]()
 
 
+@pytest.mark.parametrize("name", "new_zeros new_ones flip tile repeat expand resize_".split())
+def test_a_call_without_sizes_is_refused(name):
+    with pytest.raises(TypeError, match="missing"):
+        getattr(tinytorch.ones(()), name)()
+    with pytest.raises(TypeError, match="missing"):
+        tinytorch.zeros()
+    assert tinytorch.zeros(()).shape == ()
+
+
 def test_a_generator_is_one():
     with pytest.raises(TypeError, match="generator must be a Generator, not int"):
         DataLoader([1], generator=3)

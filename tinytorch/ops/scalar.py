@@ -28,7 +28,8 @@ def checked_number(number: Any, dtype: DType) -> Any:
         wraps = not dtype.is_signed and not isinstance(number, float)
         fits = (-limits.max if wraps else limits.min) <= number <= limits.max
     if fits:
-        array = np.asarray(number).astype(numpy_dtype(dtype))
+        with np.errstate(all="ignore"):  # a new thread has not silenced NumPy yet
+            array = np.asarray(number).astype(numpy_dtype(dtype))
         fits = not np.isinf(array) or abs(number) == math.inf
     if not fits:
         raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")

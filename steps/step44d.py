@@ -97,6 +97,9 @@ def host_array(data: Any, dtype: DType | None) -> np.ndarray:
     try:
         return np.array(data, dtype=wanted)
     except OverflowError as error:
+        values = np.array(data)  # for unsigned types -1 is the largest number, as in PyTorch
+        if wanted.kind == values.dtype.kind.replace("i", "u") and (abs(values) <= 255).all():
+            return values.astype(wanted)
         raise RuntimeError(f"value cannot be converted to {dtype or found}: {error}") from None
 
 
@@ -949,6 +952,7 @@ if __name__ == "__main__":
     # -> fractions are lost: tensor([ 2, -2])
     print(error(tensor, [300], dtype=uint8).partition(": ")[2][:47])
     # -> value cannot be converted to tinytorch.uint8: P
+    print("from above:", tensor([1, -1], dtype=uint8))  # -> from above: tensor([  1, 255])
     print(error(tensor, 10**30).partition(": P")[0])
     # -> RuntimeError: value cannot be converted to tinytorch.int64
     print("an array, as NumPy does it:", tensor(np.array([300]), dtype=uint8))

@@ -17,6 +17,9 @@ NotImplementedError with the types, or a RuntimeError if the type is bool. A sha
 RuntimeError with the shapes. What shows none of the signs is raised again as it is, such as the
 TypeError of a forward that calls a function with too few arguments.
 
+Where there is not enough memory, Python's MemoryError becomes a RuntimeError, too: programs catch
+that one, and take a smaller batch.
+
 The list looks brittle, since NumPy may change its words. If it does, the reader gets NumPy's
 own error, which is less friendly but never wrong.
 
@@ -25,7 +28,7 @@ This completes the module autograd/errors.py.
 The trap is the order of the tests. NumPy's text about the shapes of a product contains "gufunc
 signature", and would count as an error about types if types were tested first.
 
-Changed: translate_error. New: SHAPE_ERRORS. Module finished: autograd/errors.py.
+Changed: translate_error, Function.apply. New: SHAPE_ERRORS. Module finished: autograd/errors.py.
 Try: take "cannot reshape" out of the list. What does the demo print in its place?
 """
 
@@ -402,6 +405,8 @@ class Function:
         ctx.xp = ctx.device.xp
         try:
             result = ctx.forward(*arrays)
+        except MemoryError as error:
+            raise RuntimeError(f"can't allocate memory: {error}") from error
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
@@ -989,6 +994,9 @@ if __name__ == "__main__":
     # -> here:  RuntimeError: neg() is not implemented for bool
     print(error(lambda: xor(x, y)))
     # -> NotImplementedError: xor() is not implemented for float64 and float64
+
+    print(error(lambda: operation("Huge", lambda x: np.empty(2**59))(x)).partition(" to")[0])
+    # -> RuntimeError: can't allocate memory: Unable
 
     # Errors of the programmer's own code are raised again as they are.
     print(error(lambda: operation("Own", lambda x: x.mean(1, 2, 3, 4, 5))(x)))

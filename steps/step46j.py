@@ -506,6 +506,8 @@ class Function:
         ctx.xp = ctx.device.xp
         try:
             result = ctx.forward(*arrays)
+        except MemoryError as error:
+            raise RuntimeError(f"can't allocate memory: {error}") from error
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:

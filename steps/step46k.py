@@ -531,6 +531,8 @@ class Function:
         ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
+        except MemoryError as error:
+            raise RuntimeError(f"can't allocate memory: {error}") from error
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:

@@ -11,18 +11,25 @@ what counts as an integer:
 NumPy's integers count. len() gives Python's, but x.shape[0] of an array, a loop over np.arange, or
 an index from np.argmax does not, and a program should not have to write int() around each.
 
-All sizes go through as_shape, so the check is there. Python's own int passes without a call, to
-save time: almost all sizes are of this type.
+The error names the function and the argument: "expand(): argument 'sizes' must be int". as_integer
+knows neither, and nobody tells it, which would cost time in each call that succeeds. Only when one
+has failed, not_an_integer looks at the calls under way, which Python keeps as frames, and finds the
+outermost function of this package that has the value among its arguments.
 
-Changed: as_shape, Tensor.__init__. New: as_integer.
+All sizes go through as_shape, so the check is there. expand() without any size is refused as well.
+Python's own int passes without a call, to save time: almost all sizes are of this type.
+
+Changed: as_shape, Tensor.__init__. New: as_integer, not_an_integer.
 Try: ask operator.index for True, and for np.array(2).
 """
 
 import contextlib
 import copy
 import heapq
+import inspect
 import itertools
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -522,6 +529,8 @@ class Function:
         ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
+        except MemoryError as error:
+            raise RuntimeError(f"can't allocate memory: {error}") from error
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
@@ -997,6 +1006,24 @@ class SumTo(Function):
         return ctx.call(Expand, g, ctx.shape)
 
 
+def not_an_integer(value: Any) -> TypeError:
+    """The error for a value that should be an integer. It names the function and the argument: the
+    outermost function of this package that has the value among its arguments."""
+    where, package, frame = "argument", __name__.partition(".")[0], sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        names, varargs, _, given = inspect.getargvalues(frame)
+        for name in (*names, varargs):
+            each = given.get(name)
+            held = each is value or (type(each) in (tuple, list) and any(x is value for x in each))
+            if held and name != "args":  # those are a wrapper's
+                function = frame.f_code.co_name
+                function = type(given[names[0]]).__name__ if function == "__init__" else function
+                where = f"{function}(): argument '{name}'"
+                break
+        frame = frame.f_back
+    return TypeError(f"{where} must be int, not {type(value).__name__}")
+
+
 def as_integer(number: Any) -> int:
     """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
 
@@ -1004,14 +1031,23 @@ def as_integer(number: Any) -> int:
         TypeError: it is of another type, such as float, bool or an array.
     """
     if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
+        raise not_an_integer(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise not_an_integer(number) from None
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way.
+
+    Raises:
+        TypeError: there are none, as in `f()`; `f(())` has the shape (). Or one is not an integer.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
+    elif not sizes:
+        raise TypeError(f"{sys._getframe(1).f_code.co_name}() is missing its sizes")
     return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 
@@ -1265,15 +1301,16 @@ if __name__ == "__main__":
     # -> tinytorch.Size([2, 3])
 
     print([operator.index(True), operator.index(np.array(2))])  # -> [1, 2]
-    for size in (True, np.array(2), 2.0, "2"):
+    for sizes in ((True, 3), (np.array(2), 3), (2.0, 3), ("2", 3), ()):
         try:
-            x.expand(size, 3)
+            x.expand(*sizes)
         except TypeError as error:
             print(error)
-    # -> argument must be int, not bool
-    # -> argument must be int, not ndarray
-    # -> 'float' object cannot be interpreted as an integer
-    # -> 'str' object cannot be interpreted as an integer
+    # -> expand(): argument 'sizes' must be int, not bool
+    # -> expand(): argument 'sizes' must be int, not ndarray
+    # -> expand(): argument 'sizes' must be int, not float
+    # -> expand(): argument 'sizes' must be int, not str
+    # -> expand() is missing its sizes
 
     # Tensor(3) is uninitialised memory for three elements, also if 3 is one of NumPy's.
     print(Tensor(3).shape, Tensor(np.int64(3)).shape, Tensor([3]).tolist())

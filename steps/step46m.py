@@ -33,6 +33,7 @@ import heapq
 import inspect
 import itertools
 import operator
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -595,6 +596,8 @@ class Function:
         ctx.edges, ctx.device, ctx.xp = edges, device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
+        except MemoryError as error:
+            raise RuntimeError(f"can't allocate memory: {error}") from error
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
@@ -1070,6 +1073,24 @@ class SumTo(Function):
         return ctx.call(Expand, g, ctx.shape)
 
 
+def not_an_integer(value: Any) -> TypeError:
+    """The error for a value that should be an integer. It names the function and the argument: the
+    outermost function of this package that has the value among its arguments."""
+    where, package, frame = "argument", __name__.partition(".")[0], sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        names, varargs, _, given = inspect.getargvalues(frame)
+        for name in (*names, varargs):
+            each = given.get(name)
+            held = each is value or (type(each) in (tuple, list) and any(x is value for x in each))
+            if held and name != "args":  # those are a wrapper's
+                function = frame.f_code.co_name
+                function = type(given[names[0]]).__name__ if function == "__init__" else function
+                where = f"{function}(): argument '{name}'"
+                break
+        frame = frame.f_back
+    return TypeError(f"{where} must be int, not {type(value).__name__}")
+
+
 def as_integer(number: Any) -> int:
     """An integer argument as Python's int: NumPy's integers, and tensors of one, count too.
 
@@ -1077,14 +1098,23 @@ def as_integer(number: Any) -> int:
         TypeError: it is of another type, such as float, bool or an array.
     """
     if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
+        raise not_an_integer(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise not_an_integer(number) from None
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way.
+
+    Raises:
+        TypeError: there are none, as in `f()`; `f(())` has the shape (). Or one is not an integer.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
+    elif not sizes:
+        raise TypeError(f"{sys._getframe(1).f_code.co_name}() is missing its sizes")
     return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 

@@ -24,6 +24,7 @@ Try: leave out b._view.refresh(b) in the short branch. Which promise of the demo
 import copy
 import functools
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -33,7 +34,7 @@ import numpy as np
 from tinytorch.autograd.errors import translate_error
 from tinytorch.autograd.modes import call_through_modes, no_grad, set_grad_enabled
 from tinytorch.autograd.views import rebase_history, record_view
-from tinytorch.core.arguments import checked
+from tinytorch.core.arguments import checked, not_an_integer
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -160,6 +161,8 @@ class Function:
             ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
+        except MemoryError as error:
+            raise RuntimeError(f"can't allocate memory: {error}") from error
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:
@@ -923,14 +926,23 @@ def as_integer(number: Any) -> int:
         TypeError: it is of another type, such as float, bool or an array.
     """
     if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
+        raise not_an_integer(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise not_an_integer(number) from None
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way.
+
+    Raises:
+        TypeError: there are none, as in `f()`; `f(())` has the shape (). Or one is not an integer.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
+    elif not sizes:
+        raise TypeError(f"{sys._getframe(1).f_code.co_name}() is missing its sizes")
     return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 

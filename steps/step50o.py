@@ -18,7 +18,7 @@ in_place has a shortcut, which handed all arguments to write_directly, whose las
 the shortcut is for one argument only.
 
 A factor of 0.5 for integers, add(x, y, alpha=0.5), would make a float of an integer sum in silence.
-It is refused.
+It is refused, and so is a factor that the type does not hold: 300 would become 44 in int8.
 
 Changed: add, sub, in_place. New: in_old_order, scaled.
 Finished: autograd/inplace.py, ops/broadcast.py, ops/conversion.py, ops/arithmetic.py.
@@ -27,6 +27,7 @@ Try: give in_place its old condition, `args` for `len(args) == 1`, and run the d
 
 import functools
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -37,7 +38,7 @@ import numpy as np
 from tinytorch.autograd.modes import no_grad, set_grad_enabled
 from tinytorch.autograd.node import NOTHING, Function, new, sum_to
 from tinytorch.autograd.views import rebase_history
-from tinytorch.core.arguments import checked
+from tinytorch.core.arguments import checked, not_an_integer
 from tinytorch.core.device import Device, as_device, cpu
 from tinytorch.core.dtype import (
     Defaults,
@@ -566,10 +567,13 @@ def scaled(input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, of an addition to `input`.
 
     Raises:
-        RuntimeError: alpha is a float, and both are integers.
+        RuntimeError: alpha is a float, and both are integers; or it does not fit their type.
     """
-    if isinstance(alpha, float) and not result_type(input, other).is_floating_point:
+    dtype = result_type(input, other)
+    if isinstance(alpha, float) and not dtype.is_floating_point:
         raise RuntimeError(f"alpha must be an integer for integral input tensors, got {alpha}")
+    if not dtype.is_floating_point:
+        as_tensor(alpha, dtype=dtype)  # checks it; as an operand of mul it would wrap around
     return mul(other, alpha)
 
 
@@ -733,14 +737,23 @@ def as_integer(number: Any) -> int:
         TypeError: it is of another type, such as float, bool or an array.
     """
     if isinstance(number, (bool, np.ndarray)):  # which operator.index would take
-        raise TypeError(f"argument must be int, not {type(number).__name__}")
-    return operator.index(number)
+        raise not_an_integer(number)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise not_an_integer(number) from None
 
 
 def as_shape(sizes: tuple) -> tuple[int, ...]:
-    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way."""
+    """(2, 3) from `f(2, 3)` and from `f((2, 3))`, as PyTorch takes sizes either way.
+
+    Raises:
+        TypeError: there are none, as in `f()`; `f(())` has the shape (). Or one is not an integer.
+    """
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
+    elif not sizes:
+        raise TypeError(f"{sys._getframe(1).f_code.co_name}() is missing its sizes")
     return tuple([n if type(n) is int else as_integer(n) for n in sizes])
 
 
@@ -1028,5 +1041,10 @@ if __name__ == "__main__":
         counts.add(counts, alpha=0.5)
     except RuntimeError as error:
         print(error)  # -> alpha must be an integer for integral input tensors, got 0.5
+    small = counts.to(as_dtype("int8"))
+    try:
+        small.add(small, alpha=300)
+    except RuntimeError as error:
+        print(str(error)[:49])  # -> value cannot be converted to tinytorch.int8: Pyth
     print(counts.add(counts, alpha=2).tolist(), p.add(counts, alpha=0.5).dtype)
     # -> [3, 6] tinytorch.float32

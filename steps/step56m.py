@@ -185,7 +185,7 @@ abs = unary("abs absolute", "absolute", from_x=lambda xp, g, x: g * xp.sign(x), 
 relu = unary(
     "relu",
     lambda xp, x: xp.maximum(x, xp.zeros(x.shape[x.ndim > 2 :], x.dtype)),  # of one image
-    from_y=lambda xp, g, y: g * (y > 0),
+    from_y=lambda xp, g, y: g * (y != 0),  # y is not negative; where it is nan, g passes
     keeps="iu",
 )
 

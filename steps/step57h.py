@@ -8,12 +8,13 @@ which is 300 - 256. A mask value of 1e300 in a float32 tensor becomes inf.
     float32      up to 3.4e38; larger numbers become inf; inf itself is allowed
 
 The result of an operation on two integer tensors wraps around, as in C. A number that is written in
-a program is different: it is meant exactly. So it is checked before it becomes an element, by where
-in this step, and by full and masked_fill in later ones.
+a program is different: it is meant exactly. So it is checked before it becomes an element: by
+where, clamp and lerp in this step, and by full and masked_fill in later ones. clamp(x, 0, 300) of
+int8 gave 44 for 100. (In + - * and comparisons a number wraps around, as in PyTorch.)
 
 (PyTorch does the same: "value cannot be converted to type int8_t without overflow".)
 
-Changed: where. New: checked_number.
+Changed: where, clamp, lerp. New: checked_number, check_numbers.
 Try: checked_number(2.9, int32), and then with float16.
 """
 
@@ -190,11 +191,60 @@ class Clamp(Function):
         )
 
 
+def checked_number(number: Any, dtype: DType) -> Any:
+    """A number as an element of this type: a fraction is cut off for integer types, and negative
+    numbers wrap around for unsigned ones.
+
+    Raises:
+        RuntimeError: the number does not fit the type, as no complex one does.
+        TypeError: it is not a number.
+    """
+    usual = type(number) in (float, int) and dtype.is_floating_point
+    if usual and not 6e4 < abs(number) < math.inf:
+        return float(number)  # all float types hold it, and inf and nan
+    if isinstance(number, complex):
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    number_dtype(number)  # raises TypeError
+    array, fits = np.asarray(0), True
+    if dtype.category == 1:
+        limits = np.iinfo(numpy_dtype(dtype))
+        wraps = not dtype.is_signed and not isinstance(number, float)
+        fits = (-limits.max if wraps else limits.min) <= number <= limits.max
+    if fits:
+        with np.errstate(all="ignore"):  # a new thread has not silenced NumPy yet
+            array = np.asarray(number).astype(numpy_dtype(dtype))
+        fits = not np.isinf(array) or abs(number) == math.inf
+    if not fits:
+        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
+    return array.item()
+
+
+def check_numbers(*inputs: Any) -> DType:
+    """The type of the result of tensors and numbers. None stands for no input.
+
+    Raises:
+        RuntimeError: a number does not fit this type.
+        TypeError: an input is neither a tensor nor a number.
+    """
+    first, *others = [x for x in inputs if x is not None]
+    numbers = [x for x in others if not isinstance(x, Tensor)]
+    usual = is_float(first) and len(numbers) == len(others)
+    dtype = first.dtype if usual else result_type(first, *others)
+    for number in numbers if isinstance(first, Tensor) else (first, *numbers):
+        checked_number(number, dtype)
+    return dtype
+
+
 @attach("clamp clip")
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None."""
+    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None.
+
+    Raises:
+        RuntimeError: a number does not fit the type of the result, or both are None.
+    """
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    check_numbers(input, min, max)
     return compute(Clamp, (input, min, max), "biu" if min is None or max is None else "iu", 2)
 
 
@@ -217,26 +267,6 @@ class Where(Function):
         return None, g * condition, g * ~condition
 
 
-def checked_number(number: Any, dtype: DType) -> Any:
-    """A number as an element of this type: a fraction is cut off for integer types, and negative
-    numbers wrap around for unsigned ones.
-
-    Raises:
-        RuntimeError: the number does not fit the type.
-        TypeError: it is not a number.
-    """
-    if type(number) is float and dtype.is_floating_point and not 6e4 < abs(number) < math.inf:
-        return number  # the usual case: all float types hold it, and inf and nan
-    number_dtype(number)  # raises TypeError
-    array = np.asarray(number).astype(numpy_dtype(dtype))
-    fits = not np.isinf(array) or np.isinf(number)
-    if dtype.category == 1:
-        fits = abs(number) <= np.iinfo(array.dtype).max + (dtype.is_signed and number < 0)
-    if not fits:
-        raise RuntimeError(f"value cannot be converted to {dtype!r} without overflow: {number}")
-    return array.item()
-
-
 @checked
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """`input` where the boolean `condition` holds, else `other`: tensors or numbers, broadcast.
@@ -254,10 +284,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
         return Where.apply(condition, input, other)
-    dtype = result_type(input, other)
-    for value in (input, other):
-        if isinstance(value, (int, float)):
-            checked_number(value, dtype)
+    dtype = check_numbers(input, other)
     return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
 
 
@@ -293,7 +320,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input): a point between the two.
 
     Raises:
-        RuntimeError: the dtypes differ.
+        RuntimeError: the dtypes differ, or the weight does not fit the type.
         NotImplementedError: the type is an integer type.
     """
     if not input.is_floating_point():
@@ -301,6 +328,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     for name, x in (("end", end), ("weight", weight)):
         if isinstance(x, Tensor) and x.dtype is not input.dtype:
             raise RuntimeError(f"expected dtype {input.dtype!r} for `{name}` but got {x.dtype!r}")
+    check_numbers(input, weight)
     return compute(Lerp, (input, end, weight), "f", 1)
 
 
@@ -312,20 +340,31 @@ if __name__ == "__main__":
     # What NumPy does.
     print(np.asarray(300).astype(np.int8), np.asarray(1e300).astype(np.float32))  # -> 44 inf
 
-    for number, dtype in ((300, int8), (1e300, float32), ("1", float32)):
+    for number, dtype in ((300, int8), (-1.0, uint8), (1e300, float32), (1j, int8), ("1", float32)):
         try:
             checked_number(number, dtype)
         except (RuntimeError, TypeError) as error:
             print(type(error).__name__, error)
     # -> RuntimeError value cannot be converted to tinytorch.int8 without overflow: 300
+    # -> RuntimeError value cannot be converted to tinytorch.uint8 without overflow: -1.0
     # -> RuntimeError value cannot be converted to tinytorch.float32 without overflow: 1e+300
+    # -> RuntimeError value cannot be converted to tinytorch.int8 without overflow: 1j
     # -> TypeError ...
     print(checked_number(127, int8), checked_number(2.9, int8), checked_number(-1, uint8))
     # -> 127 2 255
     print(checked_number(float("inf"), float32))  # -> inf
 
     print(where(mask, 7, x).tolist())  # -> [7, 2]
-    try:
-        where(mask, 300, x)
-    except RuntimeError as error:
-        print("refused:", error.args[0].split(":")[1].strip())  # -> refused: 300
+    point = tensor([1.0])
+    for call in (
+        lambda: where(mask, 300, x),
+        lambda: clamp(x, -200, 0),
+        lambda: lerp(point, point, 1e39),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            print("refused:", error.args[0].split(":")[1].strip())
+    # -> refused: 300
+    # -> refused: -200
+    # -> refused: 1e+39

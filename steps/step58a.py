@@ -64,6 +64,7 @@ def constant_function(name: str, value: float) -> Callable[..., Tensor]:
         return full(as_shape(sizes) if size is None else size, value, dtype=dtype, **options)
 
     create.__name__ = create.__qualname__ = name
+    create.__code__ = create.__code__.replace(co_name=name)  # for messages and tracebacks
     create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
     float type unless `dtype` says otherwise; options as of `full`. RuntimeError for negative sizes.
     """
@@ -89,7 +90,7 @@ if __name__ == "__main__":
 
     print(zeros(2, 3).tolist(), ones((2,)).tolist(), full((2, 2), 7.5).tolist())
     # -> [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]] [1.0, 1.0] [[7.5, 7.5], [7.5, 7.5]]
-    print("no size:", ones().item(), " by name:", zeros(size=(1,)).tolist(), empty(2).tolist())
+    print("no size:", ones(()).item(), " by name:", zeros(size=(1,)).tolist(), empty(2).tolist())
     # -> no size: 1.0  by name: [0.0] [0.0, 0.0]
     print(zeros(1).dtype, full((1,), 7).dtype, full((1,), True).dtype, ones(1, dtype=float64).dtype)
     # -> tinytorch.float32 tinytorch.int64 tinytorch.bool tinytorch.float64

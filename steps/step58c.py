@@ -89,6 +89,7 @@ def constant_function(name: str, value: float) -> Callable[..., Tensor]:
         return full(as_shape(sizes) if size is None else size, value, dtype=dtype, **options)
 
     create.__name__ = create.__qualname__ = name
+    create.__code__ = create.__code__.replace(co_name=name)  # for messages and tracebacks
     create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
     float type unless `dtype` says otherwise; options as of `full`. RuntimeError for negative sizes.
     """

@@ -18,9 +18,11 @@ end, so that float32 gets the nearest number.
 Errors are a step of 0, a step in the wrong direction, an infinite end, and 2^63, which does not fit
 int64.
 
+NumPy's numbers become Python's first: np.uint8(0) - np.uint8(10) is 246, not -10.
+
 (For arange(n), the multiplication is left out.)
 
-New: arange.
+New: arange, python_number.
 Try: write math.floor in place of math.ceil.
 """
 
@@ -32,7 +34,7 @@ import numpy as np
 
 from tinytorch.core.arguments import checked
 from tinytorch.core.device import as_device
-from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
+from tinytorch.core.dtype import Defaults, DType, as_dtype, bool_, int64, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.scalar import checked_number
@@ -92,6 +94,7 @@ def constant_function(name: str, value: float) -> Callable[..., Tensor]:
         return full(as_shape(sizes) if size is None else size, value, dtype=dtype, **options)
 
     create.__name__ = create.__qualname__ = name
+    create.__code__ = create.__code__.replace(co_name=name)  # for messages and tracebacks
     create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
     float type unless `dtype` says otherwise; options as of `full`. RuntimeError for negative sizes.
     """
@@ -137,6 +140,12 @@ new_full = tensor_method("new_full")(new_method(full))
 new_tensor = tensor_method("new_tensor")(new_method(tensor))
 
 
+def python_number(number: Any) -> Any:
+    """A number of Python's, also from a tensor of one element or from NumPy, whose small integers
+    would wrap around: np.uint8(0) - np.uint8(10) is 246."""
+    return number.item() if isinstance(number, (Tensor, np.generic)) else number
+
+
 def arange(
     start: Any = 0,
     end: Any = None,
@@ -151,9 +160,12 @@ def arange(
 
     Raises:
         RuntimeError: the step is zero or leads away from `end`, or an integer needs 65 bits.
+        NotImplementedError: for booleans.
     """
     start, end = (0, start) if end is None else (start, end)
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    start, end, step = map(python_number, (start, end, step))
+    if dtype is bool_:
+        raise NotImplementedError("arange() is not implemented for tinytorch.bool")
     if dtype is int64 and math.isfinite(start) and math.isfinite(end):
         start, end, step = int(start), int(end), int(step)
     if step == 0:
@@ -165,7 +177,7 @@ def arange(
             f"upper bound and lower bound inconsistent with step sign: {start} -> {end} by {step}"
         )
     if dtype is None:
-        whole = all(number_dtype(x) is int64 for x in (start, end, step))
+        whole = not any(number_dtype(x).is_floating_point for x in (start, end, step))
         dtype = int64 if whole else Defaults.dtype
     # Counts and computes in float64, or exactly for integers, and casts at the end.
     count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
@@ -196,6 +208,9 @@ if __name__ == "__main__":
     )
     # -> [0.0, 0.25, 0.5, 0.75] [0, 1] [0, 1]
 
+    small = [np.uint8(n) for n in (0, 10, 2)]
+    print("NumPy's numbers:", arange(*small).tolist())  # -> NumPy's numbers: [0, 2, 4, 6, 8]
+
     print("the trap:", (1.3 - 1) / 0.1)  # -> the trap: 3.0000000000000004
     print(arange(1, 1.3, 0.1, dtype=float64).numpy().round(3))  # -> [1.  1.1 1.2 1.3]
     large = 2**53
@@ -209,13 +224,15 @@ if __name__ == "__main__":
         lambda: arange(1, 0, 1),
         lambda: arange(math.inf),
         lambda: arange(2**63, 2**63 + 2),
+        lambda: arange(2, dtype=bool_),
     ]
     for call in wrong:
         try:
             call()
-        except RuntimeError as error:
+        except RuntimeError as error:  # NotImplementedError is one
             print(error)
             # -> step must be nonzero
             # -> upper bound and lower bound inconsistent with step sign: 1 -> 0 by 1
             # -> unsupported range: 0 -> inf
             # -> value cannot be converted to tinytorch.int64 without overflow: 9223372036854775808
+            # -> arange() is not implemented for tinytorch.bool

@@ -34,7 +34,7 @@ import numpy as np
 from tinytorch.autograd.inplace import check_writable, overwrite
 from tinytorch.core.arguments import checked
 from tinytorch.core.device import as_device
-from tinytorch.core.dtype import Defaults, DType, as_dtype, int64, number_dtype, numpy_dtype
+from tinytorch.core.dtype import Defaults, DType, as_dtype, bool_, int64, number_dtype, numpy_dtype
 from tinytorch.core.tensor import Tensor, as_tensor, tensor, tensor_method, wrap
 from tinytorch.ops.broadcast import as_integer, as_shape, expand
 from tinytorch.ops.conversion import to
@@ -95,6 +95,7 @@ def constant_function(name: str, value: float) -> Callable[..., Tensor]:
         return full(as_shape(sizes) if size is None else size, value, dtype=dtype, **options)
 
     create.__name__ = create.__qualname__ = name
+    create.__code__ = create.__code__.replace(co_name=name)  # for messages and tracebacks
     create.__doc__ = f"""{name}(2, 3) or {name}((2, 3)): a new tensor of that shape, of the default
     float type unless `dtype` says otherwise; options as of `full`. RuntimeError for negative sizes.
     """
@@ -144,12 +145,20 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, **options: 
     """The [n, m] matrix with ones on the diagonal; m defaults to n.
 
     Raises:
-        RuntimeError: n or m is negative.
+        RuntimeError: n or m is negative, or there is not as much memory.
     """
-    m = n if m is None else m
+    n, m = as_integer(n), as_integer(n if m is None else m)
     if min(n, m) < 0:
         raise RuntimeError(f"n and m must be greater or equal to 0, got {n} and {m}")
-    return tensor(np.eye(n, m), dtype=Defaults.dtype if dtype is None else dtype, **options)
+    return tensor(
+        allocated(np.eye, n, m), dtype=Defaults.dtype if dtype is None else dtype, **options
+    )
+
+
+def python_number(number: Any) -> Any:
+    """A number of Python's, also from a tensor of one element or from NumPy, whose small integers
+    would wrap around: np.uint8(0) - np.uint8(10) is 246."""
+    return number.item() if isinstance(number, (Tensor, np.generic)) else number
 
 
 def arange(
@@ -166,9 +175,12 @@ def arange(
 
     Raises:
         RuntimeError: the step is zero or leads away from `end`, or an integer needs 65 bits.
+        NotImplementedError: for booleans.
     """
     start, end = (0, start) if end is None else (start, end)
-    start, end, step = (x.item() if isinstance(x, Tensor) else x for x in (start, end, step))
+    start, end, step = map(python_number, (start, end, step))
+    if dtype is bool_:
+        raise NotImplementedError("arange() is not implemented for tinytorch.bool")
     if dtype is int64 and math.isfinite(start) and math.isfinite(end):
         start, end, step = int(start), int(end), int(step)
     if step == 0:
@@ -180,7 +192,7 @@ def arange(
             f"upper bound and lower bound inconsistent with step sign: {start} -> {end} by {step}"
         )
     if dtype is None:
-        whole = all(number_dtype(x) is int64 for x in (start, end, step))
+        whole = not any(number_dtype(x).is_floating_point for x in (start, end, step))
         dtype = int64 if whole else Defaults.dtype
     # Counts and computes in float64, or exactly for integers, and casts at the end.
     count = -((start - end) // step) if dtype is int64 else math.ceil((end - start) / step)
@@ -197,17 +209,23 @@ def arange(
 def linspace(
     start: Any, end: Any, steps: int, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
-    """`steps` numbers from `start` to `end`, both included, at equal distances."""
+    """`steps` numbers from `start` to `end`, both included, at equal distances.
+
+    Raises:
+        RuntimeError: `steps` is negative or needs more memory than there is, or an end does not fit
+            the type.
+    """
     steps = as_integer(steps)
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps}")
-    start, end = (x.item() if isinstance(x, Tensor) else x for x in (start, end))
+    start, end = python_number(start), python_number(end)
     dtype = Defaults.dtype if dtype is None else as_dtype(dtype)
+    ends = checked_number(start, dtype), checked_number(end, dtype)
     if not dtype.is_floating_point:
-        start, end = int(start), int(end)
+        start, end = ends
     # Counts from both ends towards the middle, so that both are exact.
     step, half = (end - start) / max(steps - 1, 1), max(steps // 2, 1)
-    values = start + step * np.arange(steps)
+    values = start + step * allocated(np.arange, steps)
     values[half:] = end - step * np.arange(steps - 1 - half, -1, -1)
     return tensor(values, dtype=dtype, **options)
 

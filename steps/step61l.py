@@ -30,7 +30,7 @@ from typing import Any
 from tinytorch.autograd.node import Function
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import arithmetic, reduction  # noqa: F401  (their operators and methods)
-from tinytorch.ops.broadcast import as_shape
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.conversion import Clone
 from tinytorch.ops.dims import normalize_dim, normalize_dims
 from tinytorch.ops.shape import Reshape
@@ -185,7 +185,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     Raises:
         RuntimeError: the two dimensions are the same.
     """
-    return Diagonal.apply(input, offset, *normalize_dims((dim1, dim2), input.array.ndim))
+    return Diagonal.apply(
+        input, as_integer(offset), *normalize_dims((dim1, dim2), input.array.ndim)
+    )
 
 
 @tensor_method("diag_embed")

@@ -231,7 +231,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     Raises:
         RuntimeError: the two dimensions are the same.
     """
-    return Diagonal.apply(input, offset, *normalize_dims((dim1, dim2), input.array.ndim))
+    return Diagonal.apply(
+        input, as_integer(offset), *normalize_dims((dim1, dim2), input.array.ndim)
+    )
 
 
 @tensor_method("diag_embed")
@@ -280,4 +282,4 @@ if __name__ == "__main__":
     try:
         x.select(1, 1.0)
     except TypeError as error:
-        print(error)  # -> 'float' object cannot be interpreted as an integer
+        print(error)  # -> argument must be int, not float

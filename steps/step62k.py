@@ -15,6 +15,8 @@ what is left over is summed, and the dimensions are permuted into the order of t
 Without "->" the output has the names that occur once, in alphabetical order. "ij,jk" is a product,
 because i and k occur once. And "ba" is a transpose: this rule surprises everyone once.
 
+A name that one operand has twice, as in "ii", means a diagonal. It is refused until step 62m.
+
 The trap: with three operands the order decides the cost. "ij,jk,k->i" from left to right is (A B)
 v, a product of matrices. A (B v) is far less work. PyTorch goes from left to right as well, unless
 the package opt_einsum is installed: write the cheap pair first.
@@ -72,9 +74,14 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     that are written once, in alphabetical order.
 
     Operands are contracted from left to right, each time as one matrix product.
+
+    Raises:
+        RuntimeError: an operand has a letter twice.
     """
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = list(zip(operands, inputs.split(","), strict=True))
+    if any(len(set(labels)) < len(labels) for _, labels in terms):
+        raise RuntimeError(f"einsum(): an operand has a name twice: {equation!r}")
     given = sorted({label for _, labels in terms for label in labels})
     if not arrow:
         output = "".join(label for label in given if inputs.count(label) == 1)
@@ -127,3 +134,7 @@ if __name__ == "__main__":
     costly = min(timeit.repeat(lambda: einsum("ij,jk,k->i", A, B, v), number=5))
     cheap = min(timeit.repeat(lambda: einsum("jk,k,ij->i", B, v, A), number=5))
     print(f"the vector first: {cheap / costly:.2f} of the time")  # -> ...
+    try:
+        einsum("ii", A)
+    except RuntimeError as error:
+        print(error)  # -> einsum(): an operand has a name twice: 'ii'

@@ -83,9 +83,14 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     that are written once, in alphabetical order.
 
     Operands are contracted from left to right, each time as one matrix product.
+
+    Raises:
+        RuntimeError: an operand has a letter twice.
     """
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     terms = list(zip(operands, inputs.split(","), strict=True))
+    if any(len(set(labels)) < len(labels) for _, labels in terms):
+        raise RuntimeError(f"einsum(): an operand has a name twice: {equation!r}")
     given = sorted({label for _, labels in terms for label in labels})
     if not arrow:
         output = "".join(label for label in given if inputs.count(label) == 1)

@@ -133,9 +133,12 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
     Raises:
         RuntimeError: the equation is not well formed, or does not fit the operands.
+        TypeError: it is not a string.
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
+    if not isinstance(equation, str):
+        raise TypeError(f"einsum(): the equation must be a str, not {type(equation).__name__}")
     check_operands("einsum", *operands)
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     parts = inputs.split(",")
@@ -210,3 +213,7 @@ if __name__ == "__main__":
 
     print("right:", einsum("ij,jk,ll", [square, a, square]).tolist())
     # -> right: [[45.0, 60.0, 75.0], [95.0, 130.0, 165.0]]
+    try:
+        einsum(square, "ij")
+    except TypeError as error:
+        print(error)  # -> einsum(): the equation must be a str, not Tensor

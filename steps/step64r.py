@@ -30,11 +30,12 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.arithmetic import add, number_like
+from tinytorch.ops.arithmetic import add
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.parts import Slice
+from tinytorch.ops.scalar import checked_number
 
 
 def check_index(name: str, index: Tensor, size: int) -> None:
@@ -105,11 +106,14 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=No
 
     src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
     Where an index occurs twice, one of the values stays.
+
+    Raises:
+        RuntimeError: the shapes or types do not fit, or the number does not fit the type.
     """
     src = value if src is None else src
     if not isinstance(src, Tensor):
         key = flat_positions("scatter", input, dim, index)
-        return IndexPut.apply(input, number_like(src, input.dtype), (), key)
+        return IndexPut.apply(input, checked_number(src, input.dtype), (), key)
     check_same_dtype("scatter", input, src)
     key = flat_positions("scatter", input, dim, index, src)
     return IndexPut.apply(input, crop_to_index(src, index), (), key)

@@ -31,11 +31,12 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.core.dtype import int32, int64
 from tinytorch.core.tensor import Tensor, tensor, tensor_method
 from tinytorch.ops import comparison, reduction  # noqa: F401  (their methods)
-from tinytorch.ops.arithmetic import add, mul, number_like
+from tinytorch.ops.arithmetic import add, mul
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.parts import Slice
+from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape, flatten
 
 
@@ -108,11 +109,14 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=No
 
     src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
     Where an index occurs twice, one of the values stays.
+
+    Raises:
+        RuntimeError: the shapes or types do not fit, or the number does not fit the type.
     """
     src = value if src is None else src
     if not isinstance(src, Tensor):
         key = flat_positions("scatter", input, dim, index)
-        return IndexPut.apply(input, number_like(src, input.dtype), (), key)
+        return IndexPut.apply(input, checked_number(src, input.dtype), (), key)
     check_same_dtype("scatter", input, src)
     key = flat_positions("scatter", input, dim, index, src)
     return IndexPut.apply(input, crop_to_index(src, index), (), key)
@@ -146,7 +150,8 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     """A copy of `input` with alpha * source added to the slices `index` of dimension `dim`.
 
     Raises:
-        RuntimeError: `source` does not have a slice for each index, or has another type.
+        RuntimeError: `source` does not have a slice for each index, or has another type; or alpha
+            does not fit the type.
     """
     dims, index = index_along_dim("index_add", input, dim, index)
     check_same_dtype("index_add", input, source)
@@ -155,7 +160,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
         shape[place] = index.array.size
     if shape != found:
         raise RuntimeError(f"index_add(): the shape of source is {found}, and should be {shape}")
-    source = source if alpha == 1 else mul(source, alpha)
+    source = source if alpha == 1 else mul(source, checked_number(alpha, source.dtype))
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 
 

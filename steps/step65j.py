@@ -264,7 +264,7 @@ def normal(
     Raises:
         RuntimeError: the standard deviation is negative.
     """
-    if not isinstance(std, Tensor) and std < 0:
+    if not isinstance(std, Tensor) and not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if size is None:
         return randn_like(mean + std, generator=generator).mul_(std).add_(mean)

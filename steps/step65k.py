@@ -185,6 +185,7 @@ def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
         return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
+    create.__code__ = create.__code__.replace(co_name=name)  # for messages and tracebacks
     create.__doc__ = (
         f"""{name}(2, 3): a tensor of that shape with random numbers, {distribution}."""
     )
@@ -271,7 +272,7 @@ def normal(
     Raises:
         RuntimeError: the standard deviation is negative.
     """
-    if not isinstance(std, Tensor) and std < 0:
+    if not isinstance(std, Tensor) and not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if size is None:
         return randn_like(mean + std, generator=generator).mul_(std).add_(mean)
@@ -298,6 +299,6 @@ if __name__ == "__main__":
         randint(1.5, 3, (2,))
     except TypeError as error:
         print("TypeError:", error)
-    # -> TypeError: 'float' object cannot be interpreted as an integer
+    # -> TypeError: argument must be int, not float
     print(rand(2).shape, randint(9, (3,)).shape, sorted(randperm(4).tolist()))
     # -> tinytorch.Size([2]) tinytorch.Size([3]) [0, 1, 2, 3]

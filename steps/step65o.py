@@ -28,6 +28,8 @@ import importlib
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, tensor, wrap
+from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.creation import allocated
 
 # The other operations are methods of Tensor: importing their modules brings them there.
 for name in "arithmetic comparison elementwise indexing matmul reduction shape".split():
@@ -41,16 +43,22 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Without `num_classes` the largest integer decides how many there are.
 
     Raises:
-        RuntimeError: the input is not int64, or an integer is outside of 0..num_classes-1.
+        RuntimeError: the input is not int64, an integer is outside of 0..num_classes-1, or there is
+            not as much memory.
+        ValueError: `num_classes` needs more than 64 bits.
     """
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     array, xp = tensor.array, tensor.device.xp
+    num_classes = as_integer(num_classes)
+    if num_classes >= 2**63:
+        raise ValueError(f"num_classes does not fit 64 bits: {num_classes}")
     c = int(array.max()) + 1 if num_classes == -1 and array.size else num_classes
     if c < 1 or (array.size and (array.min() < 0 or array.max() >= c)):
         low, high = (int(array.min()), int(array.max())) if array.size else (0, c - 1)
         raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
-    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
+    classes = allocated(xp.arange, c)
+    return wrap((array[..., None] == classes).astype(xp.int64), tensor.device)
 
 
 if __name__ == "__main__":
@@ -67,10 +75,15 @@ if __name__ == "__main__":
     answers = softmax(tensor([[0.0, 1.0, 4.0, 0.0], [2.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, 5.0]]), 1)
     print((answers - one_hot(labels)).abs().sum(1).tolist())  # -> [0.1591, 1.1192, 0.0396]
 
-    for call in (lambda: one_hot(tensor([1.0])), lambda: one_hot(tensor([0, 3]), 3)):
+    for call in (
+        lambda: one_hot(tensor([1.0])),
+        lambda: one_hot(tensor([0, 3]), 3),
+        lambda: one_hot(labels, 2**63),
+    ):
         try:
             call()
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             print(error)
             # -> one_hot is only applicable to index tensor of type LongTensor.
             # -> Class values must be from 0 to num_classes - 1, got 0 to 3
+            # -> num_classes does not fit 64 bits: 9223372036854775808

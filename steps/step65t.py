@@ -104,7 +104,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
     """
     check_operands("cdist", x1, x2)
     a, b = x1.array.shape, x2.array.shape
-    if len(a) < 2 or len(b) < 2 or a[-1] != b[-1] or p < 0 or not x1.is_floating_point():
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-1] or not p >= 0 or not x1.is_floating_point():
         raise RuntimeError(
             f"cdist: expected two batches of rows of floats, of one length, and p >= 0, but got "
             f"{list(a)} and {list(b)} of {x1.dtype!r}, and p = {p}"

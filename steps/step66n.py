@@ -317,7 +317,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
             1.
     """
     x = self if self.array.ndim else self.reshape(1)
-    dim = normalize_dim(dimension, x.array.ndim)
+    dim, size, step = normalize_dim(dimension, x.array.ndim), as_integer(size), as_integer(step)
     if size < 0:
         raise RuntimeError(f"size is {size} but must be >= 0")
     n = x.array.shape[dim]

@@ -25,6 +25,7 @@ New: fill_with, uniform_, normal_, exponential_.
 Try: w.uniform_(0, 1) in the demo, outside of no_grad(), with requires_grad=True. What is refused?
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ import numpy as np
 from tinytorch.autograd.inplace import check_writable, overwrite
 from tinytorch.core.tensor import Tensor, tensor_method, wrap
 from tinytorch.ops.random import Generator, generator_for
+from tinytorch.ops.scalar import checked_number
 
 
 def fill_with(self: Tensor, array: Any) -> Tensor:
@@ -48,10 +50,12 @@ def uniform_(
     argument.
 
     Raises:
-        RuntimeError: `from` is above `to`.
+        RuntimeError: `from` is above `to`, or one of them is not finite or does not fit the type.
     """
-    low = names.pop("from", from_)
-    if low > to:
+    low, to = float(names.pop("from", from_)), float(to)
+    for bound in (low, to):
+        checked_number(bound, self.dtype)
+    if not (math.isfinite(low) and math.isfinite(to) and low <= to):
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
         )
@@ -68,7 +72,8 @@ def normal_(
     Raises:
         RuntimeError: `std` is negative.
     """
-    if std < 0:
+    mean, std = float(mean), float(std)
+    if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
     return fill_with(self, draws * std + mean)
@@ -82,7 +87,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
     Raises:
         RuntimeError: `lambd` is not above 0, or the type is an integer type.
     """
-    if lambd <= 0 or not self.is_floating_point():
+    if not lambd > 0 or not self.is_floating_point():
         raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
     source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
     return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)
@@ -136,7 +141,7 @@ if __name__ == "__main__":
     print("through new numbers:", leaf.grad.tolist())  # -> through new numbers: [0.0, 0.0]
 
     print(attempt(lambda: x.uniform_(3, 1)))
-    # -> uniform_ expects to return a [from, to) range, but found from=3 > to=1
-    print(attempt(lambda: x.normal_(0, -1)))  # -> normal expects std >= 0.0, but found std -1
+    # -> uniform_ expects to return a [from, to) range, but found from=3.0 > to=1.0
+    print(attempt(lambda: x.normal_(0, -1)))  # -> normal expects std >= 0.0, but found std -1.0
     print(attempt(lambda: x.exponential_(0)))
     # -> exponential_ expects lambda > 0.0 and floats, but found 0

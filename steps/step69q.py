@@ -22,6 +22,7 @@ New: bernoulli, random_, bernoulli_. With them, tinytorch/ops/sampling.py is fin
 Try: zeros(3).random_(0, 2**24 + 10) many times. Which numbers never come?
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from tinytorch.core.dtype import float32
 from tinytorch.core.limits import finfo, iinfo
 from tinytorch.core.tensor import Tensor, tensor, tensor_method, wrap
 from tinytorch.ops.random import Generator, check_range, generator_for
+from tinytorch.ops.scalar import checked_number
 
 
 @tensor_method("bernoulli")
@@ -67,10 +69,12 @@ def uniform_(
     argument.
 
     Raises:
-        RuntimeError: `from` is above `to`.
+        RuntimeError: `from` is above `to`, or one of them is not finite or does not fit the type.
     """
-    low = names.pop("from", from_)
-    if low > to:
+    low, to = float(names.pop("from", from_)), float(to)
+    for bound in (low, to):
+        checked_number(bound, self.dtype)
+    if not (math.isfinite(low) and math.isfinite(to) and low <= to):
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
         )
@@ -87,7 +91,8 @@ def normal_(
     Raises:
         RuntimeError: `std` is negative.
     """
-    if std < 0:
+    mean, std = float(mean), float(std)
+    if not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     draws = generator_for(self.device, generator).source.normal(self.array.shape, self.array.dtype)
     return fill_with(self, draws * std + mean)
@@ -101,7 +106,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> 
     Raises:
         RuntimeError: `lambd` is not above 0, or the type is an integer type.
     """
-    if lambd <= 0 or not self.is_floating_point():
+    if not lambd > 0 or not self.is_floating_point():
         raise RuntimeError(f"exponential_ expects lambda > 0.0 and floats, but found {lambd}")
     source, wide = generator_for(self.device, generator).source, np.dtype(np.float64)
     return fill_with(self, -self.device.xp.log1p(-source.uniform(self.array.shape, wide)) / lambd)

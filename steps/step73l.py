@@ -45,7 +45,7 @@ def curve(name: str, value: Callable, slope: Callable) -> type[Activation]:
 HardtanhActivation = curve(
     "Hardtanh",
     lambda ctx, x, a, b: ctx.xp.clip(x, a, b),
-    lambda ctx, g, x, a, b: g * ((x > a) & (x < b)),
+    lambda ctx, g, x, a, b: g * ~((x <= a) | (x >= b)),  # a nan passes its gradient on
 )
 HardsigmoidActivation = curve(
     "Hardsigmoid",

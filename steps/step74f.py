@@ -8,8 +8,8 @@ and after the next step all weights are nan. In float32, sigmoid(17) is 1, so th
     p (1 - p) below 1e-12 counts as 1e-12  in the slope (p - t) / (p (1 - p))
 
 PyTorch has the same limits. What cannot be right is refused: a p outside of [0, 1] has no
-logarithm, and targets of another shape or type than the input do not belong to it. As a loss
-compares element by element, broadcasting would hide the mistake (step 74b).
+logarithm, a share t of 3 means nothing, and targets of another shape or type than the input do not
+belong to it. As a loss compares element by element, broadcasting would hide the mistake (step 74b).
 
 The trap: the limit makes the loss finite, and no more. At the end of the demo a network is sure and
 wrong, and gets no gradient, because the slope of its sigmoid is 0. Step 74h solves that.
@@ -205,12 +205,13 @@ def binary_cross_entropy(input: Tensor, target: Tensor, *, reduction: str = "mea
 
     Raises:
         ValueError: where the shapes differ.
-        RuntimeError: for other types, and for an input outside of [0, 1].
+        RuntimeError: for other types, and for an input or a target outside of [0, 1].
     """
     reduction = check_reduction(reduction)
     check_target(input, target)
-    if input.numel() and not (input.array.min() >= 0 and input.array.max() <= 1):
-        raise RuntimeError("all elements of input should be between 0 and 1")
+    for name, x in (("input", input.array), ("target", target.array)):
+        if x.size and not (x.min() >= 0 and x.max() <= 1):
+            raise RuntimeError(f"all elements of {name} should be between 0 and 1")
     return BinaryCrossEntropy.apply(input, target, reduction)
 
 
@@ -255,6 +256,7 @@ if __name__ == "__main__":
         lambda: binary_cross_entropy(p, t[:1]),
         lambda: binary_cross_entropy(p, tensor([1, 0])),
         lambda: binary_cross_entropy(p * 2, t),
+        lambda: binary_cross_entropy(p, t * 3),
     ):
         try:
             wrong()
@@ -263,6 +265,7 @@ if __name__ == "__main__":
     # -> ValueError: Target size tinytorch.Size([1]) must be that of the input, tinytorch.Size([2])
     # -> RuntimeError: Found dtype tinytorch.int64 but expected tinytorch.float32
     # -> RuntimeError: all elements of input should be between 0 and 1
+    # -> RuntimeError: all elements of target should be between 0 and 1
 
     # Sure and wrong, and no gradient.
     logit = tensor([200.0], requires_grad=True)

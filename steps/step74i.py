@@ -220,12 +220,13 @@ def binary_cross_entropy(
 
     Raises:
         ValueError: where the shapes differ.
-        RuntimeError: for other types, and for an input outside of [0, 1].
+        RuntimeError: for other types, and for an input or a target outside of [0, 1].
     """
     reduction = check_reduction(reduction)
     check_target(input, target, one_type=True)
-    if input.numel() and not (input.array.min() >= 0 and input.array.max() <= 1):
-        raise RuntimeError("all elements of input should be between 0 and 1")
+    for name, x in (("input", input.array), ("target", target.array)):
+        if x.size and not (x.min() >= 0 and x.max() <= 1):
+            raise RuntimeError(f"all elements of {name} should be between 0 and 1")
     if weight is None:
         return BinaryCrossEntropy.apply(input, target, reduction)
     return reduced(BinaryCrossEntropy.apply(input, target, "none"), reduction, weight=weight)

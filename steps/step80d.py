@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.cuda.backend import is_available
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.random import Generator
 from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
@@ -204,6 +205,10 @@ class DataLoader:
         prefetch_factor: int | None = None,
         pin_memory_device: str = "",
     ):
+        if not isinstance(generator, Generator | None):
+            raise TypeError(f"generator must be a Generator, not {type(generator).__name__}")
+        num_workers = as_integer(num_workers)
+        prefetch_factor = None if prefetch_factor is None else as_integer(prefetch_factor)
         stream = isinstance(dataset, IterableDataset)
         own_order = sampler is not None or batch_sampler is not None
         whole = (batch_size, bool(shuffle), sampler, drop_last)
@@ -300,10 +305,17 @@ if __name__ == "__main__":
     print(len(iter(loader).owed))  # -> 100
 
     # What is refused.
-    for wrong in ({"prefetch_factor": 2}, {"num_workers": 2, "prefetch_factor": 0}):
+    for wrong in (
+        {"prefetch_factor": 2},
+        {"num_workers": 2, "prefetch_factor": 0},
+        {"num_workers": 2.0},
+        {"generator": 3},
+    ):
         try:
             DataLoader(Slow(4), **wrong)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             print(error)
     # -> DataLoader: prefetch_factor needs num_workers
     # -> DataLoader: prefetch_factor must be >= 1
+    # -> argument must be int, not float
+    # -> generator must be a Generator, not int

@@ -50,6 +50,7 @@ from typing import Any
 import numpy as np
 
 from tinytorch.cuda.backend import is_available
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.random import Generator
 from tinytorch.threads import set_num_threads, threadpoolctl
 from tinytorch.utils.data.collate import default_collate, default_convert, walk
@@ -320,6 +321,10 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
     ):
+        if not isinstance(generator, Generator | None):
+            raise TypeError(f"generator must be a Generator, not {type(generator).__name__}")
+        num_workers = as_integer(num_workers)
+        prefetch_factor = None if prefetch_factor is None else as_integer(prefetch_factor)
         stream = isinstance(dataset, IterableDataset)
         own_order = sampler is not None or batch_sampler is not None
         whole = (batch_size, bool(shuffle), sampler, drop_last)

@@ -12,6 +12,8 @@ So the reader compares the order of the file with sys.byteorder, and turns the b
 around if they differ. NumPy's byteswap does it in place; the element type is not needed, only its
 size, hence the unsigned integers.
 
+A word that is neither "little" nor "big" is refused: it says nothing about the order.
+
 The trap: a file without the member. Older versions of PyTorch did not write it. load takes the
 numbers of such a file to be in this machine's order, which it cannot check.
 
@@ -107,6 +109,8 @@ class Reader:
         self.order = sys.byteorder
         if f"{self.folder}/byteorder" in self.archive.namelist():
             self.order = self.archive.read(f"{self.folder}/byteorder").decode()
+        if self.order not in ("little", "big"):
+            raise ValueError(f"Unknown endianness type: {self.order}")
         self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
         self.tensors: list[Tensor] = []
         self.names = {
@@ -257,20 +261,25 @@ if __name__ == "__main__":
 
     from tinytorch.ops.creation import arange
 
-    def from_other_machine(value, with_order=True):
+    other = {"little": "big", "big": "little"}[sys.byteorder]
+
+    def from_other_machine(value, order=other):
         """The file that a machine of the other kind would write. (`value`: integers of 8 bytes.)"""
         save(value, file := io.BytesIO())
         with zipfile.ZipFile(file) as old, zipfile.ZipFile(turned := io.BytesIO(), "w") as new:
             new.writestr("archive/data.pkl", old.read("archive/data.pkl"))
-            if with_order:
-                other = {"little": "big", "big": "little"}[sys.byteorder]
-                new.writestr("archive/byteorder", other)
+            if order:
+                new.writestr("archive/byteorder", order)
             new.writestr("archive/data/0", value.numpy().byteswap().tobytes())
         return turned
 
     print(load(from_other_machine(arange(3))))  # -> tensor([0, 1, 2])
 
     # Without the member: read as it lies. 1 has become 2^56.
-    print(load(from_other_machine(arange(3), with_order=False)).tolist()[1] == 2**56)  # -> True
+    print(load(from_other_machine(arange(3), order=None)).tolist()[1] == 2**56)  # -> True
+    try:
+        load(from_other_machine(arange(3), "middle"))
+    except ValueError as error:
+        print(error)  # -> Unknown endianness type: middle
     save(arange(3), file := io.BytesIO())
     print(load(file))  # -> tensor([0, 1, 2])

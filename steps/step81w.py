@@ -130,6 +130,8 @@ class Reader:
         self.order = sys.byteorder
         if f"{self.folder}/byteorder" in self.archive.namelist():
             self.order = self.archive.read(f"{self.folder}/byteorder").decode()
+        if self.order not in ("little", "big"):
+            raise ValueError(f"Unknown endianness type: {self.order}")
         self.storages: dict[str, tuple[UntypedStorage, str]] = {}  # and the device of each
         self.tensors: list[Tensor] = []
         self.names = {

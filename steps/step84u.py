@@ -22,6 +22,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.convolution import Convolution, geometry
 from tinytorch.ops.matmul import check_operands
 
@@ -31,8 +32,12 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 def as_many(value: Any, n: int) -> tuple:
-    """`value` for each of `n` dimensions: a number, or a sequence of numbers."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    """`value` for each of `n` dimensions: a number, or a sequence of numbers.
+
+    Raises:
+        TypeError: one of them is not an integer.
+    """
+    values = as_shape((value,))
     return values * n if len(values) == 1 else values
 
 

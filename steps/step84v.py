@@ -26,6 +26,7 @@ from typing import Any
 
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.core.tensor import Tensor
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.convolution import Convolution, ConvolutionInput, geometry
 from tinytorch.ops.matmul import check_operands
 
@@ -35,8 +36,12 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 
 def as_many(value: Any, n: int) -> tuple:
-    """`value` for each of `n` dimensions: a number, or a sequence of numbers."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    """`value` for each of `n` dimensions: a number, or a sequence of numbers.
+
+    Raises:
+        TypeError: one of them is not an integer.
+    """
+    values = as_shape((value,))
     return values * n if len(values) == 1 else values
 
 
@@ -91,7 +96,8 @@ def convolution(
     dilation = per_dimension("dilation", dilation, n, 1)
     pads = pads_for(padding, kernel, stride, dilation)
     # The weight is [O, C / groups, *kernel]. A transposed convolution goes from O to C channels.
-    inner = w_shape[1] * per_dimension("groups", groups, 1, 1)[0]
+    (groups,) = per_dimension("groups", groups, 1, 1)
+    inner = w_shape[1] * groups
     wanted, made = (w_shape[0], inner) if transposed else (inner, w_shape[0])
     if shape[1] != wanted or w_shape[0] % groups:
         raise RuntimeError(
@@ -116,6 +122,7 @@ def convolution(
 
 def named(function: Callable, name: str, doc: str) -> Callable:
     function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name)  # for messages
     function.__doc__ = doc
     return function
 

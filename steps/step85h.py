@@ -34,6 +34,7 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 
 
@@ -135,8 +136,10 @@ def for_each_dim(value: Any, ndim: int) -> tuple[Any, ...]:
 
     Raises:
         RuntimeError: there is another number of entries.
+        TypeError: an entry is neither an integer nor None.
     """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    values = tuple([n if n is None or type(n) is int else as_integer(n) for n in values])
     if len(values) not in (1, ndim):
         raise RuntimeError(f"expected one number or {ndim}, got {len(values)}")
     return values * ndim if len(values) == 1 else values
@@ -184,7 +187,8 @@ def pooling_windows(plane: tuple, ceil_mode: bool, *options: tuple) -> tuple[Win
 def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tuple[Windows, list]:
     """`pooling_windows` from arguments as people write them: no stride means that of the kernel."""
     kernel, stride, *others = options
-    stride = kernel if stride is None or stride in ((), []) else stride
+    if stride is None or (isinstance(stride, (tuple, list)) and not stride):
+        stride = kernel
     values = [for_each_dim(value, ndim) for value in (kernel, stride, *others)]
     return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
 

@@ -38,7 +38,9 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.creation import allocated
 
 
 class Windows(NamedTuple):
@@ -149,8 +151,10 @@ def for_each_dim(value: Any, ndim: int) -> tuple[Any, ...]:
 
     Raises:
         RuntimeError: there is another number of entries.
+        TypeError: an entry is neither an integer nor None.
     """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    values = tuple([n if n is None or type(n) is int else as_integer(n) for n in values])
     if len(values) not in (1, ndim):
         raise RuntimeError(f"expected one number or {ndim}, got {len(values)}")
     return values * ndim if len(values) == 1 else values
@@ -198,7 +202,8 @@ def pooling_windows(plane: tuple, ceil_mode: bool, *options: tuple) -> tuple[Win
 def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tuple[Windows, list]:
     """`pooling_windows` from arguments as people write them: no stride means that of the kernel."""
     kernel, stride, *others = options
-    stride = kernel if stride is None or stride in ((), []) else stride
+    if stride is None or (isinstance(stride, (tuple, list)) and not stride):
+        stride = kernel
     values = [for_each_dim(value, ndim) for value in (kernel, stride, *others)]
     return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
 
@@ -268,25 +273,25 @@ def max_pool(
     return MaxPool.apply(input, windows, return_indices)
 
 
-def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tuple[int, int]]]:
-    """For each dimension the (begin, end) of `output_size` windows that cover it, of sizes as equal
-    as possible. None keeps the size.
+def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[tuple[Any, Any]]:
+    """For each dimension where `output_size` windows begin, and where they end. They cover it, and
+    their sizes are as equal as possible. None keeps the size.
 
     Raises:
-        RuntimeError: a size is negative, or the input has another number of dimensions.
+        RuntimeError: a size is negative, the input has another number of dimensions, or there is
+            not as much memory.
         ValueError: the input has no dimension of channels, and there is a size for each of the
             others.
     """
-    if ndim > 1 and not isinstance(output_size, int) and input.array.ndim <= ndim:
+    if ndim > 1 and isinstance(output_size, (tuple, list)) and input.array.ndim <= ndim:
         raise ValueError(f"Input dimension should be at least {ndim + 1}, got {input.shape}")
     plane, sizes = plane_of(ndim, input), for_each_dim(output_size, ndim)
     sizes = [n if size is None else size for n, size in zip(plane, sizes, strict=True)]
     if min(sizes) < 0:
         raise RuntimeError(f"elements of output_size must be greater than or equal to 0: {sizes}")
-    return [
-        [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
-        for n, size in zip(plane, sizes, strict=True)
-    ]
+    allocated(np.empty, (*input.array.shape[:-ndim], *sizes), input.array.dtype)
+    counts = [(n, size, allocated(np.arange, size)) for n, size in zip(plane, sizes, strict=True)]
+    return [(i * n // size, -(-(i + 1) * n // size)) for n, size, i in counts]
 
 
 def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
@@ -318,14 +323,12 @@ def adaptive_avg_pool(ndim: int, input: Tensor, output_size: Any) -> Tensor:
         RuntimeError: the numbers do not fit.
     """
     dims = adaptive_windows(ndim, input, output_size)
-    if all(len(bounds) == 1 for bounds in dims):
+    if all(len(begins) == 1 for begins, _ in dims):
         return input.mean(tuple(range(-ndim, 0)), keepdim=True)
-    matrices = [
-        np.zeros((len(bounds), n)) for bounds, n in zip(dims, input.shape[-ndim:], strict=True)
-    ]
-    for matrix, bounds in zip(matrices, dims, strict=True):
-        for row, (begin, end) in zip(matrix, bounds, strict=True):
-            row[begin:end] = 1 / (end - begin)
+    matrices = []
+    for n, (begins, ends) in zip(input.array.shape[-ndim:], dims, strict=True):
+        inside = [(begins <= place) & (place < ends) for place in range(n)]
+        matrices.append((np.array(inside) / (ends - begins)).T)
     return apply_matrices(input, matrices)
 
 
@@ -351,7 +354,9 @@ if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     row = tensor([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])
-    print("windows:", adaptive_windows(1, row, 3))  # -> windows: [[(0, 3), (2, 5), (4, 7)]]
+    print(
+        "windows:", adaptive_windows(1, row, 3)
+    )  # -> windows: [(array([0, 2, 4]), array([3, 5, 7]))]
     print("means:", np.round(adaptive_avg_pool1d(row, 3).array, 3).tolist())
     # -> means: [[1.0, 3.0, 5.0]]
     for size in (5, 12):

@@ -33,7 +33,9 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import float32
 from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.creation import allocated
 from tinytorch.ops.gather import gather
 
 
@@ -145,8 +147,10 @@ def for_each_dim(value: Any, ndim: int) -> tuple[Any, ...]:
 
     Raises:
         RuntimeError: there is another number of entries.
+        TypeError: an entry is neither an integer nor None.
     """
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    values = tuple([n if n is None or type(n) is int else as_integer(n) for n in values])
     if len(values) not in (1, ndim):
         raise RuntimeError(f"expected one number or {ndim}, got {len(values)}")
     return values * ndim if len(values) == 1 else values
@@ -194,7 +198,8 @@ def pooling_windows(plane: tuple, ceil_mode: bool, *options: tuple) -> tuple[Win
 def windows_of(ndim: int, input: Tensor, ceil_mode: bool, *options: Any) -> tuple[Windows, list]:
     """`pooling_windows` from arguments as people write them: no stride means that of the kernel."""
     kernel, stride, *others = options
-    stride = kernel if stride is None or stride in ((), []) else stride
+    if stride is None or (isinstance(stride, (tuple, list)) and not stride):
+        stride = kernel
     values = [for_each_dim(value, ndim) for value in (kernel, stride, *others)]
     return pooling_windows(plane_of(ndim, input), bool(ceil_mode), *values)
 
@@ -264,25 +269,25 @@ def max_pool(
     return MaxPool.apply(input, windows, return_indices)
 
 
-def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[list[tuple[int, int]]]:
-    """For each dimension the (begin, end) of `output_size` windows that cover it, of sizes as equal
-    as possible. None keeps the size.
+def adaptive_windows(ndim: int, input: Tensor, output_size: Any) -> list[tuple[Any, Any]]:
+    """For each dimension where `output_size` windows begin, and where they end. They cover it, and
+    their sizes are as equal as possible. None keeps the size.
 
     Raises:
-        RuntimeError: a size is negative, or the input has another number of dimensions.
+        RuntimeError: a size is negative, the input has another number of dimensions, or there is
+            not as much memory.
         ValueError: the input has no dimension of channels, and there is a size for each of the
             others.
     """
-    if ndim > 1 and not isinstance(output_size, int) and input.array.ndim <= ndim:
+    if ndim > 1 and isinstance(output_size, (tuple, list)) and input.array.ndim <= ndim:
         raise ValueError(f"Input dimension should be at least {ndim + 1}, got {input.shape}")
     plane, sizes = plane_of(ndim, input), for_each_dim(output_size, ndim)
     sizes = [n if size is None else size for n, size in zip(plane, sizes, strict=True)]
     if min(sizes) < 0:
         raise RuntimeError(f"elements of output_size must be greater than or equal to 0: {sizes}")
-    return [
-        [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
-        for n, size in zip(plane, sizes, strict=True)
-    ]
+    allocated(np.empty, (*input.array.shape[:-ndim], *sizes), input.array.dtype)
+    counts = [(n, size, allocated(np.arange, size)) for n, size in zip(plane, sizes, strict=True)]
+    return [(i * n // size, -(-(i + 1) * n // size)) for n, size, i in counts]
 
 
 def apply_matrices(x: Tensor, matrices: list[np.ndarray]) -> Tensor:
@@ -314,14 +319,12 @@ def adaptive_avg_pool(ndim: int, input: Tensor, output_size: Any) -> Tensor:
         RuntimeError: the numbers do not fit.
     """
     dims = adaptive_windows(ndim, input, output_size)
-    if all(len(bounds) == 1 for bounds in dims):
+    if all(len(begins) == 1 for begins, _ in dims):
         return input.mean(tuple(range(-ndim, 0)), keepdim=True)
-    matrices = [
-        np.zeros((len(bounds), n)) for bounds, n in zip(dims, input.shape[-ndim:], strict=True)
-    ]
-    for matrix, bounds in zip(matrices, dims, strict=True):
-        for row, (begin, end) in zip(matrix, bounds, strict=True):
-            row[begin:end] = 1 / (end - begin)
+    matrices = []
+    for n, (begins, ends) in zip(input.array.shape[-ndim:], dims, strict=True):
+        inside = [(begins <= place) & (place < ends) for place in range(n)]
+        matrices.append((np.array(inside) / (ends - begins)).T)
     return apply_matrices(input, matrices)
 
 
@@ -334,15 +337,15 @@ def adaptive_max_pool(ndim, input: Tensor, output_size: Any, return_indices: boo
         RuntimeError: the numbers do not fit.
     """
     dims, flat = adaptive_windows(ndim, input, output_size), input.flatten(-ndim)
-    keys, sizes = [], tuple(map(len, dims))
+    keys, sizes = [], tuple(len(begins) for begins, _ in dims)
     if set(sizes) == {1}:
         indices = flat.argmax(-1).reshape(*input.shape[:-ndim], *sizes)
     else:
-        for trailing, bounds in zip(range(ndim - 1, -1, -1), dims, strict=True):
+        for trailing, (begins, ends) in zip(range(ndim - 1, -1, -1), dims, strict=True):
             # All windows are as long as the longest: the others repeat their last element, which
             # is then not the first of equal ones.
-            longest = max(end - begin for begin, end in bounds)
-            places = [[min(begin + t, end - 1) for begin, end in bounds] for t in range(longest)]
+            longest = max(ends - begins)
+            places = [np.minimum(begins + t, ends - 1).tolist() for t in range(longest)]
             arrays = input.device.xp.asarray(places).reshape(longest, -1, *(1,) * trailing)
             keys.append([(slice(None), array) for array in arrays])
         windows = Windows(sizes, join_dims(keys), True)
@@ -376,7 +379,9 @@ if __name__ == "__main__":
     from tinytorch.autograd.gradcheck import gradcheck, gradgradcheck
 
     row = tensor([[0.0, 8.0, 1.0, 3.0, 4.0]], requires_grad=True)
-    print("windows:", adaptive_windows(1, row, 3))  # -> windows: [[(0, 2), (1, 4), (3, 5)]]
+    print(
+        "windows:", adaptive_windows(1, row, 3)
+    )  # -> windows: [(array([0, 1, 3]), array([2, 4, 5]))]
     values, places = adaptive_max_pool1d(row, 3, return_indices=True)
     print("largest:", values.tolist(), "at", places.tolist())
     # -> largest: [[8.0, 8.0, 4.0]] at [[1, 1, 4]]

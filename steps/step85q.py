@@ -36,6 +36,7 @@ from tinytorch.nn.pooling import (
     pooling_windows,
 )
 from tinytorch.ops import elementwise, extremes, matmul, reduction  # noqa: F401 (their methods)
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.indexing import Index
 
@@ -131,7 +132,9 @@ def interpolate(
     if modes.get(mode) != ndim or not 1 <= ndim <= 3:
         raise NotImplementedError(f"no mode {mode!r} for {ndim + 2}-D input")
     given = size if scale_factor is None else scale_factor
-    given = (given,) * ndim if isinstance(given, (int, float)) else tuple(given or ())
+    if not isinstance(given, (tuple, list)):
+        given = () if given is None else (given,) * ndim
+    given = as_shape((given,)) if scale_factor is None else tuple(map(float, given))
     both = size is not None and (scale_factor is not None or recompute_scale_factor)
     if both or len(given) != ndim:
         raise ValueError("give either size or scale_factor: a number, or one for each dimension")

@@ -17,6 +17,7 @@ from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.nn.module import Module
 from tinytorch.nn.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from tinytorch.nn.parameter import Parameter
+from tinytorch.ops.broadcast import as_shape
 from tinytorch.ops.creation import ones, zeros
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -185,8 +186,7 @@ class LayerNorm(NormModule):
         bias: bool = True, device: Any = None, dtype: Any = None,
     ):  # fmt: skip
         super().__init__()
-        single = isinstance(normalized_shape, int)
-        self.normalized_shape = (normalized_shape,) if single else tuple(normalized_shape)
+        self.normalized_shape = as_shape((normalized_shape,))
         self.eps, self.elementwise_affine = eps, elementwise_affine
         options = {"device": device, "dtype": dtype}
         self.make_affine(self.normalized_shape, elementwise_affine, bias, options)

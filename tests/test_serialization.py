@@ -554,6 +554,15 @@ def test_files_of_machines_with_another_order_of_bytes():
     assert tinytorch.load(f).tolist() == [*range(100)]
 
 
+def test_an_order_of_bytes_that_is_none_is_refused():
+    whole = saved_bytes(tinytorch.ones(2))
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(f := io.BytesIO(), "w") as new:
+        for info in old.infolist():
+            junk = info.filename.endswith("/byteorder")
+            new.writestr(info, b"junk" if junk else old.read(info))
+    refused(f, "Unknown endianness type: junk")
+
+
 def test_mutations_give_one_kind_of_error():
     """Changes of all bytes of a file, and of its pickle with a right checksum."""
     value = {

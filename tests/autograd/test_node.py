@@ -344,3 +344,14 @@ def test_errors_of_the_programmer_are_not_translated():
         operation(lambda a: int("two"))(x)
     with pytest.raises(TypeError, match="takes"):
         operation(lambda a: a.mean(1, 2, 3, 4, 5))(x)
+
+
+@pytest.mark.parametrize("n", [4096, 65536])
+def test_gradients_of_halves_are_added_up_as_float32(n):
+    # In float16 a sum of halves stays at 1024: the next number is 1025.
+    bias = leaf([1.0, 1.0], dtype=tinytorch.float16)
+    x = tinytorch.ones(n, 2, dtype=tinytorch.float16)
+    (x + bias).backward(tinytorch.full((n, 2), 0.5, dtype=tinytorch.float16))
+    assert bias.grad.dtype is tinytorch.float16 and bias.grad.tolist() == [n / 2] * 2
+    back = tinytorch.full((n, 1), 0.5, dtype=tinytorch.float16).sum_to_size(1, 1)
+    assert back.dtype is tinytorch.float16 and back.tolist() == [[n / 2]]

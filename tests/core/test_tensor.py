@@ -465,13 +465,29 @@ def test_a_new_thread_does_not_warn():
     assert len(results) == len(MAKERS) and all(x.isinf().any().item() for x in results)
 
 
+def test_a_refusal_in_a_new_thread_does_not_warn():
+    errors = []
+
+    def run():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                tinytorch.linspace(0, 1e300, 3)
+            except RuntimeError as error:
+                errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert errors == ["value cannot be converted to tinytorch.float32 without overflow: 1e+300"]
+
+
 ZERO = tinytorch.zeros(1)
 MAKERS = {
     "tensor": lambda: tinytorch.tensor([1e300]),
     "Tensor": lambda: tinytorch.Tensor([1e300]),
     "as_tensor": lambda: tinytorch.as_tensor([1e300]),
     "new_tensor": lambda: ZERO.new_tensor([1e300]),
-    "linspace": lambda: tinytorch.linspace(0, 1e300, 3),
     "arange": lambda: tinytorch.arange(0, 1e39, 3e38),
     "division": lambda: (ZERO + 1) / ZERO,
 }

@@ -1,13 +1,17 @@
 """Arguments that are not as they should be: refused, and never a wrong number in silence."""
 
+import re
+
 import numpy as np
 import pytest
 
 import tinytorch
 from tinytorch.nn import functional as F
+from tinytorch.utils.data import DataLoader
 
 INT8, MASK = tinytorch.zeros(2, dtype=tinytorch.int8), tinytorch.tensor([True, False])
 X, MATRIX = tinytorch.arange(5), tinytorch.ones(3, 3)
+IMAGE = tinytorch.arange(16.0).reshape(1, 1, 4, 4)
 WRONG = {
     "masked_fill": (RuntimeError, lambda: INT8.masked_fill(MASK, 300)),
     "masked_fill_": (RuntimeError, lambda: INT8.clone().masked_fill_(MASK, -129)),
@@ -41,6 +45,36 @@ WRONG = {
     "randperm, memory": (RuntimeError, lambda: tinytorch.randperm(10**15)),
     "arange, memory": (RuntimeError, lambda: tinytorch.arange(10**15)),
     "expand": (RuntimeError, lambda: tinytorch.ones(1).expand(10**19)),
+    "clamp": (RuntimeError, lambda: INT8.clamp(0, 300)),
+    "clamp_": (RuntimeError, lambda: INT8.clone().clamp_(-300, 0)),
+    "clamp, float": (RuntimeError, lambda: MATRIX.clamp(0, 1e39)),
+    "lerp": (RuntimeError, lambda: MATRIX.lerp(MATRIX, 1e39)),
+    "scatter": (RuntimeError, lambda: INT8.scatter(0, tinytorch.tensor([0]), 300)),
+    "pad": (RuntimeError, lambda: F.pad(INT8, (1, 1), value=300)),
+    "pad, unsigned": (RuntimeError, lambda: F.pad(INT8.byte(), (1, 1), value=-1)),
+    "linspace, int8": (RuntimeError, lambda: tinytorch.linspace(0, 300, 3, dtype=tinytorch.int8)),
+    "alpha": (RuntimeError, lambda: INT8.add(INT8, alpha=300)),
+    "index_add": (RuntimeError, lambda: INT8.index_add(0, X[:1], INT8[:1], alpha=300)),
+    "fill_, complex": (RuntimeError, lambda: tinytorch.ones(2).fill_(1j)),
+    "softplus, complex": (RuntimeError, lambda: F.softplus(MATRIX, 1, 1j)),
+    "uniform_": (RuntimeError, lambda: tinytorch.ones(2).uniform_(float("nan"), 1.0)),
+    "normal_": (RuntimeError, lambda: tinytorch.ones(2).normal_(0.0, float("nan"))),
+    "normal": (RuntimeError, lambda: tinytorch.normal(0.0, float("nan"), (2,))),
+    "exponential_": (RuntimeError, lambda: tinytorch.ones(2).exponential_(float("nan"))),
+    "cdist": (RuntimeError, lambda: tinytorch.cdist(MATRIX, MATRIX, float("nan"))),
+    "bce": (RuntimeError, lambda: F.binary_cross_entropy(MATRIX, MATRIX * 3)),
+    "kl_div": (RuntimeError, lambda: F.kl_div(X, X, reduction="sum")),
+    "one_hot": (ValueError, lambda: F.one_hot(X, 2**63)),
+    "einsum": (TypeError, lambda: tinytorch.einsum([1.5], X)),
+    "one_hot, memory": (RuntimeError, lambda: F.one_hot(X, 2**45)),
+    "eye, memory": (RuntimeError, lambda: tinytorch.eye(3, 2**45)),
+    "linspace, memory": (RuntimeError, lambda: tinytorch.linspace(0, 1, 2**45)),
+    "repeat, memory": (RuntimeError, lambda: X.repeat(2**45)),
+    "repeat_interleave, memory": (RuntimeError, lambda: X.repeat_interleave(2**62)),
+    "contiguous, memory": (RuntimeError, lambda: X[:1].expand(2**45).contiguous()),
+    "pad, memory": (RuntimeError, lambda: F.pad(MATRIX, (2**45, 0))),
+    "adaptive pooling": (RuntimeError, lambda: F.adaptive_avg_pool2d(MATRIX[None], 10**9)),
+    "adaptive max pooling": (RuntimeError, lambda: F.adaptive_max_pool2d(MATRIX[None], 10**9)),
 }
 
 
@@ -150,3 +184,96 @@ def test_a_failure_for_another_reason_is_passed_on():
     with pytest.raises(TypeError) as error:
         tinytorch.sort(3)
     assert isinstance(error.value.__cause__, AttributeError)
+
+
+NAMES = {
+    "repeat(): argument 'sizes'": lambda: X.repeat("2"),
+    "zeros(): argument 'sizes'": lambda: tinytorch.zeros(2, 3.0),
+    "sum(): argument 'dim'": lambda: MATRIX.sum(1.5),
+    "eye(): argument 'n'": lambda: tinytorch.eye(2.0),
+    "conv2d(): argument 'stride'": lambda: F.conv2d(MATRIX[None], MATRIX[None, None], stride=1.5),
+    "LayerNorm(): argument 'normalized_shape'": lambda: tinytorch.nn.LayerNorm(1.5),
+    "DataLoader(): argument 'num_workers'": lambda: DataLoader([1], num_workers=2.0),
+    "DataLoader(): argument 'prefetch_factor'": lambda: DataLoader(
+        [1], num_workers=1, prefetch_factor=2.5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_error_names_function_and_argument(name):
+    with pytest.raises(TypeError, match=f"^{re.escape(name)} must be int, not (str|float)$"):
+        NAMES[name]()
+
+
+@pytest.mark.parametrize("name", "new_zeros new_ones flip tile repeat expand resize_".split())
+def test_a_call_without_sizes_is_refused(name):
+    with pytest.raises(TypeError, match="missing"):
+        getattr(tinytorch.ones(()), name)()
+    with pytest.raises(TypeError, match="missing"):
+        tinytorch.zeros()
+    assert tinytorch.zeros(()).shape == ()
+
+
+def test_a_generator_is_one():
+    with pytest.raises(TypeError, match="generator must be a Generator, not int"):
+        DataLoader([1], generator=3)
+
+
+SIZES = {
+    "arange": lambda n: tinytorch.arange(n(0), n(10), n(2)),
+    "linspace": lambda n: tinytorch.linspace(n(5), n(1), n(5)),
+    "max_pool2d": lambda n: F.max_pool2d(IMAGE, n(2), n(2), n(1)),
+    "avg_pool2d": lambda n: F.avg_pool2d(IMAGE, n(2), n(2), n(1)),
+    "adaptive_avg_pool2d": lambda n: F.adaptive_avg_pool2d(IMAGE, n(3)),
+    "adaptive_max_pool2d": lambda n: F.adaptive_max_pool2d(IMAGE, n(3)),
+    "interpolate": lambda n: F.interpolate(IMAGE, n(9)),
+    "interpolate, scale": lambda n: F.interpolate(IMAGE, scale_factor=n(2), mode="bilinear"),
+    "conv2d": lambda n: F.conv2d(IMAGE, IMAGE[:, :, :2, :2], None, n(3), n(100), n(60)),
+    "unfold": lambda n: tinytorch.arange(300).unfold(0, n(120), n(120)),
+    "F.unfold": lambda n: F.unfold(IMAGE, n(2), n(1), n(100), n(60)),
+    "pixel_shuffle": lambda n: F.pixel_shuffle(IMAGE.reshape(1, 16, 1, 1), n(4)),
+    "LayerNorm": lambda n: tinytorch.nn.LayerNorm(n(4))(IMAGE),
+    "RMSNorm": lambda n: tinytorch.nn.RMSNorm(n(4))(IMAGE),
+    "ZeroPad2d": lambda n: tinytorch.nn.ZeroPad2d(n(1))(IMAGE),
+    "CircularPad2d": lambda n: tinytorch.nn.CircularPad2d(n(1))(IMAGE),
+    "diagonal": lambda n: MATRIX.diagonal(n(1)),
+}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int8])
+@pytest.mark.parametrize("name", SIZES)
+def test_numbers_of_numpy_are_numbers(name, kind):
+    expected, found = SIZES[name](int), SIZES[name](kind)
+    assert found.dtype is expected.dtype and found.tolist() == expected.tolist()
+
+
+def test_what_fits_is_taken():
+    small = tinytorch.tensor([100, -100], dtype=tinytorch.int8)
+    assert small.clamp(-128, 127).tolist() == [100, -100]
+    assert (small + 300).tolist() == [-112, -56]  # the operands of + wrap around, as in PyTorch
+    assert tinytorch.tensor([-1, 3], dtype=tinytorch.uint8).tolist() == [255, 3]
+    assert tinytorch.linspace(-5, 10, 4, dtype=tinytorch.uint8).tolist() == [251, 170, 90, 10]
+    assert tinytorch.arange(False, 10, 2).dtype is tinytorch.int64
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "elu"])
+def test_an_infinite_slope(name):
+    x = tinytorch.tensor([2.0, -1.0], requires_grad=True)
+    y = getattr(F, name)(x, float("inf"))
+    y.sum().backward()
+    assert y.tolist() == [2.0, -np.inf] and x.grad.tolist() == [1.0, np.inf]
+
+
+def test_softplus_of_infinities_and_relu_of_nan():
+    assert F.softplus(tinytorch.tensor([np.inf, -np.inf])).tolist() == [np.inf, 0.0]
+    x = tinytorch.tensor([np.nan, 1.0, 0.0], requires_grad=True)
+    x.relu().sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("name", ["scatter", "index_copy"])
+def test_a_written_0_d_tensor_gets_no_gradient(name):
+    x, source = (tinytorch.tensor(n, requires_grad=True) for n in (1.0, 3.0))
+    (getattr(x, name)(0, tinytorch.tensor(0), source) * 2).exp().backward()
+    assert x.grad.item() == 0 and source.grad.item() == pytest.approx(2 * np.exp(6))

@@ -134,6 +134,32 @@ def test_what_has_no_gradient_does_not_move():
     assert a.item() == pytest.approx(0.6) and b.item() == pytest.approx(0.8)
 
 
+def test_a_step_count_set_by_the_program_counts():
+    p = tinytorch.ones(1, requires_grad=True)
+    optimizer = optim.Adam([p], lr=0.1)
+    for grad in (1.0, 3.0):  # the second step is bias-corrected as the one that the count says
+        p.grad = tensor([grad])
+        if grad == 3.0:
+            optimizer.state[p]["step"].fill_(9.0)
+        optimizer.step()
+    mean, square = 0.9 * 0.1 * 1.0 + 0.1 * 3.0, 0.999 * 0.001 * 1.0 + 0.001 * 9.0
+    mean, square = mean / (1 - 0.9**10), square / (1 - 0.999**10)
+    assert p.item() == pytest.approx(1 - 0.1 - 0.1 * mean / (square**0.5 + 1e-8), abs=1e-6)
+    assert optimizer.state[p]["step"].item() == 10
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.5}], ids=str)
+def test_a_parameter_listed_twice_moves_twice(options):
+    p = tinytorch.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="duplicate"):
+        optimizer = optim.SGD([p, p], lr=0.25, **options)
+    p.grad = tensor([1.0, 2.0])
+    optimizer.step()
+    # Momentum: the second move finds 1 and 2 there, and goes 1.5 times as far.
+    moves = 2.5 if options else 2.0
+    assert p.tolist() == [1 - 0.25 * moves, 1 - 0.5 * moves]
+
+
 def test_zero_grad():
     a = tensor([1.0], requires_grad=True)
     opt = optim.SGD([a])

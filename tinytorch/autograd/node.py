@@ -119,6 +119,8 @@ class Function:
             ctx.device, ctx.xp = device, device.xp
         try:
             result = cls.forward(ctx, *arrays)
+        except MemoryError as error:
+            raise RuntimeError(f"can't allocate memory: {error}") from error
         except (ValueError, TypeError) as error:
             translated = cls.translate_error(error, arrays)
             if translated is None:

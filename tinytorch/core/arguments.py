@@ -3,6 +3,7 @@
 import functools
 import inspect
 import operator
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,6 +25,24 @@ def expected_type(value: Any, annotation: Any) -> str | None:
         return "int" if isinstance(value, (bool, np.ndarray)) else None
     except TypeError:
         return "int"
+
+
+def not_an_integer(value: Any) -> TypeError:
+    """The error for a value that should be an integer. It names the function and the argument: the
+    outermost function of this package that has the value among its arguments."""
+    where, package, frame = "argument", __name__.partition(".")[0], sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        names, varargs, _, given = inspect.getargvalues(frame)
+        for name in (*names, varargs):
+            each = given.get(name)
+            held = each is value or (type(each) in (tuple, list) and any(x is value for x in each))
+            if held and name != "args":  # those are a wrapper's
+                function = frame.f_code.co_name
+                function = type(given[names[0]]).__name__ if function == "__init__" else function
+                where = f"{function}(): argument '{name}'"
+                break
+        frame = frame.f_back
+    return TypeError(f"{where} must be int, not {type(value).__name__}")
 
 
 def wrong_argument(function: Callable, args: tuple, kwargs: dict) -> TypeError | None:

@@ -73,4 +73,7 @@ def host_array(data: Any, dtype: DType | None) -> np.ndarray:
     try:
         return np.array(data, dtype=wanted)
     except OverflowError as error:
+        values = np.array(data)  # for unsigned types -1 is the largest number, as in PyTorch
+        if wanted.kind == values.dtype.kind.replace("i", "u") and (abs(values) <= 255).all():
+            return values.astype(wanted)
         raise RuntimeError(f"value cannot be converted to {dtype or found}: {error}") from None

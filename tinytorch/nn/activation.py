@@ -12,12 +12,15 @@ from tinytorch.autograd.inplace import assign, check_writable
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.device import cpu
+from tinytorch.core.dtype import float64
 from tinytorch.core.tensor import Tensor
 from tinytorch.nn.module import Module
+from tinytorch.ops.comparison import Where
 from tinytorch.ops.conversion import clone
 from tinytorch.ops.elementwise import require_tensors, sigmoid, tanh
 from tinytorch.ops.erf import ERF_FLOAT32, erf_of, polynomial
 from tinytorch.ops.reduction import wide
+from tinytorch.ops.scalar import checked_number
 
 
 class Activation(Function):
@@ -43,9 +46,13 @@ class LeakyRelu(Activation):
     """y = x where x > 0, s x elsewhere;   dy/dx = 1, or s."""
 
     def value(ctx, x: Any, s: float) -> Any:
+        if not math.isfinite(s):  # 0 * s would be nan
+            return ctx.xp.where(x > 0, x, x * s)
         return ctx.xp.maximum(x, 0) + s * ctx.xp.minimum(x, 0)
 
     def slope(ctx, g: Any, x: Any, s: float) -> Any:
+        if not math.isfinite(s):
+            return ctx.call(Where, x > 0, g, g * s)
         return g * s + g * (x > 0) * (1 - s)
 
 
@@ -53,9 +60,12 @@ class Elu(Activation):
     """y = x where x > 0, a (exp(x) - 1) elsewhere;   dy/dx = 1, or a exp(x)."""
 
     def value(ctx, x: Any, a: float) -> Any:
-        return ctx.xp.maximum(x, 0) + a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
+        below = a * ctx.xp.expm1(ctx.xp.minimum(x, 0))
+        return ctx.xp.maximum(x, 0) + below if math.isfinite(a) else ctx.xp.where(x > 0, x, below)
 
     def slope(ctx, g: Any, x: Any, a: float) -> Any:
+        if not math.isfinite(a):
+            return ctx.call(Where, x > 0, g, g * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a)
         return g * (x > 0) + g * (x <= 0) * ctx.xp.exp(ctx.xp.clip(x, None, 0)) * a
 
 
@@ -152,7 +162,7 @@ class SoftplusActivation(Activation):
     def value(ctx, x: Any, b: float, limit: float) -> Any:
         z = x * b
         soft = ctx.xp.maximum(z, 0) + ctx.xp.log1p(ctx.xp.exp(-ctx.xp.abs(z)))
-        return soft / b if limit == math.inf else x * (z > limit) + soft * (z <= limit) / b
+        return soft / b if limit == math.inf else ctx.xp.where(z > limit, x, soft / b)
 
     def slope(ctx, g: Any, x: Any, b: float, limit: float) -> Any:
         soft = g / (1 + ctx.xp.exp(x * -b))
@@ -165,10 +175,13 @@ def activate(function: Callable, input: Tensor, inplace: bool, *options: float) 
     Raises:
         TypeError: for anything but a tensor.
         NotImplementedError: for integers.
+        RuntimeError: an option does not fit the type.
     """
     require_tensors("activation", (input,))
     if not input.is_floating_point():
         raise NotImplementedError(f"this activation is not implemented for {input.dtype!r}")
+    for option in options:
+        checked_number(option, float64)
     if not inplace:
         return function(input, *options)
     check_writable(input)
@@ -178,7 +191,9 @@ def activate(function: Callable, input: Tensor, inplace: bool, *options: float) 
 
 @checked
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(input, 0)."""
+    """max(input, 0). The gradient is multiplied by 1 or 0, so that nan and inf stay nan where the
+    input is below 0. PyTorch chooses instead, which took 8 to 11 % more of a whole training step.
+    """
     return input.relu_() if inplace else input.relu()
 
 

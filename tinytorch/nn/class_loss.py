@@ -50,7 +50,12 @@ def kl_div(
     """target * (log(target) - input), where input is a logarithm: sum it for the divergence.
 
     "batchmean" is the sum divided by the first size, which is the mean of the definition.
+
+    Raises:
+        RuntimeError: for integers.
     """
+    if not (input.is_floating_point() and target.is_floating_point()):
+        raise RuntimeError("kl_div: Integral inputs not supported.")
     logs = target if log_target else (target + (target == 0)).log()  # 0 log 0 is 0
     losses = (target.exp() if log_target else target) * (logs - input)
     if reduction == "mean":

@@ -107,7 +107,8 @@ class PaddingLayer(Module):
 
     def __init__(self, padding: Any, value: float | None = None):
         super().__init__()
-        self.padding = (padding,) * 2 * self._ndim if isinstance(padding, int) else tuple(padding)
+        single = not isinstance(padding, (tuple, list))
+        self.padding = as_shape((padding,)) * (2 * self._ndim if single else 1)
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:

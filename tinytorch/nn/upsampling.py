@@ -15,6 +15,7 @@ from tinytorch.nn.pooling import (
     apply_matrices,
     pooling_windows,
 )
+from tinytorch.ops.broadcast import as_integer, as_shape
 from tinytorch.ops.creation import allocated
 from tinytorch.ops.indexing import Index
 
@@ -110,7 +111,9 @@ def interpolate(
     if modes.get(mode) != ndim or not 1 <= ndim <= 3:
         raise NotImplementedError(f"no mode {mode!r} for {ndim + 2}-D input")
     given = size if scale_factor is None else scale_factor
-    given = (given,) * ndim if isinstance(given, (int, float)) else tuple(given or ())
+    if not isinstance(given, (tuple, list)):
+        given = () if given is None else (given,) * ndim
+    given = as_shape((given,)) if scale_factor is None else tuple(map(float, given))
     both = size is not None and (scale_factor is not None or recompute_scale_factor)
     if both or len(given) != ndim:
         raise ValueError("give either size or scale_factor: a number, or one for each dimension")
@@ -155,7 +158,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Raises:
         RuntimeError: the channels are not a multiple of r^2, or there are fewer than 3 dimensions.
     """
-    (*batch, c, h, w), r = image_shape(input), upscale_factor
+    (*batch, c, h, w), r = image_shape(input), as_integer(upscale_factor)
     if r <= 0 or c % (r * r):
         raise RuntimeError(f"pixel_shuffle expects channels divisible by {r}^2, got {c}")
     x = input.reshape(*batch, c // (r * r), r, r, h, w)
@@ -169,7 +172,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     Raises:
         RuntimeError: a size is not a multiple of r, or there are fewer than 3 dimensions.
     """
-    (*batch, c, h, w), r = image_shape(input), downscale_factor
+    (*batch, c, h, w), r = image_shape(input), as_integer(downscale_factor)
     if r <= 0 or h % r or w % r:
         raise RuntimeError(f"pixel_unshuffle expects sizes divisible by {r}, got {h} and {w}")
     x = input.reshape(*batch, c, h // r, r, w // r, r)

@@ -144,10 +144,13 @@ def scaled(input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, of an addition to `input`.
 
     Raises:
-        RuntimeError: alpha is a float, and both are integers.
+        RuntimeError: alpha is a float, and both are integers; or it does not fit their type.
     """
-    if isinstance(alpha, float) and not result_type(input, other).is_floating_point:
+    dtype = result_type(input, other)
+    if isinstance(alpha, float) and not dtype.is_floating_point:
         raise RuntimeError(f"alpha must be an integer for integral input tensors, got {alpha}")
+    if not dtype.is_floating_point:
+        as_tensor(alpha, dtype=dtype)  # checks it; as an operand of mul it would wrap around
     return mul(other, alpha)
 
 

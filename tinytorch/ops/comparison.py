@@ -9,7 +9,7 @@ import numpy as np
 from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
-from tinytorch.core.dtype import bool_, result_type, uint8
+from tinytorch.core.dtype import DType, bool_, result_type, uint8
 from tinytorch.core.tensor import Tensor, tensor_method
 from tinytorch.ops.arithmetic import operands
 from tinytorch.ops.conversion import cast
@@ -166,11 +166,32 @@ class Clamp(Function):
         )
 
 
+def check_numbers(*inputs: Any) -> DType:
+    """The type of the result of tensors and numbers. None stands for no input.
+
+    Raises:
+        RuntimeError: a number does not fit this type.
+        TypeError: an input is neither a tensor nor a number.
+    """
+    first, *others = [x for x in inputs if x is not None]
+    numbers = [x for x in others if not isinstance(x, Tensor)]
+    usual = is_float(first) and len(numbers) == len(others)
+    dtype = first.dtype if usual else result_type(first, *others)
+    for number in numbers if isinstance(first, Tensor) else (first, *numbers):
+        checked_number(number, dtype)
+    return dtype
+
+
 @attach("clamp clip")
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None."""
+    """The elements, no smaller than `min` and no larger than `max`: numbers, tensors or None.
+
+    Raises:
+        RuntimeError: a number does not fit the type of the result, or both are None.
+    """
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    check_numbers(input, min, max)
     return compute(Clamp, (input, min, max), "biu" if min is None or max is None else "iu", 2)
 
 
@@ -210,10 +231,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         raise RuntimeError(f"where(): condition must be a boolean tensor, not {condition.dtype!r}")
     if is_float(input) and is_float(other) and input.array.dtype is other.array.dtype:
         return Where.apply(condition, input, other)
-    dtype = result_type(input, other)
-    for value in (input, other):
-        if isinstance(value, (int, float)):
-            checked_number(value, dtype)
+    dtype = check_numbers(input, other)
     return cast(Where.apply(condition, as_type(input, dtype), as_type(other, dtype)), dtype)
 
 
@@ -249,7 +267,7 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     """input + weight * (end - input): a point between the two.
 
     Raises:
-        RuntimeError: the dtypes differ.
+        RuntimeError: the dtypes differ, or the weight does not fit the type.
         NotImplementedError: the type is an integer type.
     """
     if not input.is_floating_point():
@@ -257,4 +275,5 @@ def lerp(input: Tensor, end: Tensor, weight: Any) -> Tensor:
     for name, x in (("end", end), ("weight", weight)):
         if isinstance(x, Tensor) and x.dtype is not input.dtype:
             raise RuntimeError(f"expected dtype {input.dtype!r} for `{name}` but got {x.dtype!r}")
+    check_numbers(input, weight)
     return compute(Lerp, (input, end, weight), "f", 1)

@@ -110,9 +110,12 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
     Raises:
         RuntimeError: the equation is not well formed, or does not fit the operands.
+        TypeError: it is not a string.
     """
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
+    if not isinstance(equation, str):
+        raise TypeError(f"einsum(): the equation must be a str, not {type(equation).__name__}")
     check_operands("einsum", *operands)
     inputs, arrow, output = equation.replace(" ", "").partition("->")
     parts = inputs.split(",")

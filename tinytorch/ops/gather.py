@@ -8,9 +8,10 @@ from tinytorch.autograd.inplace import in_place
 from tinytorch.autograd.node import Function
 from tinytorch.core.dtype import bool_, int32, int64
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import add, mul, number_like
+from tinytorch.ops.arithmetic import add, mul
 from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
+from tinytorch.ops.creation import allocated
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.indexing import AddIndex, Index, IndexPut, check_same_dtype
 from tinytorch.ops.parts import Slice
@@ -118,11 +119,14 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any = None, *, value=No
 
     src: a tensor at least as large as `index`, or a number, which can be given as `value` too.
     Where an index occurs twice, one of the values stays.
+
+    Raises:
+        RuntimeError: the shapes or types do not fit, or the number does not fit the type.
     """
     src = value if src is None else src
     if not isinstance(src, Tensor):
         key = flat_positions("scatter", input, dim, index)
-        return IndexPut.apply(input, number_like(src, input.dtype), (), key)
+        return IndexPut.apply(input, checked_number(src, input.dtype), (), key)
     check_same_dtype("scatter", input, src)
     key = flat_positions("scatter", input, dim, index, src)
     return IndexPut.apply(input, crop_to_index(src, index), (), key)
@@ -156,7 +160,8 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     """A copy of `input` with alpha * source added to the slices `index` of dimension `dim`.
 
     Raises:
-        RuntimeError: `source` does not have a slice for each index, or has another type.
+        RuntimeError: `source` does not have a slice for each index, or has another type; or alpha
+            does not fit the type.
     """
     dims, index = index_along_dim("index_add", input, dim, index)
     check_same_dtype("index_add", input, source)
@@ -165,7 +170,7 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
         shape[place] = index.array.size
     if shape != found:
         raise RuntimeError(f"index_add(): the shape of source is {found}, and should be {shape}")
-    source = source if alpha == 1 else mul(source, alpha)
+    source = source if alpha == 1 else mul(source, checked_number(alpha, source.dtype))
     return add(input, AddIndex.apply(source, input.array.shape, dims, index))
 
 
@@ -178,7 +183,8 @@ def repeat_interleave(
     output_size: the number of slices of the result, if it is known; it is checked.
 
     Raises:
-        RuntimeError: the number of repeats is not that of the slices, or output_size is wrong.
+        RuntimeError: the number of repeats is not that of the slices, output_size is wrong, or
+            there is not as much memory.
     """
     xp = input.device.xp
     input, dim = (flatten(input), 0) if dim is None or input.array.ndim == 0 else (input, dim)
@@ -188,7 +194,10 @@ def repeat_interleave(
     if isinstance(repeats, Tensor) and repeats.array.size not in (1, n):
         raise RuntimeError(f"repeats must have size {n} as input along dim, got {repeats.shape}")
     whole = isinstance(times, int) and times > 0
-    index = xp.arange(n * times) // times if whole else xp.repeat(xp.arange(n), times)
+    if whole:
+        index = allocated(xp.arange, checked_number(n * times, int64)) // times
+    else:
+        index = xp.repeat(xp.arange(n), times)
     if output_size not in (None, index.size):
         raise RuntimeError(f"repeat_interleave: output_size is {output_size}, not {index.size}")
     return Index.apply(input, (dim,), index)

@@ -108,7 +108,7 @@ class IndexPut(Function):
     def forward(ctx, x: Any, values: Any, dims: tuple[int, ...], *indices: Any) -> Any:
         ctx.dims, ctx.shape = dims, getattr(values, "shape", ())
         ctx.save_for_backward(*indices)
-        out = x.copy()
+        out = ctx.xp.asarray(x).copy()  # the gradient of a 0-d tensor may be a number
         write_at(out if dims else out.reshape(-1), key_at(dims, indices), values)
         return out
 

@@ -9,11 +9,11 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import promote_types
 from tinytorch.core.tensor import Tensor, tensor_method
-from tinytorch.ops.arithmetic import number_like
 from tinytorch.ops.broadcast import as_integer
 from tinytorch.ops.conversion import cast
 from tinytorch.ops.dims import normalize_dim
 from tinytorch.ops.parts import PutSlice, Slice, flip, key_along
+from tinytorch.ops.scalar import checked_number
 from tinytorch.ops.shape import Reshape
 
 
@@ -214,6 +214,9 @@ def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) 
     """`input` with elements equal to `value`, or 0, around it; a negative number removes elements.
 
     pad: (before, after) of the last dimension, then of the one before it, and so on.
+
+    Raises:
+        RuntimeError: more is taken away than is there, or the value does not fit the type.
     """
     shape, ndim = list(input.array.shape), input.array.ndim
     if len(pad) % 2 or len(pad) > 2 * ndim:
@@ -228,5 +231,5 @@ def constant_pad(input: Tensor, pad: Sequence[int], value: float | None = None) 
         place[dim] = slice(max(before, 0), shape[dim] - max(after, 0))
     if min(pad, default=0) < 0:
         input = Slice.apply(input, (*keep, ...))
-    fill = number_like(0 if value is None else value, input.dtype)
+    fill = 0 if value is None else checked_number(float(value), input.dtype)
     return PutSlice.apply(input, tuple(shape), (*place, ...), fill)

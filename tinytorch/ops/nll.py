@@ -7,6 +7,8 @@ from tinytorch.autograd.node import Function
 from tinytorch.core.arguments import checked
 from tinytorch.core.dtype import int64
 from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.ops.broadcast import as_integer
+from tinytorch.ops.creation import allocated
 from tinytorch.ops.reduction import sum_rows, wide
 from tinytorch.ops.softmax import Softmax, minus_max
 
@@ -18,16 +20,22 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Without `num_classes` the largest integer decides how many there are.
 
     Raises:
-        RuntimeError: the input is not int64, or an integer is outside of 0..num_classes-1.
+        RuntimeError: the input is not int64, an integer is outside of 0..num_classes-1, or there is
+            not as much memory.
+        ValueError: `num_classes` needs more than 64 bits.
     """
     if tensor.dtype is not int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
     array, xp = tensor.array, tensor.device.xp
+    num_classes = as_integer(num_classes)
+    if num_classes >= 2**63:
+        raise ValueError(f"num_classes does not fit 64 bits: {num_classes}")
     c = int(array.max()) + 1 if num_classes == -1 and array.size else num_classes
     if c < 1 or (array.size and (array.min() < 0 or array.max() >= c)):
         low, high = (int(array.min()), int(array.max())) if array.size else (0, c - 1)
         raise RuntimeError(f"Class values must be from 0 to num_classes - 1, got {low} to {high}")
-    return wrap((array[..., None] == xp.arange(c)).astype(xp.int64), tensor.device)
+    classes = allocated(xp.arange, c)
+    return wrap((array[..., None] == classes).astype(xp.int64), tensor.device)
 
 
 @functools.singledispatch

@@ -211,7 +211,9 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     Raises:
         RuntimeError: the two dimensions are the same.
     """
-    return Diagonal.apply(input, offset, *normalize_dims((dim1, dim2), input.array.ndim))
+    return Diagonal.apply(
+        input, as_integer(offset), *normalize_dims((dim1, dim2), input.array.ndim)
+    )
 
 
 @tensor_method("diag_embed")

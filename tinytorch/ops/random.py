@@ -168,6 +168,7 @@ def random_function(name: str, distribution: str) -> Callable[..., Tensor]:
         return new_leaf(array, device, requires_grad)
 
     create.__name__ = create.__qualname__ = name
+    create.__code__ = create.__code__.replace(co_name=name)  # for messages and tracebacks
     create.__doc__ = (
         f"""{name}(2, 3): a tensor of that shape with random numbers, {distribution}."""
     )
@@ -254,7 +255,7 @@ def normal(
     Raises:
         RuntimeError: the standard deviation is negative.
     """
-    if not isinstance(std, Tensor) and std < 0:
+    if not isinstance(std, Tensor) and not std >= 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     if size is None:
         return randn_like(mean + std, generator=generator).mul_(std).add_(mean)

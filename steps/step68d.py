@@ -6,10 +6,10 @@ storage_offset() (step 66d) is the difference of two addresses. NumPy's arrays t
 __array_interface__; CuPy's do not, since nothing on the CPU could use it. So with the backend of
 step 68c it fails in the demo.
 
-unfold makes a view by shape and strides. CuPy has as_strided too, but its view does not keep the
-owner of the memory alive, and the memory could be reused while the view is in use. A view made by
-view() does, and its shape and strides can be set. (The two True at the end let CuPy work out anew
-whether it is contiguous.)
+unfold makes a view by shape and strides. CuPy has as_strided too, but its view has no `base`: it
+keeps the memory alive, and does not say whose memory it shows. So a write into it would not be
+counted for the owner (storage_of, step 49a). A view made by view() has its base, and its shape and
+strides can be set. (The two True at the end let CuPy work out anew whether it is contiguous.)
 
 The third is speed. An optimizer goes through its parameters in pieces of 32,768 elements, because
 these fit into the CPU's cache. On a GPU each piece costs a separate call, so one large piece is

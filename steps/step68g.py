@@ -3,8 +3,11 @@
 The queries that a program makes at its start are still missing: which GPU is this, of which
 generation, and is there one at all. With these, a program is the same for both machines:
 
-    device = torch.accelerator.current_accelerator() or "cpu"
+    device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
     model, batch = model.to(device), batch.to(device)
+
+(Without check_available=True PyTorch says for which accelerator it was built, also on a machine
+that has none. This package always looks at the machine.)
 
 The capability is the generation: (9, 0) is Hopper, (8, 0) Ampere. Programs check it because some
 instructions, for bfloat16 say, exist only from a certain generation on. synchronize() waits until

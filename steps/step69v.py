@@ -3,9 +3,10 @@
 A row of 10 takes 256 threads, of which 246 have nothing to do, and 20 barriers, at each of which 8
 warps wait for the slowest. For a short row the waiting is all that the kernel does.
 
-Threads of one warp need no barrier among themselves. They run in step, and one can read another's
-register: __shfl_xor_sync(mask, value, k) gives each thread the value of the thread whose number
-differs from its own in the bit k. After 16, 8, 4, 2 and 1, all 32 have combined all 32 values:
+Threads of one warp need no barrier among themselves: one can read another's register, and the
+exchange itself brings them together. __shfl_xor_sync(mask, value, k) gives each thread the value of
+the thread whose number differs from its own in the bit k. After 16, 8, 4, 2 and 1, all 32 have
+combined all 32 values:
 
     thread   0  1  2  3      k = 2: 0+2 1+3 2+0 3+1      k = 1: each has 0+1+2+3
 
@@ -15,7 +16,9 @@ combines these (8 at most) for itself. The second barrier is that of step 69u. S
 
 The mask 0xffffffff says which threads take part: all 32. The trap is to leave some out: a warp
 whose threads do not all come to the exchange hangs or reads nonsense, as at a barrier. So a block
-always has whole warps, and threads without columns come along.
+always has whole warps, and threads without columns come along. (Until 2017 the threads of a warp
+ran in step, and old code relies on that. Now each has its own place in the program, and without the
+exchange nothing says that they are equally far.)
 
 How many warps? One for each 128 columns, at most 8: each thread should have a few columns, or the
 combining costs more than it shares out.

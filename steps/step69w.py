@@ -17,8 +17,8 @@ torch.use_deterministic_algorithms(True) chooses slower ways.
 
 The kernel is registered for `add_at`, which indexing, embedding and scatter_add share (step 64b).
 Its values and rows may have any layout: they are copied into row order. The result must fit as it
-is, because it is written in place. There is no atomicAdd for `long long` in CUDA, so int64 is left
-out.
+is, because it is written in place. int64 is left out: CUDA's atomicAdd takes `unsigned long long`,
+whose sums have the same bits, so it would need a cast, and gradients are floats.
 
 New: add_at_kernel, add_at_on_cuda. With them, tinytorch/kernels/rows.py is finished.
 Try: in the demo, add 0.1 + 0.2 + 0.3 in all six orders. How many different sums are there?

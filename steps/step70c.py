@@ -3,7 +3,7 @@
 A batch is fetched from the host and then computed with. In one stream, these take turns: 3 batches
 take 6 units of time. But the GPU has units for copying beside those that compute. Two streams are
 two queues, and they do not wait for one another: while one computes, the other fetches the next
-batch.
+batch. (They are made with non_blocking=True; a plain stream of CUDA waits for the default one.)
 
     copies    fetch 1 | fetch 2   | fetch 3   |
     compute           | compute 1 | compute 2 | compute 3

@@ -3,8 +3,9 @@
 How near the limit does a training step come? CuPy's pool counts what is used now, and does not know
 its peak, which is in the middle of backward, where no line of the program can look.
 
-But each request passes through watched_malloc of step 70h. There it is cheap to look at how much is
-in use, and to keep the largest number for each GPU:
+But each request passes through watched_malloc of step 70h. There one can look at how much is in
+use, and keep the largest number for each GPU. (CuPy adds up all blocks in use for that, so each
+request costs more, the more tensors there are.)
 
     memory_allocated       what tensors hold: if it grows from step to step, it is a leak
     max_memory_allocated   the largest of it: how near the limit a step comes
@@ -13,7 +14,7 @@ in use, and to keep the largest number for each GPU:
 reset_peak_memory_stats begins anew, for example before each step.
 
 The trap: sizes are those of the pool, which rounds up (step 70f). A tensor of 100,000 bytes counts
-as 131,072.
+as 100,352 in CuPy's and PyTorch's pools, which round to 512, and as 131,072 in the demo's.
 
 Where there is no GPU, the counters are 0, so that a program need not ask.
 

@@ -2,8 +2,8 @@
 
 A network has dozens or hundreds of parameters, most of them small. The formula of momentum takes
 three operations for each, and on tensors an operation costs microseconds, however small they are.
-For 200 parameters of 100 elements that is more than a millisecond in each step: it moves 20,000
-numbers, which takes a hundredth of this.
+200 parameters of 100 elements cost more than a millisecond in each step. The arithmetic on their
+20,000 numbers is a hundredth of that; the rest is calls.
 
 But an update treats each element on its own. What shape a parameter has, and where it ends, does
 not matter to the formula. So put the elements of all parameters side by side into one flat array,

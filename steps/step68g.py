@@ -99,7 +99,7 @@ def current_accelerator(check_available: bool = False) -> Device | None:
 if __name__ == "__main__":
     import types
 
-    class PlayedDevice:
+    class SimulatedDevice:
         """A machine with two GPUs, of which one is current."""
 
         current = 0
@@ -108,7 +108,7 @@ if __name__ == "__main__":
             self.index = index
 
         def use(self):
-            PlayedDevice.current = self.index
+            SimulatedDevice.current = self.index
 
     def attempt(action):
         """What an action gives, or what it says."""
@@ -157,17 +157,19 @@ if __name__ == "__main__":
     print("transfers in 100 steps:", counted.transfers)  # -> transfers in 100 steps: 0
     print("w =", [round(v, 3) for [v] in w.tolist()])  # -> w = [3.0, 2.0, -1.0]
 
-    # From here on, two GPUs are played.
+    # From here on, two GPUs are simulated.
     waits = []
-    PlayedDevice.synchronize = lambda self: waits.append(self.index)
-    properties = {"name": b"A played GPU", "major": 9, "minor": 0}
+    SimulatedDevice.synchronize = lambda self: waits.append(self.index)
+    properties = {"name": b"A simulated GPU", "major": 9, "minor": 0}
     runtime = types.SimpleNamespace(
-        getDevice=lambda: PlayedDevice.current, getDeviceProperties=lambda index: properties
+        getDevice=lambda: SimulatedDevice.current, getDeviceProperties=lambda index: properties
     )
-    cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(Device=PlayedDevice, runtime=runtime))
+    cupy = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(Device=SimulatedDevice, runtime=runtime)
+    )
     check_available, is_available = (lambda: None), (lambda: True)
     print(get_device_name(), get_device_capability(1), current_accelerator())
-    # -> A played GPU (9, 0) cuda
+    # -> A simulated GPU (9, 0) cuda
     synchronize()
     with device(1):
         synchronize()

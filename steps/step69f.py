@@ -96,12 +96,12 @@ if __name__ == "__main__":
 
     launches = []
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         launches.append((grid, block))
         args[2].fill(np.nan)  # new memory may hold anything
         launch(add_in_python, grid, block, *args)
 
-    add_kernel.compiled = played
+    add_kernel.compiled = simulated
     c = add_on_cuda(a, b)
     print("the body for CuPy's arrays, simulated:", np.array_equal(c, a + b), launches)
     # -> the body for CuPy's arrays, simulated: True [((4,), (256,))]

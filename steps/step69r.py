@@ -96,16 +96,16 @@ if __name__ == "__main__":
 
     grids = []
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         grids.append((grid, block))
         launch(
             naive, grid, block, *(x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
         )
 
-    naive_kernel.compiled["float64"] = played
+    naive_kernel.compiled["float64"] = simulated
     x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
-    print("20 x 33, played:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
-    # -> 20 x 33, played: True [((3, 2), (16, 16))]
+    print("20 x 33, simulated:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
+    # -> 20 x 33, simulated: True [((3, 2), (16, 16))]
     print("generic:", np.array_equal(matmul(x, y), x @ y))  # -> generic: True
     grids.clear()
     print(

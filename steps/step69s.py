@@ -147,7 +147,7 @@ if __name__ == "__main__":
         # -> naive: right True, reads from memory 1024
         # -> tiled: right True, reads from memory 256
 
-    def played(kernel):
+    def simulated(kernel):
         def run(grid, block, args):
             flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
             launch(kernel, grid, block, *flat)
@@ -155,8 +155,8 @@ if __name__ == "__main__":
         return run
 
     naive_kernel.compiled["float64"], tiled_kernel.compiled["float64"] = (
-        played(naive),
-        played(tiled),
+        simulated(naive),
+        simulated(tiled),
     )
     x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
     found = [np.allclose(matmul_on_cuda(x, y, way), x @ y) for way in (True, False)]

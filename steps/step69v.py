@@ -85,16 +85,16 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
 
 if __name__ == "__main__":
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
         launch(in_python, grid, block, *flat)
 
-    def on_a_played_gpu(action):
+    def on_a_simulated_gpu(action):
         """With NumPy for CuPy, and in_python for the compiled kernel."""
         global cupy
         kept, cupy = cupy, np
         softmax_forward.register(np.ndarray, softmax_on_cuda)
-        softmax_kernel.compiled["float32"] = played
+        softmax_kernel.compiled["float32"] = simulated
         try:
             return action()
         finally:
@@ -118,7 +118,7 @@ if __name__ == "__main__":
     from tinytorch.kernels.simulator import launch
     from tinytorch.ops.softmax import softmax
 
-    # An exchange inside of a warp, played with the launch's barrier; a GPU needs none for it.
+    # An exchange inside of a warp, simulated with the launch's barrier; a GPU needs none for it.
     def exchanged(t, value, k):
         t.shared["register", t.threadIdx.x] = value
         yield
@@ -154,7 +154,7 @@ if __name__ == "__main__":
     for shape in ((8, 10), (3, 700)):
         barriers = {}
         x = tensor(rng.standard_normal(shape).astype(np.float32))
-        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
+        y = on_a_simulated_gpu(lambda x=x: softmax(x, 1))
         same = np.allclose(y.array, softmax(x, 1).array, atol=1e-6)
         print(
             f"{shape}: {same}, threads {len(barriers)}, barriers of each {set(barriers.values())}"

@@ -145,18 +145,18 @@ if __name__ == "__main__":
 
     launches = []
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         launches.append(grid)
         launch(in_python, grid, block, *(x.reshape(-1) if x.ndim else x for x in args))
 
-    kept, cupy = cupy, np  # NumPy plays CuPy
-    add_at_kernel.compiled["float32"] = played
+    kept, cupy = cupy, np  # NumPy stands in for CuPy
+    add_at_kernel.compiled["float32"] = simulated
     add_at.register(np.ndarray, add_at_on_cuda)
     out = np.zeros((3, 2), np.float32)
     pairs = np.array([[1.0, 10, 20, 30], [0, 1, 2, 3]], np.float32).T  # column by column
     add_at(out, np.array(rows), pairs)
-    print("add_at, played:", out.tolist(), launches)
-    # -> add_at, played: [[1.0, 0.0], [0.0, 0.0], [60.0, 6.0]] [(1,)]
+    print("add_at, simulated:", out.tolist(), launches)
+    # -> add_at, simulated: [[1.0, 0.0], [0.0, 0.0], [60.0, 6.0]] [(1,)]
     table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     (table[[1, 1, 0]] * tensor([[1.0], [2.0], [3.0]])).sum().backward()
     print("the gradient of an index:", table.grad.tolist(), len(launches))

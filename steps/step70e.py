@@ -32,7 +32,7 @@ Try: sizes that differ by 1 in each step. How many hits are there after 100 step
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address.
+    A number, its address, stands for a piece of memory.
     """
 
     def __init__(self):

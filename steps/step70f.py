@@ -30,7 +30,7 @@ Try: `return size` in Pool.size_class, and see what happens to the hits.
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address.
+    A number, its address, stands for a piece of memory.
     """
 
     def __init__(self):

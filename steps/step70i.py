@@ -32,7 +32,7 @@ from tinytorch.cuda.device import device_index
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address. `limit` is what the GPU has.
+    A number, its address, stands for a piece of memory. `limit` is what the GPU has.
     """
 
     def __init__(self, limit):
@@ -172,19 +172,19 @@ if __name__ == "__main__":
 
     print(on_a_gpu() if is_available() else "left out, for want of a GPU")  # -> ...
 
-    # From here on, a GPU of one megabyte is played: CuPy's names, and our Pool behind them.
-    class PlayedError(Exception):
+    # From here on, a GPU of one megabyte is simulated: CuPy's names, and our Pool behind them.
+    class SimulatedError(Exception):
         pass
 
     class Piece:
         pass
 
-    class PlayedPool(Pool):
+    class SimulatedPool(Pool):
         def malloc(self, size):
             try:
                 address = super().malloc(size)
             except MemoryError as error:
-                raise PlayedError from error
+                raise SimulatedError from error
             piece = Piece()
             weakref.finalize(piece, self.free, address)
             return piece
@@ -197,12 +197,12 @@ if __name__ == "__main__":
 
         free_all_blocks = Pool.empty_cache
 
-    pool, allocators = PlayedPool(1 << 20), []
+    pool, allocators = SimulatedPool(1 << 20), []
     runtime = types.SimpleNamespace(
         memGetInfo=lambda: (pool.limit - pool.reserved, pool.limit), getDevice=lambda: 0
     )
     cuda = types.SimpleNamespace(
-        memory=types.SimpleNamespace(OutOfMemoryError=PlayedError),
+        memory=types.SimpleNamespace(OutOfMemoryError=SimulatedError),
         runtime=runtime,
         set_allocator=allocators.append,
         Device=lambda index: contextlib.nullcontext(),

@@ -24,7 +24,8 @@ may not have, and rely on AttributeError. So it answers two names, and refuses a
 (PyTorch: torch.device("cuda:1") works on every machine, too.)
 
 Changed: Backend, Device, tensor, Transfer. New: Device.__getattr__, Device.__repr__.
-Try: take "cuda": None out of backends. Which lines of the demo fail, and what do they say?
+Try: take "cuda": None out of backends. Which line of the demo ends the program, and what does it
+say?
 """
 
 import contextlib

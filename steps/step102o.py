@@ -10,7 +10,7 @@ use, and all other calls run in eager.
 
 Where most calls have no graph, even the search for one costs something: 6 microseconds, as much as
 two operations. After 19 calls in a row without a graph (PATIENCE), only one call in 19 searches. 19
-is a prime number, so that in a loop of, say, 4 calls each of the four has its turn.
+and 4 have no common divisor, so in a loop of 4 calls each of the four is searched for in turn.
 
 The trap is a silent limit: a program that is compiled again in each step gives the right numbers,
 but is far slower than eager. So the log says when the limit is reached.

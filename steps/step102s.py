@@ -20,8 +20,8 @@ the function runs, vars(module)["forward"] is a `Compiled` that hides the method
 removed, and the network is as it was.
 
 The trap is a second thread in the same function. `running` counts them, and the last one removes
-what hides the methods. And a watch must not visit a `Compiled`, which changes with each graph:
-without a __dict__ (slots=True) it has nothing to visit.
+what hides the methods. And a `Compiled` changes with each graph, so the watch must not look into
+it: slots=True leaves it no __dict__ to look into.
 
 PyTorch divides at the break itself: it compiles the bytecode before and after it.
 

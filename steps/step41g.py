@@ -21,7 +21,8 @@ uint64, which is not one of our types. As in PyTorch, integers are added up as i
 floats only, and there an item size of 2 bytes means a half.
 
 Sum now uses sum_to. And sum_to asks whether there is anything to sum, since without axes NumPy
-would copy the array. `n == 1 != array.shape[gap + i]` holds where only the array's size is not 1.
+would copy the array. `n == 1 != array.shape[gap + i]` means: the size is 1 in the wanted shape, and
+more in the array.
 
 The trap is to round in each step: `total = (total + x).astype(float16)` in a loop is the old sum.
 

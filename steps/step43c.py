@@ -21,7 +21,8 @@ The trap: the copy of a leaf is not a leaf. After w = w.to("box") the gradient a
 of the first w, on the CPU, and that of the second stays None.
 
 Changed: Function.apply, Tensor.numpy, Tensor.to. New: Transfer, on_one_device, Tensor.cpu.
-Try: let Transfer.backward return g. Which array does h.grad hold, and which device does it name?
+Try: let Transfer.backward return g. The demo then prints tensor(<Box object>) and cpu for h.grad:
+which array does it hold, and why does the device not fit?
 """
 
 import contextlib

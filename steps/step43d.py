@@ -1,8 +1,8 @@
 """Step 43d: Device strings, and a library that may be missing
 
 Device("cuda:1") means the second GPU of a machine. In step 43c it is a KeyError, like every string
-that is not a registered type. And Device("cuda") is one as well on a machine without CuPy, so that
-a program cannot even mention a GPU there.
+that is not a registered type. Without CuPy even Device("cuda") is a KeyError: a program cannot
+mention a GPU.
 
 A Device gets a type and an index:
 
@@ -24,7 +24,8 @@ may not have, and rely on AttributeError. So it answers two names, and refuses a
 (PyTorch: torch.device("cuda:1") works on every machine, too.)
 
 Changed: Backend, Device, tensor, Transfer. New: Device.__getattr__, Device.__repr__.
-Try: take "cuda": None out of backends. Which lines of the demo fail, and what do they say?
+Try: take "cuda": None out of backends. Which line of the demo ends the program, and what does it
+say?
 """
 
 import contextlib

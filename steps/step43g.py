@@ -4,8 +4,8 @@ The rest of devices, as PyTorch has it, and what a Backend declares for later. T
 here: read `send`, and skim the others.
 
 - x.to(device, non_blocking=True) lets the backend's `send` start a copy without waiting. The same
-  by position is x.to(device, non_blocking, copy). `to` reads from the right, so the first flag that
-  it meets counts as non_blocking, until a second one to its left makes it `copy`.
+  by position is x.to(device, non_blocking, copy). One flag means non_blocking. Of two, the first is
+  non_blocking and the second copy.
 - x.cuda(), x.get_device() (-1 for the CPU) and x.is_cuda are old names that programs still use.
 - pickle stores a Device by type and index, so that it comes back as the one object.
 - NumPy keeps its warnings per thread. A thread that reads the default device turns them off:

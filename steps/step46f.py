@@ -1,7 +1,7 @@
 """Step 46f: Catalogue: the remaining members of Tensor
 
-The remaining methods and properties of a tensor. Nothing here is needed to compute, and programs
-use all of it. Skim it: each member is a line or two, with its refusal.
+The remaining methods and properties of a tensor. None of this computes anything; programs use it
+all the same. Skim it: each member is a line or two, with its refusal.
 
 - requires_grad_ sets the flag and returns the tensor. Of a result the flag cannot be taken away.
 - dim() and ndimension() are ndim, nelement() is numel(), is_tensor() asks.

@@ -3,8 +3,8 @@
 Operators broadcast by themselves, but sometimes a program needs the repeated tensor itself: a row
 as a table of a thousand rows. The operation exists since step 36b, as the class Expand, and only
 backward formulas use it. Its array comes from NumPy's broadcast_to, which has two faults here. The
-result cannot be written, although PyTorch allows it. And the function is slow: it takes several
-times as long as the rest of the call.
+result is read-only: not even one element of it can be written, which PyTorch allows. And the
+function is slow: it takes several times as long as the rest of the call.
 
 An array is a piece of memory, a shape and a stride for each dimension: the bytes from one element
 to the next. With stride 0 the next element is the same one. So a repeated array is made from these
@@ -20,7 +20,8 @@ the strides are made, since a wrong stride would read memory that belongs to som
 The trap is a write into an expanded tensor: one element is shown many times, and all of them
 change. clone() makes a table of its own.
 
-(PyTorch has the same three methods. Its expand never copies either.)
+(PyTorch has the same three methods. Its expand never copies either. What may be written into such a
+tensor is the subject of step 50g.)
 
 Changed: Expand. New: as_shape, expand, expand_as, broadcast_to.
 Try: x = tensor([[1.0], [2.0]]).expand(2, 3), then x.array[0, 0] = 5. Which elements change?

@@ -1,4 +1,4 @@
-"""Step 46k: Function.apply in one loop
+"""Step 46k: A faster call: Function.apply in one loop
 
 A small operation consists of its call: NumPy adds two arrays of ten numbers in less than half a
 microsecond, and apply takes several around it. It goes through the arguments three times, for the

@@ -8,9 +8,9 @@ As a decorator, @no_grad() works, and @no_grad without parentheses does not, alt
 both. And there is no enable_grad, which records inside a no_grad.
 
 So the switches become classes, as in PyTorch. `with` calls __enter__ at the start of the block and
-__exit__ at its end, after an error too. An object of GradSwitch keeps the values to return to in a
-tuple, one for each time it was entered, so that it may even be entered inside itself. @ calls the
-object with the function (__call__), and gets a function that runs inside such a block.
+__exit__ at its end, after an error too. A switch may be entered twice, even inside itself. So it
+keeps a stack of the values to return to, in a tuple. @ calls the object with the function
+(__call__), and gets a function that runs inside such a block.
 @no_grad without parentheses is a call of the class: __new__ sees the function and decorates it.
 
 The trap: two threads may run one decorated function at the same time. With one object for both, a

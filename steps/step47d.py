@@ -5,8 +5,8 @@ on again, with enable_grad or set_grad_enabled(True): a library that was written
 line that was forgotten. Then a graph is recorded inside of no_grad, and its memory is held. The
 demo shows it.
 
-PyTorch's inference_mode is a no_grad that cannot be lifted from inside: enable_grad and
-set_grad_enabled(True) have no effect. Only inference_mode(False) turns recording on again.
+inference_mode is a no_grad that cannot be lifted from inside: with enable_grad or
+set_grad_enabled(True) nothing is recorded either. Only inference_mode(False) turns recording on.
 
     no_grad            recording off               enable_grad inside: on again
     inference_mode     recording off               enable_grad inside: still off
@@ -15,7 +15,9 @@ So each thread has a second switch, `inference`, and GradSwitch asks it before i
 on. Both values are noted on entry, and both come back on exit.
 
 In PyTorch there is more to it: tensors made inside cannot enter a graph later, so PyTorch need not
-count the writes into them, for instance. tinytorch does not make this difference.
+count the writes into them, for instance. tinytorch does not make this difference. And with
+enable_grad inside, PyTorch's is_grad_enabled() answers True, although nothing is recorded; here it
+stays False.
 
 The trap is the decorator without brackets, @inference_mode: Python calls inference_mode(function).
 So __new__ looks at what it gets: a bool is the mode, a function is to be decorated.

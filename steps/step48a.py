@@ -10,8 +10,8 @@ Each result of a call becomes a tensor of its own now. An edge says which one it
 
 The number in an edge was always 0 until now. PyTorch calls a tensor's own number output_nr, too.
 
-The backward of a Function, from here on also called its rule, gets one gradient for each output,
-and they arrive one after the other, each perhaps in several parts. add_part collects them in a
+backward, from here on also called the rule of a Function, gets one gradient for each output, and
+they arrive one after the other, each perhaps in several parts. add_part collects them in a
 list: [gradient of s, gradient of d]. When does the node run? When it leaves the heap. All calls
 that used s or d are newer, so they have run by then.
 

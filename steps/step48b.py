@@ -1,4 +1,4 @@
-"""Step 48b: Several results: outputs that were not used
+"""Step 48b: Outputs that were not used
 
 s, d = SumAndDifference.apply(a, b), and then only d is used: d.backward(). No gradient arrives for
 s, so the rule gets None for it, and fails: None + array.

@@ -26,6 +26,7 @@ call bump_version itself. Step 49b makes use of the count.
 
 New: versions, storage_of, version_of, bump_version, Tensor._version.
 Try: write `forget = int` for the callback, and look at len(versions) at the end of the demo.
+(Python also says that it ignored an exception: int cannot take a weak reference.)
 """
 
 import copy

@@ -10,8 +10,8 @@ last write, each node has the time of its call, and backward compares them:
     call -7, write -3      written before it: the rule saved the new values, all is well
 
 To look up each saved array in every backward would be slow. last_write[0] is the time of the last
-write to any storage. If it came before the call, nothing that the call saved can have changed, and
-one comparison was enough. Most programs write only between two graphs.
+write to any storage. If even that write is older than the call, nothing that the call saved has
+changed: one comparison settles it. Most programs write only between two graphs.
 
 Where a saved value has changed, backward raises PyTorch's error, and never returns a wrong
 gradient. The remedy is to write into a copy: x.clone().

@@ -7,15 +7,17 @@ Two elements of a view may be one element in memory. Then a write has no meaning
     windows     (a, b), (b, c) shows b twice. As a number, b can be multiplied by 10 in place; but
                 CopySlices would hand two gradients to it, where the formula has room for one.
 
-The first is wrong without any gradient, so check_writable always refuses it. It can see it: a
-dimension that repeats has stride 0 (step 50f) and a size above 1.
+The first is wrong without any gradient, so check_writable refuses it, in no_grad too. It can see
+it: a dimension that repeats has stride 0 (step 50f) and a size above 1. An element or a row of the
+expanded tensor is a view of its own that shows nothing twice, and may be written.
 
 Strides do not tell of windows. So a Function that makes such views declares writable = False, and
 CopySlices refuses to go through it. Where no gradient is recorded, the write is allowed.
 
 The trap is a dimension of size 1, which may have stride 0, too, and shows nothing twice.
 
-(PyTorch refuses the first with these words.)
+(PyTorch refuses the first with these words, but takes fill_ and zero_, which write one number
+everywhere. Into windows it writes b twice: mul_(10) makes 100 b of it.)
 
 Changed: check_writable, CopySlices, Function.
 Try: expand a tensor of shape (1,) to (1, 1) and write into it. Why is this one allowed?

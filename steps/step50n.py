@@ -19,7 +19,7 @@ other way round is a conversion.
 
 Changed: add, sub, mul. New: into.
 Finished: autograd/inplace.py, ops/broadcast.py, ops/conversion.py, ops/arithmetic.py.
-Try: c = a.expand(3, 2); then add(b, b, out=c). Which check refuses it?
+Try: c = a.expand(3, 2); then add(b, b, out=c). No check refuses it. Why is `a` not overwritten?
 """
 
 import functools

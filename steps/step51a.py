@@ -1,4 +1,4 @@
-"""Step 51a: Several results, one backward pass
+"""Step 51a: One backward pass from several losses
 
 x.backward() starts at one tensor. Often a network has several results with a loss each, and they
 share most of the graph. Calling backward for each of them goes through the shared part again every

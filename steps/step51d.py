@@ -14,7 +14,8 @@ Sometimes a second pass is wanted. retain_graph=True keeps what was saved. creat
 it too, since its purpose is a second pass.
 
 The trap is two outputs that share a part of their graph. y.backward() frees y's graph, and with it
-what z shares with y: z.backward() then fails halfway. PyTorch does the same, with the same message.
+what z shares with y: z.backward() then fails halfway. PyTorch does the same, and its message begins
+with the same words.
 
 Changed: backward_pass, run_backward, tensor_backward, grad. New: Freed, FREED.
 Try: call y.backward(ones) twice for y = x + x without retain_graph. Why is there no error?

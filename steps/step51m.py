@@ -22,7 +22,8 @@ The trap is an edge along which no gradient comes (a node's backward returned No
 all the same, or its leaf would wait for ever. If a node never runs, its edges are not counted down,
 and the leaves behind them get their gradients at the end, as before.
 
-(PyTorch counts the edges of every graph, before each pass, and needs no times.)
+(PyTorch counts the edges of every graph before each pass. The times that its nodes have too only
+order the queue.)
 
 Changed: backward_pass, accumulate. New: parts_to_come, accumulate_complete.
 Try: let parts_to_come count every leaf once, and see what the weight that is used twice gets.

@@ -1,4 +1,4 @@
-"""Step 52b: Functions of your own: an input that is returned
+"""Step 52b: A function that returns its input
 
 A forward may return one of its inputs as it is: a Function that changes nothing on the way there,
 and scales or reverses the gradient on the way back. The result is then the *same* tensor, and step

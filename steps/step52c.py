@@ -12,13 +12,14 @@ ctx.mark_dirty(x) declares the write. It does what an in-place method does (step
     after     x, which forward has to return, becomes the output: it takes the call as its history
 
 The check runs with recording switched on, if the call will be recorded: forward runs under no_grad,
-where any write is allowed. A view is refused, because its base would have to take the history too
-(step 50d), and our call is not CopySlices.
+where any write is allowed. A view is refused here, because its base would have to take the history
+too (step 50d), and our call is not CopySlices.
 
 The trap is to mark x and return something else. Then x has changed, and no call says so. This is an
 error.
 
-(PyTorch: ctx.mark_dirty, and the same error.)
+(PyTorch: ctx.mark_dirty, and an error for the trap. It takes a view, and gives its base the
+history.)
 
 Changed: CustomFunction.apply, output. New: mark_dirty.
 Try: at the end, call Doubled.apply(c) for c = x * 1.0, with and without ctx.mark_dirty(x), and

@@ -15,8 +15,8 @@ Written as sums of comparisons, these formulas need no branch, and run on arrays
 branch, `where`, would choose too late: step 57f shows why.
 
 Integers have another problem. 2 ** -1 is 0.5, which is not an integer. NumPy refuses negative
-exponents in an array; PyTorch rounds toward 0. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is
-0.
+exponents in an array; PyTorch refuses a negative number as the exponent of a tensor, and rounds
+toward 0 where the exponents are a tensor. So 1 ** -3 is 1, (-1) ** -3 is -1, and all else is 0.
 
 Changed: slope_of_exponent, pow. New: any_power.
 Try: write b - 1 in place of b + (b == 0) - 1.

@@ -18,7 +18,8 @@ right. Choose the input instead:
 Here sqrt never sees the 0. (PyTorch has the same nan; the pattern is known as the double where.)
 
 a and b may be numbers, and the result has their common type as usual. The condition must be
-boolean: an integer mask would make g * ~c nonsense, as ~1 is -2.
+boolean: an integer mask would make g * ~c nonsense, as ~1 is -2. (A mask of uint8, from the time
+before there were booleans, is taken; PyTorch warns about it.)
 
 As a method it is x.where(c, other): x where the condition holds. where(c) alone gives the indices
 of the true elements: it calls c.nonzero, which comes in step 64j.

@@ -1,9 +1,8 @@
 """Step 59a: Reductions: sum and mean
 
-Since step 41a there is no sum: a tensor of ten losses cannot become the one number that backward
-starts from. An operation that makes one number of many is called a reduction, and a dozen of them
-are to come: sums, means, variances, maxima, norms. What they share is written once, in a base
-class.
+You know the sum and its gradient from steps 35a and 35b. An operation that makes one number of many
+is called a reduction, and a dozen of them are to come: sums, means, variances, maxima, norms. Each
+would ask the same two questions. What they share is written once, in a base class.
 
     y = x_1 + ... + x_n      dy/dx_i = 1          every x_i gets the gradient of y
     m = y / n                dm/dx_i = 1 / n      every x_i gets an equal share of it

@@ -1,4 +1,4 @@
-"""Step 59r: Methods as functions, and kinds of tensors that do not exist
+"""Step 59r: torch.numel(x) for x.numel(), and x.is_sparse
 
 A tensor has had numel() since step 31a, and detach() since step 31d. Programs for PyTorch also
 write torch.numel(x) and torch.detach(x): most of PyTorch's methods are functions too. Where the

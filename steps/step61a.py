@@ -1,9 +1,8 @@
 """Step 61a: Reshape: the same memory, other strides
 
-softmax takes one dimension. To share 1 among all six elements of a matrix, they have to stand in
-one row, and since step 41a laid `reshape` aside, a tensor keeps the shape it was made with. The
-elements need not be copied for that: they already lie in one row of memory. An array is such a
-row, a shape, and strides, which say how far to walk in memory for one step in each dimension:
+An image of 8 x 8 has to enter a layer as a row of 64. Nothing needs to be moved for that: the 64
+numbers already lie in one row of memory. An array is such a row, a shape, and strides, which say
+how far to walk in memory for one step in each dimension:
 
     place of x[i, j] = i * stride[0] + j * stride[1]
 

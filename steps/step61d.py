@@ -1,8 +1,9 @@
 """Step 61d: Permute: all dimensions in another order
 
 A picture file has [rows, columns, colours], a network wants [colours, rows, columns]. That is not
-an exchange of two dimensions. Two exchanges in a row would do it, if you find the right two. And
-the T of a batch, which should reverse all dimensions, exchanges only the first two.
+an exchange of two dimensions. Two exchanges in a row would do it, if you find the right two. And T
+exchanges only the first two dimensions, where PyTorch's reverses all of them. (PyTorch warns if
+there are more than two: for a batch of matrices mT is meant, step 61b, and permute says the rest.)
 
 Name the dimensions of x in the order in which the result is to have them:
 

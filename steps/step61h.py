@@ -12,8 +12,7 @@ the result: they get zero.
         y[1:3] = x
 
 The second line is the derivative of the first one's gradient, and it leads back to the first. So
-each backward is one call of the other, and both can be differentiated as often as you like. Picking
-elements out is also called a gather, and putting them back in their places a scatter.
+each backward is one call of the other, and both can be differentiated as often as you like.
 
 The trap is in NumPy: x[1] of a row is a number, a copy, and not a view. With `...` behind it the
 key means "and all other dimensions, if there are any", and x[1, ...] is an array of 0 dimensions

@@ -45,7 +45,7 @@ class MatMul(Function):
 
     A vector on the left is one row, on the right one column. Further dimensions in front are a
     batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
-    one matrix is a single product with all rows of the batch, many times as fast as a loop.
+    one matrix is a single product with all rows of the batch, instead of one for each matrix.
     """
 
     def forward(ctx, a: Any, b: Any) -> Any:

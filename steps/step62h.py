@@ -1,4 +1,4 @@
-"""Step 62h: A mode that gives the operands one type
+"""Step 62h: Mixed types are allowed under autocast
 
 Half the bytes, nearly twice the speed: large networks compute their products in float16 and keep
 the rest in float32. To write a cast at each product is tedious, and a mode (step 47e) can do it: it
@@ -67,7 +67,7 @@ class MatMul(Function):
 
     A vector on the left is one row, on the right one column. Further dimensions in front are a
     batch of matrices, which are broadcast: what was repeated is summed in backward. A batch times
-    one matrix is a single product with all rows of the batch, many times as fast as a loop.
+    one matrix is a single product with all rows of the batch, instead of one for each matrix.
     """
 
     def forward(ctx, a: Any, b: Any) -> Any:

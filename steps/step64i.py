@@ -8,8 +8,8 @@ taken apart:
     2. a choice from this view                    [:, [1, 2]]     Index at dimension 1
 
 parse_key returns the key of the view, in which a list is a `:`, and the lists as tensors, with the
-dimensions where they stand in the view. An integer takes a dimension away, so a list's dimension is
-the number of items before it that are not integers.
+dimensions where they stand in the view. In x[0, :, [1, 2]] the 0 is taken first, and its dimension
+is gone: in the view x[0] the list stands at dimension 1, not at 2.
 
 The order matters, and here PyTorch and NumPy differ: for x of shape [2, 3, 4], x[0, :, [1, 2]] is
 x[0][:, [1, 2]] of shape [3, 2] here. NumPy treats the 0 as a list of one index. A `:` stands
@@ -19,6 +19,7 @@ The trap: x[1] is a view and x[[1]] is a copy. A write into the view changes x, 
 copy does not.
 
 A list that holds more than numbers is read as a tuple: x[[[1, 0], [2, 0]]] is x[[1, 0], [2, 0]].
+PyTorch does so too, but warns that this will change: write the tuple.
 
 Changed: as_item, getitem. New: parse_key.
 Try: count all items of `basic` for the place of a list. At which line does the demo fail?

@@ -14,8 +14,8 @@ would be a constant of the graph, and the second derivative 0. So backward on Te
 softmax once more, as a function of x (step 33 explains the two kinds of backward). singledispatch
 chooses between the two by the type of g.
 
-`saves = 0, 1` says that the two saved values are inputs 0 and 1; otherwise apply would find that
-out by comparing (step 32e). `wide` computes halves as float32, as in step 59d.
+`saves = 0, 1` names the inputs that are kept: a shortcut, which changes no result (step 50j).
+`wide` computes halves as float32, as in step 59d.
 
 PyTorch: nn.functional.nll_loss, cross_entropy.
 

@@ -97,5 +97,6 @@ if __name__ == "__main__":
     # It does not look at strides: a transpose is added as if it were not one.
     corner = np.ascontiguousarray(a[:, :200])
     wrong = add.flat(corner, corner.T)
-    print("a + a.T is", "a + a" if (wrong == corner + corner).all() else "right")
+    right, plain = (bool((wrong == sums).all()) for sums in (corner + corner.T, corner + corner))
+    print("a + a.T is", "right" if right else "a + a" if plain else "neither a + a.T nor a + a")
     # -> a + a.T is a + a

@@ -16,8 +16,8 @@ functions that copy there and back. No operation changes.
 The trap: CuPy can be installed where there is no GPU. `import cupy` succeeds, with a warning; only
 the first array fails. So is_available asks CuPy, and load_cupy hides the warning.
 
-On a machine without a GPU the demo plays (simulates) one: arrays of a type of their own, and a
-library whose results are of that type. For tinytorch this is as much another device as a real one.
+On a machine without a GPU the demo simulates one: arrays of a type of their own, and a library
+whose results are of that type. For tinytorch this is as much another device as a real one.
 
 Gone: SOURCE, compile_c, CAdd. New: load_cupy, is_available, from_numpy, register.
 Try: x + 1 for an x on "cuda", and x + tensor([1.0]). Why is only one of them an error?
@@ -82,23 +82,23 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import arithmetic, conversion, matmul  # noqa: F401  (their methods)
 
-    class Played(np.ndarray):
-        """The arrays of a GPU that is played: NumPy's, under a type of their own."""
+    class Simulated(np.ndarray):
+        """The arrays of a simulated GPU: NumPy's, under a type of their own."""
 
         device = types.SimpleNamespace(id=0)
 
-    class PlayedCupy:
+    class SimulatedCupy:
         """NumPy's functions. Given arrays of this type, they return arrays of this type."""
 
-        ndarray, asnumpy = Played, staticmethod(np.array)
+        ndarray, asnumpy = Simulated, staticmethod(np.array)
 
         def array(self, array):
-            return np.array(array).view(Played)
+            return np.array(array).view(Simulated)
 
         def __getattr__(self, name):
             return getattr(np, name)
 
-    PlayedCupy.cuda = types.SimpleNamespace(
+    SimulatedCupy.cuda = types.SimpleNamespace(
         is_available=lambda: True, Device=lambda index: contextlib.nullcontext()
     )
 
@@ -113,7 +113,7 @@ if __name__ == "__main__":
         backends["cuda"] = None
         print(attempt(lambda: tensor([1.0]).to("cuda")))
         # -> RuntimeError: No cuda device is available: the array library of 'cuda' is not ...
-        cupy = PlayedCupy()  # from here on, a GPU is played
+        cupy = SimulatedCupy()  # from here on, a GPU is simulated
         backend = register()
     print("registered:", backend.xp is cupy)  # -> registered: True
     x = tensor([[1.0, 2.0], [3.0, 4.0]])

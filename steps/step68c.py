@@ -161,24 +161,24 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import conversion  # noqa: F401  (Tensor.to)
 
-    class Played(np.ndarray):
-        """The arrays of a GPU that is played: NumPy's, under a type of their own."""
+    class Simulated(np.ndarray):
+        """The arrays of a simulated GPU: NumPy's, under a type of their own."""
 
         device = types.SimpleNamespace(id=0)
 
         def set(self, array, stream):
             stream.waiting.append(lambda: self.__setitem__(..., array))
 
-    class PlayedCupy:
+    class SimulatedCupy:
         """NumPy's functions. Given arrays of this type, they return arrays of this type."""
 
-        ndarray, asnumpy = Played, staticmethod(np.array)
+        ndarray, asnumpy = Simulated, staticmethod(np.array)
 
         def array(self, array):
-            return np.array(array).view(Played)
+            return np.array(array).view(Simulated)
 
         def empty(self, shape, dtype):
-            return Played(shape, dtype)
+            return Simulated(shape, dtype)
 
         def __getattr__(self, name):
             return getattr(np, name)
@@ -199,7 +199,7 @@ if __name__ == "__main__":
 
     queue = Queue()
 
-    PlayedCupy.cuda = types.SimpleNamespace(
+    SimulatedCupy.cuda = types.SimpleNamespace(
         is_available=lambda: True,
         Device=lambda index: contextlib.nullcontext(),
         get_current_stream=lambda: queue,
@@ -214,7 +214,7 @@ if __name__ == "__main__":
             return f"{type(error).__name__}: {error}"
 
     backends["cuda"] = None
-    cupy = PlayedCupy()  # a GPU is played, whose work is done when queue.run() is called
+    cupy = SimulatedCupy()  # a GPU is simulated, whose work is done when queue.run() is called
     backend = register()
 
     batch = tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -6,10 +6,10 @@ storage_offset() (step 66d) is the difference of two addresses. NumPy's arrays t
 __array_interface__; CuPy's do not, since nothing on the CPU could use it. So with the backend of
 step 68c it fails in the demo.
 
-unfold makes a view by shape and strides. CuPy has as_strided too, but its view does not keep the
-owner of the memory alive, and the memory could be reused while the view is in use. A view made by
-view() does, and its shape and strides can be set. (The two True at the end let CuPy work out anew
-whether it is contiguous.)
+unfold makes a view by shape and strides. CuPy has as_strided too, but its view has no `base`: it
+keeps the memory alive, and does not say whose memory it shows. So a write into it would not be
+counted for the owner (storage_of, step 49a). A view made by view() has its base, and its shape and
+strides can be set. (The two True at the end let CuPy work out anew whether it is contiguous.)
 
 The third is speed. An optimizer goes through its parameters in pieces of 32,768 elements, because
 these fit into the CPU's cache. On a GPU each piece costs a separate call, so one large piece is
@@ -173,8 +173,8 @@ if __name__ == "__main__":
     from tinytorch.core.tensor import tensor
     from tinytorch.ops import conversion, indexing, storage  # noqa: F401  (their methods)
 
-    class Played(np.ndarray):
-        """The arrays of a GPU that is played: NumPy's, under a type of their own."""
+    class Simulated(np.ndarray):
+        """The arrays of a simulated GPU: NumPy's, under a type of their own."""
 
         device = types.SimpleNamespace(id=0)
 
@@ -186,26 +186,26 @@ if __name__ == "__main__":
         def data(self):
             return types.SimpleNamespace(ptr=self.ctypes.data)
 
-    class PlayedCupy:
+    class SimulatedCupy:
         """NumPy's functions. Given arrays of this type, they return arrays of this type."""
 
-        ndarray, asnumpy = Played, staticmethod(np.array)
+        ndarray, asnumpy = Simulated, staticmethod(np.array)
 
         def array(self, array):
-            memory = Played(array.shape, array.dtype)  # of its own, and no view of NumPy's
+            memory = Simulated(array.shape, array.dtype)  # of its own, and no view of NumPy's
             memory[...] = array
             return memory
 
         def __getattr__(self, name):
             return getattr(np, name)
 
-    PlayedCupy.cuda = types.SimpleNamespace(
+    SimulatedCupy.cuda = types.SimpleNamespace(
         is_available=lambda: True, Device=lambda index: contextlib.nullcontext()
     )
 
-    def strided_in_numpy(array, shape, strides):  # the played arrays are NumPy's
+    def strided_in_numpy(array, shape, strides):  # the simulated arrays are NumPy's
         view = np.lib.stride_tricks.as_strided(np.asarray(array), shape, strides)
-        return view.view(Played)
+        return view.view(Simulated)
 
     def look_inside():
         x = tensor([0.0, 1.0, 2.0, 3.0, 4.0]).to("cuda")
@@ -213,7 +213,7 @@ if __name__ == "__main__":
 
     if not is_available():
         backends["cuda"] = None
-        cupy, strided_view = PlayedCupy(), strided_in_numpy
+        cupy, strided_view = SimulatedCupy(), strided_in_numpy
         backend = register()
     right, backend.address = backend.address, numpy_address  # as in step 68c
     try:

@@ -182,12 +182,12 @@ if __name__ == "__main__":
     import functools
     import types
 
-    class Played(np.ndarray):
-        """The arrays of a GPU that is played: NumPy's, under a type of their own."""
+    class Simulated(np.ndarray):
+        """The arrays of a simulated GPU: NumPy's, under a type of their own."""
 
-    played = types.SimpleNamespace(
-        ndarray=Played,
-        asarray=lambda array: np.asarray(array).view(Played),
+    simulated = types.SimpleNamespace(
+        ndarray=Simulated,
+        asarray=lambda array: np.asarray(array).view(Simulated),
         cuda=types.SimpleNamespace(is_available=lambda: True),
     )
 
@@ -204,7 +204,7 @@ if __name__ == "__main__":
     x = np.arange(6.0).reshape(2, 3)
     print(squares(x), calls)  # -> 55.0 []
     if not is_available():
-        cupy = played  # a GPU is played, and the body is attached once more
+        cupy = simulated  # a GPU is simulated, and the body is attached once more
         on_cuda(squares)(squares_on_cuda)
     print(float(squares(cupy.asarray(x))), len(calls))  # -> 55.0 1
     print("the CPU's is what it was:", squares(x), len(calls))

@@ -70,7 +70,7 @@ class device:
 if __name__ == "__main__":
     import types
 
-    class PlayedDevice:
+    class SimulatedDevice:
         """A machine with two GPUs, of which one is current."""
 
         current = 0
@@ -79,7 +79,7 @@ if __name__ == "__main__":
             self.index = index
 
         def use(self):
-            PlayedDevice.current = self.index
+            SimulatedDevice.current = self.index
 
     def attempt(action):
         """What an action gives, or what it says."""
@@ -92,9 +92,11 @@ if __name__ == "__main__":
     print(attempt(lambda: device_index("cpu")))
     # -> ValueError: Expected a cuda device, but got: cpu
 
-    runtime = types.SimpleNamespace(getDevice=lambda: PlayedDevice.current)
-    cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(Device=PlayedDevice, runtime=runtime))
-    check_available = lambda: None  # noqa: E731  (from here on, two GPUs are played)
+    runtime = types.SimpleNamespace(getDevice=lambda: SimulatedDevice.current)
+    cupy = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(Device=SimulatedDevice, runtime=runtime)
+    )
+    check_available = lambda: None  # noqa: E731  (from here on, two GPUs are simulated)
 
     print([device_index(each) for each in (1, "cuda:1", Device("cuda", 1), "cuda", None)])
     # -> [1, 1, 1, 0, 0]

@@ -3,8 +3,11 @@
 The queries that a program makes at its start are still missing: which GPU is this, of which
 generation, and is there one at all. With these, a program is the same for both machines:
 
-    device = torch.accelerator.current_accelerator() or "cpu"
+    device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
     model, batch = model.to(device), batch.to(device)
+
+(Without check_available=True PyTorch says for which accelerator it was built, also on a machine
+that has none. This package always looks at the machine.)
 
 The capability is the generation: (9, 0) is Hopper, (8, 0) Ampere. Programs check it because some
 instructions, for bfloat16 say, exist only from a certain generation on. synchronize() waits until
@@ -96,7 +99,7 @@ def current_accelerator(check_available: bool = False) -> Device | None:
 if __name__ == "__main__":
     import types
 
-    class PlayedDevice:
+    class SimulatedDevice:
         """A machine with two GPUs, of which one is current."""
 
         current = 0
@@ -105,7 +108,7 @@ if __name__ == "__main__":
             self.index = index
 
         def use(self):
-            PlayedDevice.current = self.index
+            SimulatedDevice.current = self.index
 
     def attempt(action):
         """What an action gives, or what it says."""
@@ -154,17 +157,19 @@ if __name__ == "__main__":
     print("transfers in 100 steps:", counted.transfers)  # -> transfers in 100 steps: 0
     print("w =", [round(v, 3) for [v] in w.tolist()])  # -> w = [3.0, 2.0, -1.0]
 
-    # From here on, two GPUs are played.
+    # From here on, two GPUs are simulated.
     waits = []
-    PlayedDevice.synchronize = lambda self: waits.append(self.index)
-    properties = {"name": b"A played GPU", "major": 9, "minor": 0}
+    SimulatedDevice.synchronize = lambda self: waits.append(self.index)
+    properties = {"name": b"A simulated GPU", "major": 9, "minor": 0}
     runtime = types.SimpleNamespace(
-        getDevice=lambda: PlayedDevice.current, getDeviceProperties=lambda index: properties
+        getDevice=lambda: SimulatedDevice.current, getDeviceProperties=lambda index: properties
     )
-    cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(Device=PlayedDevice, runtime=runtime))
+    cupy = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(Device=SimulatedDevice, runtime=runtime)
+    )
     check_available, is_available = (lambda: None), (lambda: True)
     print(get_device_name(), get_device_capability(1), current_accelerator())
-    # -> A played GPU (9, 0) cuda
+    # -> A simulated GPU (9, 0) cuda
     synchronize()
     with device(1):
         synchronize()

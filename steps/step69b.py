@@ -9,12 +9,12 @@ There are two ways of giving a thread its 32 elements, and the first that comes 
     chunk     thread 0 takes 0, 1, 2, ..., 31; thread 1 takes 32, 33, ...
     stride    thread 0 takes 0, 32, 64, ...;   thread 1 takes 1, 33, 65, ...
 
-A GPU runs 32 threads in step, a warp, and it reads memory in sectors of 32 bytes, or 8 floats. So
+A GPU runs 32 threads together, a warp, and it reads memory in sectors of 32 bytes, or 8 floats. So
 what counts is which places the 32 threads read in the same turn. With chunks, their places are 32
 floats apart, and 32 sectors are fetched, of which each thread uses 4 bytes. With the stride, the
 places are neighbours: 4 sectors, and all of it is used. The same elements are read either way, with
-8 times the traffic. (CUDA's words are coalesced and strided access: it is the warp's access that is
-meant.)
+8 times the requests. How much of that the cache saves depends on how many warps share it. (CUDA's
+words are coalesced and strided access: it is the warp's access that is meant.)
 
 So the step of the loop is the number of all threads, gridDim * blockDim: a grid-stride loop. A grid
 of any size handles arrays of any size, and the end of the range takes the place of `if i < n`.

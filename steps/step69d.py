@@ -19,8 +19,9 @@ processor, and much faster than the memory of the GPU. It is there as long as th
 
 In Python, a function that contains `yield` stops there and can be resumed. So `yield` is the
 barrier: `launch` lets each thread of a block run to its next yield, then all of them to the
-following one. The trap: blocks cannot wait for each other. A grid may have more blocks than run at
-once, and waiting for one that has not begun would never end. A second launch adds the blocks' sums.
+following one. The trap: in an ordinary launch blocks cannot wait for each other. A grid may have
+more blocks than run at once, and waiting for one that has not begun would never end. A second
+launch adds the blocks' sums.
 
 Changed: Thread.__init__ (shared), launch.
 Try: take the `yield` out of the loop of block_sum, and put one in front of the loop.

@@ -9,15 +9,20 @@ before any of them writes. The demo runs two orders of the same kernel: 32, and 
 differs. The remedy is an atomic addition (atomicAdd), which no other thread can interrupt, or a
 place for each thread and a barrier, as in step 69d.
 
-A barrier that some threads miss. `if i >= n: return` at the top of a kernel looks like the check of
-step 69a. But the idle threads now end, while the others wait for them at the barrier. On some GPUs
-the block hangs; on others it goes on, and computes nonsense. The launch of step 69d hides it: it
-runs `reversed_block` of the demo to its end, and the numbers are right.
+A barrier that some threads miss. With a barrier inside of an `if`, some threads wait and the others
+go around it: they read what is not written yet, or wait at another barrier. CUDA asks that all
+threads of the block come to it; otherwise the result is nonsense, or the block hangs. `if i >= n:
+return` at the top of a kernel looks like the check of step 69a, and is the mild case: today's GPUs
+do not wait for threads that have ended, so `reversed_block` of the demo gives the right numbers, as
+it does on the launch of step 69d. It breaks as soon as the ended threads should have fetched
+something for the others (step 69s).
 
-So the launch has to check it: when a thread ends, all threads of the block must end in the same
-round. The right kernel lets idle threads come along to every barrier, and checks at each access.
+So the launch checks the strict rule: when a thread ends, all threads of the block must end in the
+same round. The right kernel lets idle threads come along to every barrier, and checks at each
+access.
 
-NVIDIA's tool that finds both mistakes in real kernels is called compute-sanitizer.
+NVIDIA's compute-sanitizer looks for such mistakes in real kernels: for missed barriers, and for
+races in shared memory. It does not see a race in the GPU's own memory, such as the one on `total`.
 
 Changed: launch raises an error. With it, tinytorch/kernels/simulator.py is finished.
 Try: put the barrier of reversed_block under `if t.threadIdx.x < 2:`. What does the error count?
@@ -64,7 +69,7 @@ def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
     A `yield` in the kernel is a barrier, __syncthreads(): the threads of a block go on from there
     only when all have come to it. Between two barriers they run one after the other, which is one
     of the orders that a GPU may choose. RuntimeError where some threads of a block come to a
-    barrier and others end: on a GPU that hangs, or computes nonsense.
+    barrier and others end: CUDA asks that all of them come to it.
     """
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
     for place in grid.places():
@@ -80,7 +85,7 @@ def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
         if ended < len(runs):
             raise RuntimeError(
                 f"block {place}: {ended} threads of {len(runs)} have ended, while the others wait "
-                f"for them at a barrier"
+                f"at a barrier"
             )
 
 
@@ -131,7 +136,8 @@ if __name__ == "__main__":
 
     y = [0] * 6
     unchecked(reversed_block, 2, 4, list(range(6)), y)
-    print("wrong, and not seen:", y)  # -> wrong, and not seen: [3, 2, 1, 0, 5, 4]
+    print("threads that end before the barrier:", y)
+    # -> threads that end before the barrier: [3, 2, 1, 0, 5, 4]
     try:
         launch(reversed_block, 2, 4, list(range(6)), y)
     except RuntimeError as error:

@@ -16,11 +16,12 @@ dispatcher does the same with a table: operation and device, and the kernel for 
 The trap: `launch` passes addresses. Nothing checks the number, order or type of the arguments; the
 type of a Python int would have to be guessed, so n goes as np.int64, which is C's long long.
 
-On a machine without a GPU the demo puts a played kernel in the place of the compiled one: the
-launch of step 69e runs it.
+On a machine without a GPU the demo puts a simulated kernel in the place of the compiled one: the
+launch of step 69e runs it. (The tests also compile the text itself, with the machine's C++ compiler
+and, where it is installed, with NVIDIA's NVRTC.)
 
 New: Kernel; add and add_kernel.
-Try: n = 999 in `add_on_cuda`. Which element of the result is left as it was in memory?
+Try: n = 999 in `add_on_cuda`, and print c. Which element is left as it was in memory?
 """
 
 import functools
@@ -88,21 +89,22 @@ if __name__ == "__main__":
     print("the generic body, for NumPy's arrays:", add(a, b)[:3])
     # -> the generic body, for NumPy's arrays: [1. 2. 3.]
 
-    # What the compiler would make of the text, played: the same loop, thread by thread.
+    # What the compiler would make of the text, simulated: the same loop, thread by thread.
     def add_in_python(t, a, b, c, n):
         for i in range(t.number, n, t.gridDim.x * t.blockDim.x):
             c[i] = a[i] + b[i]
 
     launches = []
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         launches.append((grid, block))
+        args[2].fill(np.nan)  # new memory may hold anything
         launch(add_in_python, grid, block, *args)
 
-    add_kernel.compiled = played
+    add_kernel.compiled = simulated
     c = add_on_cuda(a, b)
-    print("the body for CuPy's arrays, played:", np.array_equal(c, a + b), launches)
-    # -> the body for CuPy's arrays, played: True [((4,), (256,))]
+    print("the body for CuPy's arrays, simulated:", np.array_equal(c, a + b), launches)
+    # -> the body for CuPy's arrays, simulated: True [((4,), (256,))]
     print(
         "for a million:", min(math.ceil(10**6 / 256), 4096), "blocks"
     )  # -> for a million: 3907 blocks

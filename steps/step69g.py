@@ -1,7 +1,7 @@
 """Step 69g: One text, and a program for each element type
 
 The kernel of step 69f says float. Given two arrays of float64 it takes their bytes for floats of
-half the length, and the result is nonsense, without an error: the demo plays it. A function in C is
+half the length, and the result is nonsense, without an error: the demo shows it. A function in C is
 written for one type, so another text would be needed for each.
 
 PyTorch's kernels are C++ templates: `T` stands for the type, and the compiler makes a function for
@@ -93,7 +93,7 @@ if __name__ == "__main__":
         # -> typedef float T;
         # -> typedef double T;
 
-    # A program for each type, played.
+    # A program for each type, simulated.
     def add_in_python(t, a, b, c, n):
         for i in range(t.number, n, t.gridDim.x * t.blockDim.x):
             c[i] = a[i] + b[i]

@@ -2,7 +2,7 @@
 
 A kernel reads memory, not an array. The one of step 69g gets an address and a count, and takes n
 elements from there on. If it is given x[::2], whose elements lie two apart, it reads the first half
-of x: the demo plays it, and [0 2 4 6] + [0 2 4 6] is [0 2 4 6]. Two arrays of different types are
+of x: the demo shows it, and [0 2 4 6] + [0 2 4 6] is [0 2 4 6]. Two arrays of different types are
 worse: the bytes of one are read as numbers of the other type. None of this is an error on a GPU.
 
 So `fits` checks the arrays before a launch: all have one type, the kernel is written for that type,
@@ -96,7 +96,7 @@ def add_on_cuda(a: Any, b: Any) -> Any:
 if __name__ == "__main__":
     from tinytorch.kernels.simulator import launch
 
-    # The kernels, played. They see memory: n elements from the address of an array on.
+    # The kernels, simulated. They see memory: n elements from the address of an array on.
     def memory_of(array, n):
         return np.lib.stride_tricks.as_strided(array, (n,), (array.itemsize,))
 
@@ -106,15 +106,15 @@ if __name__ == "__main__":
 
     launches = []
 
-    def played_add(grid, block, args):
+    def simulated_add(grid, block, args):
         launches.append(grid)
         *arrays, n = args
         launch(add_in_python, grid, block, *(memory_of(array, n) for array in arrays), n)
 
-    add_kernel.compiled["float32"] = played_add
+    add_kernel.compiled["float32"] = simulated_add
     x = np.arange(8, dtype=np.float32)
     half, wrong = x[::2], np.empty(4, np.float32)
-    played_add((1,), (256,), (half, half, wrong, np.int64(4)))  # as step 69g launched it
+    simulated_add((1,), (256,), (half, half, wrong, np.int64(4)))  # as step 69g launched it
     print(
         half + half, "should be, and is", wrong
     )  # -> [ 0.  4.  8. 12.] should be, and is [0. 2. 4. 6.]

@@ -157,7 +157,7 @@ if __name__ == "__main__":
     generic(counters.view(Counted), 7)
     print("operations on whole arrays:", Counted.operations)  # -> operations on whole arrays: 102
 
-    class PlayedCupy:
+    class SimulatedCupy:
         """The part of CuPy that philox_on_cuda needs, with a C compiler and a loop for the GPU."""
 
         empty, uint32 = staticmethod(np.empty), np.uint32
@@ -192,7 +192,7 @@ if __name__ == "__main__":
         made = cupy.asnumpy(philox(cupy.asarray(counters), seed))
         report = "on the GPU"
     elif shutil.which("cc"):
-        cupy = PlayedCupy
+        cupy = SimulatedCupy
         made, report = philox_on_cuda(counters, seed), "by a C compiler, as no GPU is here"
     else:
         made, report = None, "left out, for want of a GPU and of a C compiler"

@@ -18,7 +18,7 @@ Two consequences, both in PyTorch as well:
 
 The state is a uint8 tensor on the CPU, so that it can be saved.
 
-Without a GPU, the demo plays one: a device type `cuda` whose arrays are NumPy's.
+Without a GPU, the demo simulates one: a device type `cuda` whose arrays are NumPy's.
 
 New: register, default_generator, get_rng_state, set_rng_state, manual_seed, manual_seed_all,
 initial_seed. With them, tinytorch/cuda/random.py is finished.
@@ -182,14 +182,14 @@ if __name__ == "__main__":
     from tinytorch.ops.random import manual_seed as seed_all
     from tinytorch.ops.random import rand
 
-    class Played(np.ndarray):
-        """The arrays of a GPU that is played."""
+    class Simulated(np.ndarray):
+        """The arrays of a simulated GPU."""
 
     if not is_available():
         backend = Backend(
             np,
-            Played,
-            from_numpy=lambda array, index: np.asarray(array).view(Played),
+            Simulated,
+            from_numpy=lambda array, index: np.asarray(array).view(Simulated),
             to_numpy=np.asarray,
             index_of=lambda array: 0,
         )

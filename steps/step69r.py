@@ -10,8 +10,8 @@ the simplest kernel gives each thread one element, in blocks of 16 x 16:
     c[i, j] = sum over s of a[i, s] * b[s, j]        i = blockIdx.y * blockDim.y + threadIdx.y
                                                      j = blockIdx.x * blockDim.x + threadIdx.x
 
-A matrix is a row of numbers in memory: a[i, s] is a[i * k + s]. x runs along the columns, so the
-threads of a warp read neighbours in b, and one and the same number in a.
+A matrix is a row of numbers in memory: a[i, s] is a[i * k + s]. x runs along the columns, so a warp
+is two rows of a block: its 32 threads read 16 neighbours in b, and two numbers in a.
 
 It is right, and it reads too much: 2 k numbers for each of m n elements, 1,024 for two matrices of
 8 x 8 that hold 128. Each number is fetched 8 times, and for 2,048 x 2,048 it is 2,048 times.
@@ -96,16 +96,16 @@ if __name__ == "__main__":
 
     grids = []
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         grids.append((grid, block))
         launch(
             naive, grid, block, *(x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
         )
 
-    naive_kernel.compiled["float64"] = played
+    naive_kernel.compiled["float64"] = simulated
     x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
-    print("20 x 33, played:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
-    # -> 20 x 33, played: True [((3, 2), (16, 16))]
+    print("20 x 33, simulated:", np.allclose(matmul_on_cuda(x, y), x @ y), grids)
+    # -> 20 x 33, simulated: True [((3, 2), (16, 16))]
     print("generic:", np.array_equal(matmul(x, y), x @ y))  # -> generic: True
     grids.clear()
     print(

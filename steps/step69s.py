@@ -16,8 +16,9 @@ Two barriers keep it right. No thread reads before all have written the tile, an
 next tile before all have read this one. The second is the one that is forgotten.
 
 The trap at the border: a thread whose element does not exist must still come along, since it
-fetches for others and the barriers wait for it (step 69e). Where a tile reaches beyond a matrix it
-holds zeros, which add nothing; only the last line asks whether the element exists.
+fetches for others and every thread has to come to the barriers (step 69e). Where a tile reaches
+beyond a matrix it holds zeros, which add nothing; only the last line asks whether the element
+exists.
 
 NVIDIA's library cuBLAS takes the idea further, with tiles of tiles down to the registers, and is
 far faster. PyTorch calls it, and so does a @ b. On a GPU the demo times all three.
@@ -147,7 +148,7 @@ if __name__ == "__main__":
         # -> naive: right True, reads from memory 1024
         # -> tiled: right True, reads from memory 256
 
-    def played(kernel):
+    def simulated(kernel):
         def run(grid, block, args):
             flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
             launch(kernel, grid, block, *flat)
@@ -155,8 +156,8 @@ if __name__ == "__main__":
         return run
 
     naive_kernel.compiled["float64"], tiled_kernel.compiled["float64"] = (
-        played(naive),
-        played(tiled),
+        simulated(naive),
+        simulated(tiled),
     )
     x, y = rng.standard_normal((20, 18)), rng.standard_normal((18, 33))
     found = [np.allclose(matmul_on_cuda(x, y, way), x @ y) for way in (True, False)]

@@ -66,16 +66,16 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
 
 if __name__ == "__main__":
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
         launch(in_python, grid, block, *flat)
 
-    def on_a_played_gpu(action):
+    def on_a_simulated_gpu(action):
         """With NumPy for CuPy, and in_python for the compiled kernel."""
         global cupy
         kept, cupy = cupy, np
         softmax_forward.register(np.ndarray, softmax_on_cuda)
-        softmax_kernel.compiled["float32"] = played
+        softmax_kernel.compiled["float32"] = simulated
         try:
             return action()
         finally:
@@ -126,14 +126,14 @@ if __name__ == "__main__":
 
     started = []
     logits = tensor([[1000.0, 999.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
-    y = on_a_played_gpu(lambda: softmax(logits, 1))
-    print("played:", [round(v, 4) for v in y.tolist()[0]], "rows", started)
-    # -> played: [0.7311, 0.2689, 0.0] rows [0, 1]
+    y = on_a_simulated_gpu(lambda: softmax(logits, 1))
+    print("simulated:", [round(v, 4) for v in y.tolist()[0]], "rows", started)
+    # -> simulated: [0.7311, 0.2689, 0.0] rows [0, 1]
     print("as the generic one:", np.allclose(y.array, softmax(logits, 1).array))
     # -> as the generic one: True
     (y * tensor([1.0, 0.0, 0.0])).sum().backward()
     print("and its gradient:", [round(v, 4) for v in logits.grad.tolist()[0]])
     # -> and its gradient: [0.1966, -0.1966, 0.0]
-    columns = on_a_played_gpu(lambda: softmax(logits, 0))
+    columns = on_a_simulated_gpu(lambda: softmax(logits, 0))
     print("another dimension:", round(columns.tolist()[0][2], 4), "rows", started)
     # -> another dimension: 0.0474 rows [0, 1]

@@ -81,16 +81,16 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
 if __name__ == "__main__":
     import math
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
         launch(in_python, grid, block, *flat)
 
-    def on_a_played_gpu(action):
+    def on_a_simulated_gpu(action):
         """With NumPy for CuPy, and in_python for the compiled kernel."""
         global cupy
         kept, cupy = cupy, np
         softmax_forward.register(np.ndarray, softmax_on_cuda)
-        softmax_kernel.compiled["float32"] = played
+        softmax_kernel.compiled["float32"] = simulated
         try:
             return action()
         finally:
@@ -144,12 +144,12 @@ if __name__ == "__main__":
     rng = np.random.default_rng(0)
     for shape in ((8, 10), (3, 700)):
         x = tensor(rng.standard_normal(shape).astype(np.float32))
-        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
+        y = on_a_simulated_gpu(lambda x=x: softmax(x, 1))
         print(shape, "as the generic one:", np.allclose(y.array, softmax(x, 1).array, atol=1e-6))
         # -> (8, 10) as the generic one: True
         # -> (3, 700) as the generic one: True
     print("threads for 8 rows:", len(busy))  # -> threads for 8 rows: 2048
     halves = tensor(rng.standard_normal((2, 4)).astype(np.float16))
     busy.clear()
-    on_a_played_gpu(lambda: softmax(halves, 1))
+    on_a_simulated_gpu(lambda: softmax(halves, 1))
     print("float16 takes the generic version:", busy)  # -> float16 takes the generic version: set()

@@ -3,9 +3,10 @@
 A row of 10 takes 256 threads, of which 246 have nothing to do, and 20 barriers, at each of which 8
 warps wait for the slowest. For a short row the waiting is all that the kernel does.
 
-Threads of one warp need no barrier among themselves. They run in step, and one can read another's
-register: __shfl_xor_sync(mask, value, k) gives each thread the value of the thread whose number
-differs from its own in the bit k. After 16, 8, 4, 2 and 1, all 32 have combined all 32 values:
+Threads of one warp need no barrier among themselves: one can read another's register, and the
+exchange itself brings them together. __shfl_xor_sync(mask, value, k) gives each thread the value of
+the thread whose number differs from its own in the bit k. After 16, 8, 4, 2 and 1, all 32 have
+combined all 32 values:
 
     thread   0  1  2  3      k = 2: 0+2 1+3 2+0 3+1      k = 1: each has 0+1+2+3
 
@@ -15,7 +16,9 @@ combines these (8 at most) for itself. The second barrier is that of step 69u. S
 
 The mask 0xffffffff says which threads take part: all 32. The trap is to leave some out: a warp
 whose threads do not all come to the exchange hangs or reads nonsense, as at a barrier. So a block
-always has whole warps, and threads without columns come along.
+always has whole warps, and threads without columns come along. (Until 2017 the threads of a warp
+ran in step, and old code relies on that. Now each has its own place in the program, and without the
+exchange nothing says that they are equally far.)
 
 How many warps? One for each 128 columns, at most 8: each thread should have a few columns, or the
 combining costs more than it shares out.
@@ -82,16 +85,16 @@ def softmax_on_cuda(x: Any, ctx: Any) -> Any:
 
 if __name__ == "__main__":
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         flat = (x.reshape(-1) if isinstance(x, np.ndarray) else x for x in args)
         launch(in_python, grid, block, *flat)
 
-    def on_a_played_gpu(action):
+    def on_a_simulated_gpu(action):
         """With NumPy for CuPy, and in_python for the compiled kernel."""
         global cupy
         kept, cupy = cupy, np
         softmax_forward.register(np.ndarray, softmax_on_cuda)
-        softmax_kernel.compiled["float32"] = played
+        softmax_kernel.compiled["float32"] = simulated
         try:
             return action()
         finally:
@@ -115,7 +118,7 @@ if __name__ == "__main__":
     from tinytorch.kernels.simulator import launch
     from tinytorch.ops.softmax import softmax
 
-    # An exchange inside of a warp, played with the launch's barrier; a GPU needs none for it.
+    # An exchange inside of a warp, simulated with the launch's barrier; a GPU needs none for it.
     def exchanged(t, value, k):
         t.shared["register", t.threadIdx.x] = value
         yield
@@ -151,7 +154,7 @@ if __name__ == "__main__":
     for shape in ((8, 10), (3, 700)):
         barriers = {}
         x = tensor(rng.standard_normal(shape).astype(np.float32))
-        y = on_a_played_gpu(lambda x=x: softmax(x, 1))
+        y = on_a_simulated_gpu(lambda x=x: softmax(x, 1))
         same = np.allclose(y.array, softmax(x, 1).array, atol=1e-6)
         print(
             f"{shape}: {same}, threads {len(barriers)}, barriers of each {set(barriers.values())}"

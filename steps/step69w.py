@@ -17,8 +17,8 @@ torch.use_deterministic_algorithms(True) chooses slower ways.
 
 The kernel is registered for `add_at`, which indexing, embedding and scatter_add share (step 64b).
 Its values and rows may have any layout: they are copied into row order. The result must fit as it
-is, because it is written in place. There is no atomicAdd for `long long` in CUDA, so int64 is left
-out.
+is, because it is written in place. int64 is left out: CUDA's atomicAdd takes `unsigned long long`,
+whose sums have the same bits, so it would need a cast, and gradients are floats.
 
 New: add_at_kernel, add_at_on_cuda. With them, tinytorch/kernels/rows.py is finished.
 Try: in the demo, add 0.1 + 0.2 + 0.3 in all six orders. How many different sums are there?
@@ -145,18 +145,18 @@ if __name__ == "__main__":
 
     launches = []
 
-    def played(grid, block, args):
+    def simulated(grid, block, args):
         launches.append(grid)
         launch(in_python, grid, block, *(x.reshape(-1) if x.ndim else x for x in args))
 
-    kept, cupy = cupy, np  # NumPy plays CuPy
-    add_at_kernel.compiled["float32"] = played
+    kept, cupy = cupy, np  # NumPy stands in for CuPy
+    add_at_kernel.compiled["float32"] = simulated
     add_at.register(np.ndarray, add_at_on_cuda)
     out = np.zeros((3, 2), np.float32)
     pairs = np.array([[1.0, 10, 20, 30], [0, 1, 2, 3]], np.float32).T  # column by column
     add_at(out, np.array(rows), pairs)
-    print("add_at, played:", out.tolist(), launches)
-    # -> add_at, played: [[1.0, 0.0], [0.0, 0.0], [60.0, 6.0]] [(1,)]
+    print("add_at, simulated:", out.tolist(), launches)
+    # -> add_at, simulated: [[1.0, 0.0], [0.0, 0.0], [60.0, 6.0]] [(1,)]
     table = tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     (table[[1, 1, 0]] * tensor([[1.0], [2.0], [3.0]])).sum().backward()
     print("the gradient of an index:", table.grad.tolist(), len(launches))

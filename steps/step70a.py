@@ -18,8 +18,8 @@ The trap is that errors come late as well. A failing kernel was enqueued long be
 appears at whatever line waits next. With CUDA_LAUNCH_BLOCKING=1 in the environment, CUDA waits
 after each launch: slow, and the line is the right one.
 
-`Queue` is such a stream, played with two clocks: `now` is the CPU's time, `end` is the time when
-the GPU will be ready.
+`Queue` simulates such a stream with two clocks: `now` is the CPU's time, `end` is the time when the
+GPU will be ready.
 
 New: Queue, a model that is dropped again in step 70e.
 Try: a prepare time of 0.1 ms instead of 0.5. Which of the two loops gains, and why?
@@ -27,7 +27,7 @@ Try: a prepare time of 0.1 ms instead of 0.5. Which of the two loops gains, and 
 
 
 class Queue:
-    """A stream, played: what is put into it is done later, and in order. Times are in ms."""
+    """A simulated stream: what is put into it is done later, and in order. Times are in ms."""
 
     now = 0.0  # the CPU's time, one for all queues
 

@@ -21,7 +21,7 @@ The trap is elapsed_time too early: as long as the GPU has not come to `end`, th
 CUDA raises an error. And a first call compiles and reserves memory; measure the second.
 
 Our Event and Stream are CuPy's, with PyTorch's names: tinytorch.cuda.Event. Without a GPU, the demo
-lets Queue play the GPU beneath them.
+lets Queue simulate the GPU beneath them.
 
 New: Event, Stream, current_stream.
 Try: put another queue.put(7.0) behind end.record(). Does the time between the events change?
@@ -33,7 +33,7 @@ from tinytorch.cuda.backend import check_available, cupy
 
 
 class Queue:
-    """A stream, played: what is put into it is done later, and in order. Times are in ms."""
+    """A simulated stream: what is put into it is done later, and in order. Times are in ms."""
 
     now = 0.0  # the CPU's time, one for all queues
 
@@ -98,10 +98,10 @@ def current_stream() -> Stream:
 if __name__ == "__main__":
     import types
 
-    class PlayedStream(Queue):
+    class SimulatedStream(Queue):
         done = property(lambda self: self.end <= Queue.now)
 
-    class PlayedEvent:
+    class SimulatedEvent:
         """A mark is the time when the work before it is done."""
 
         def __init__(self, block, disable_timing):
@@ -115,9 +115,9 @@ if __name__ == "__main__":
         def synchronize(self):
             Queue.now = max(Queue.now, self.at)
 
-    current = PlayedStream()
-    played = types.SimpleNamespace(
-        Event=PlayedEvent,
+    current = SimulatedStream()
+    simulated = types.SimpleNamespace(
+        Event=SimulatedEvent,
         get_current_stream=lambda: current,
         get_elapsed_time=lambda begin, end: end.at - begin.at,
     )
@@ -141,7 +141,7 @@ if __name__ == "__main__":
     there = cupy is not None and cupy.cuda.is_available()
     print(on_a_gpu() if there else "left out, for want of a GPU")  # -> ...
 
-    cupy = types.SimpleNamespace(cuda=played)  # from here on, a GPU is played
+    cupy = types.SimpleNamespace(cuda=simulated)  # from here on, a GPU is simulated
     check_available = lambda: None  # noqa: E731
 
     queue = current

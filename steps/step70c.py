@@ -3,7 +3,7 @@
 A batch is fetched from the host and then computed with. In one stream, these take turns: 3 batches
 take 6 units of time. But the GPU has units for copying beside those that compute. Two streams are
 two queues, and they do not wait for one another: while one computes, the other fetches the next
-batch.
+batch. (They are made with non_blocking=True; a plain stream of CUDA waits for the default one.)
 
     copies    fetch 1 | fetch 2   | fetch 3   |
     compute           | compute 1 | compute 2 | compute 3
@@ -29,7 +29,7 @@ from tinytorch.cuda.device import device_index
 
 
 class Queue:
-    """A stream, played: what is put into it is done later, and in order. Times are in ms."""
+    """A simulated stream: what is put into it is done later, and in order. Times are in ms."""
 
     now = 0.0  # the CPU's time, one for all queues
 
@@ -127,7 +127,7 @@ if __name__ == "__main__":
     import contextlib
     import types
 
-    class PlayedStream(Queue):
+    class SimulatedStream(Queue):
         def __init__(self, non_blocking=True, priority=0):
             super().__init__()
             self.ptr, self.priority = id(self), priority
@@ -140,15 +140,15 @@ if __name__ == "__main__":
         def __exit__(self, *exception):
             chosen.pop()
 
-    PlayedStream.null = PlayedStream()
-    chosen = [PlayedStream.null]
-    played = types.SimpleNamespace(
-        Stream=PlayedStream,
+    SimulatedStream.null = SimulatedStream()
+    chosen = [SimulatedStream.null]
+    simulated = types.SimpleNamespace(
+        Stream=SimulatedStream,
         get_current_stream=lambda: chosen[-1],
         Device=lambda index: contextlib.nullcontext(),
     )
 
-    cupy = types.SimpleNamespace(cuda=played)  # a GPU is played
+    cupy = types.SimpleNamespace(cuda=simulated)  # a GPU is simulated
     check_available, device_index = (lambda: None), (lambda device: 0)
 
     # Three batches: each is fetched and computed with, in 1 ms each.

@@ -25,7 +25,7 @@ from tinytorch.cuda.device import device_index
 
 
 class Queue:
-    """A stream, played: what is put into it is done later, and in order. Times are in ms."""
+    """A simulated stream: what is put into it is done later, and in order. Times are in ms."""
 
     now = 0.0  # the CPU's time, one for all queues
 
@@ -144,7 +144,7 @@ if __name__ == "__main__":
     import contextlib
     import types
 
-    class PlayedStream(Queue):
+    class SimulatedStream(Queue):
         def __init__(self, non_blocking=True, priority=0):
             super().__init__()
             self.ptr, self.priority = id(self), priority
@@ -160,18 +160,18 @@ if __name__ == "__main__":
         def __exit__(self, *exception):
             chosen.pop()
 
-    class PlayedEvent:
+    class SimulatedEvent:
         def __init__(self, block, disable_timing):
             pass
 
         def record(self, queue):
             self.at = max(queue.end, Queue.now)
 
-    PlayedStream.null = PlayedStream()
-    chosen = [PlayedStream.null]
-    played = types.SimpleNamespace(
-        Stream=PlayedStream,
-        Event=PlayedEvent,
+    SimulatedStream.null = SimulatedStream()
+    chosen = [SimulatedStream.null]
+    simulated = types.SimpleNamespace(
+        Stream=SimulatedStream,
+        Event=SimulatedEvent,
         get_current_stream=lambda: chosen[-1],
         Device=lambda index: contextlib.nullcontext(),
     )
@@ -201,7 +201,7 @@ if __name__ == "__main__":
     present = cupy is not None and cupy.cuda.is_available()
     print(on_a_gpu() if present else "left out, for want of a GPU")  # -> ...
 
-    cupy = types.SimpleNamespace(cuda=played)  # from here on, a GPU is played
+    cupy = types.SimpleNamespace(cuda=simulated)  # from here on, a GPU is simulated
     check_available, device_index = (lambda: None), (lambda device: 0)
 
     def pipeline(batches, copies):

@@ -5,6 +5,8 @@ calls for that, cudaMalloc and cudaFree, make the CPU wait until the queue is em
 give away what a kernel may still be using. A training step asks for hundreds of pieces. So each
 would cost a synchronize(), and the queue of step 70a would never be filled.
 
+(Since CUDA 11.2 there is cudaMallocAsync, a pool in the driver that follows the queue.)
+
 But the pieces are the same ones in every step: the same layers, the same shapes. So nothing is
 given back to CUDA. A pool keeps what was freed, in a list for each size, and hands it out again:
 
@@ -30,7 +32,7 @@ Try: sizes that differ by 1 in each step. How many hits are there after 100 step
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address.
+    A number, its address, stands for a piece of memory.
     """
 
     def __init__(self):

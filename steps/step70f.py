@@ -19,7 +19,8 @@ than its tensors are.)
 The trap: both directions must use the rounded size. A pool that rounds when it gives, but puts back
 under the size that was asked for, finds nothing again.
 
-(PyTorch's allocator also splits a large block in two, and joins neighbours that are free.)
+(The pools of CuPy and PyTorch round to multiples of 512 only. They also split a large block in two,
+and join neighbours that are free, so that large sizes waste little.)
 
 Changed: Pool.
 Try: `return size` in Pool.size_class, and see what happens to the hits.
@@ -29,7 +30,7 @@ Try: `return size` in Pool.size_class, and see what happens to the hits.
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address.
+    A number, its address, stands for a piece of memory.
     """
 
     def __init__(self):

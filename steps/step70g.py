@@ -26,7 +26,7 @@ Try: keep the number, loss.item(), in the list of the demo. How many arrays are 
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address. `limit` is what the GPU has.
+    A number, its address, stands for a piece of memory. `limit` is what the GPU has.
     """
 
     def __init__(self, limit):

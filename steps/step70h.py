@@ -16,8 +16,8 @@ When it happens: try smaller batches first.
 The trap is to catch the error and go on in the `except` block: the error holds the frames in which
 it was raised, and these hold the tensors. Leave the block before trying again.
 
-Where there is no GPU, nothing is installed; the demo lets Pool of step 70g play CuPy's pool, on a
-GPU of one megabyte.
+Where there is no GPU, nothing is installed; the demo lets Pool of step 70g stand in for CuPy's
+pool, on a GPU of one megabyte.
 
 New: tinytorch/cuda/memory.py, with OutOfMemoryError, watched_malloc, empty_cache, mem_get_info.
 Try: let watched_malloc return pool.malloc(size) without `try`. How does the demo end?
@@ -32,7 +32,7 @@ from tinytorch.cuda.device import device_index
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address. `limit` is what the GPU has.
+    A number, its address, stands for a piece of memory. `limit` is what the GPU has.
     """
 
     def __init__(self, limit):
@@ -121,19 +121,19 @@ if __name__ == "__main__":
     import types
     import weakref
 
-    # A GPU of one megabyte is played: CuPy's names, and our Pool behind them.
-    class PlayedError(Exception):
+    # A GPU of one megabyte is simulated: CuPy's names, and our Pool behind them.
+    class SimulatedError(Exception):
         pass
 
     class Piece:
         pass
 
-    class PlayedPool(Pool):
+    class SimulatedPool(Pool):
         def malloc(self, size):
             try:
                 address = super().malloc(size)
             except MemoryError as error:
-                raise PlayedError from error
+                raise SimulatedError from error
             piece = Piece()
             weakref.finalize(piece, self.free, address)
             return piece
@@ -146,12 +146,12 @@ if __name__ == "__main__":
 
         free_all_blocks = Pool.empty_cache
 
-    pool, allocators = PlayedPool(1 << 20), []
+    pool, allocators = SimulatedPool(1 << 20), []
     runtime = types.SimpleNamespace(
         memGetInfo=lambda: (pool.limit - pool.reserved, pool.limit), getDevice=lambda: 0
     )
     cuda = types.SimpleNamespace(
-        memory=types.SimpleNamespace(OutOfMemoryError=PlayedError),
+        memory=types.SimpleNamespace(OutOfMemoryError=SimulatedError),
         runtime=runtime,
         set_allocator=allocators.append,
         Device=lambda index: contextlib.nullcontext(),

@@ -3,8 +3,9 @@
 How near the limit does a training step come? CuPy's pool counts what is used now, and does not know
 its peak, which is in the middle of backward, where no line of the program can look.
 
-But each request passes through watched_malloc of step 70h. There it is cheap to look at how much is
-in use, and to keep the largest number for each GPU:
+But each request passes through watched_malloc of step 70h. There one can look at how much is in
+use, and keep the largest number for each GPU. (CuPy adds up all blocks in use for that, so each
+request costs more, the more tensors there are.)
 
     memory_allocated       what tensors hold: if it grows from step to step, it is a leak
     max_memory_allocated   the largest of it: how near the limit a step comes
@@ -13,7 +14,7 @@ in use, and to keep the largest number for each GPU:
 reset_peak_memory_stats begins anew, for example before each step.
 
 The trap: sizes are those of the pool, which rounds up (step 70f). A tensor of 100,000 bytes counts
-as 131,072.
+as 100,352 in CuPy's and PyTorch's pools, which round to 512, and as 131,072 in the demo's.
 
 Where there is no GPU, the counters are 0, so that a program need not ask.
 
@@ -31,7 +32,7 @@ from tinytorch.cuda.device import device_index
 class Pool:
     """A caching allocator: what is freed is kept by size, and given out again.
 
-    Memory is played by a number, its address. `limit` is what the GPU has.
+    A number, its address, stands for a piece of memory. `limit` is what the GPU has.
     """
 
     def __init__(self, limit):
@@ -171,19 +172,19 @@ if __name__ == "__main__":
 
     print(on_a_gpu() if is_available() else "left out, for want of a GPU")  # -> ...
 
-    # From here on, a GPU of one megabyte is played: CuPy's names, and our Pool behind them.
-    class PlayedError(Exception):
+    # From here on, a GPU of one megabyte is simulated: CuPy's names, and our Pool behind them.
+    class SimulatedError(Exception):
         pass
 
     class Piece:
         pass
 
-    class PlayedPool(Pool):
+    class SimulatedPool(Pool):
         def malloc(self, size):
             try:
                 address = super().malloc(size)
             except MemoryError as error:
-                raise PlayedError from error
+                raise SimulatedError from error
             piece = Piece()
             weakref.finalize(piece, self.free, address)
             return piece
@@ -196,12 +197,12 @@ if __name__ == "__main__":
 
         free_all_blocks = Pool.empty_cache
 
-    pool, allocators = PlayedPool(1 << 20), []
+    pool, allocators = SimulatedPool(1 << 20), []
     runtime = types.SimpleNamespace(
         memGetInfo=lambda: (pool.limit - pool.reserved, pool.limit), getDevice=lambda: 0
     )
     cuda = types.SimpleNamespace(
-        memory=types.SimpleNamespace(OutOfMemoryError=PlayedError),
+        memory=types.SimpleNamespace(OutOfMemoryError=SimulatedError),
         runtime=runtime,
         set_allocator=allocators.append,
         Device=lambda index: contextlib.nullcontext(),

@@ -17,7 +17,8 @@ The trap is the root. Its path is "", and its own parameters have no dot in fron
 ".scale". (PyTorch uses the same names, also in the files that it saves.)
 
 Changed: Members.parameters. New: named_modules, named_parameters.
-Try: give Two a parameter of its own. Where in the list does it appear, and why?
+Try: give Two a parameter of its own, a scale, and let its forward multiply by it. Where in the list
+does it appear, and why?
 """
 
 import importlib

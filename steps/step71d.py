@@ -1,4 +1,4 @@
-"""Step 71d: Members are stored in one place: __getattr__
+"""Step 71d: `layer.bias` is looked up: __getattr__
 
 In step 71c a parameter is stored in two places: as an attribute, where forward finds it, and in
 `_parameters`, where named_parameters finds it. The two can disagree. `del layer.bias` deletes the

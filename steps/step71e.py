@@ -14,8 +14,8 @@ The second row makes None useful: it keeps the name in its dictionary, so that a
 set later. The walks skip a None: named_modules asks, and named_parameters begins with `seen =
 {None}`.
 
-The trap: None for a name that is not a member's is a plain attribute. `self.bias = None` before
-there is a bias does not reserve the name; register_parameter of step 71f does.
+The trap: `self.bias = None` where there never was a bias makes a plain attribute, and reserves
+nothing; register_parameter of step 71f does.
 
 (__init__ writes into `__dict__` directly, because __setattr__ now looks into the dictionaries.)
 

@@ -15,7 +15,7 @@ The demo counts them. So the values are random. Linear draws from
     [-1/sqrt(n), 1/sqrt(n))    for n inputs
 
 so that a sum of n terms does not grow with n. (PyTorch calls kaiming_uniform_(a=sqrt(5)), which
-draws from the same range. Steps 75a to 75g explain it.)
+draws from the same range. Step 75c explains it.)
 
 The trap: the values are written in place, and a parameter refuses that while history is recorded.
 Hence no_grad.

@@ -1,10 +1,10 @@
 """Step 73j: gelu in fewer passes over memory
 
 Forward and backward of gelu on a hidden layer of 1536 x 512 numbers take 3.5 times as long as
-PyTorch's, and were the largest part of what a GPT's training step took longer. Each operation of
-NumPy is a pass: it reads arrays, does one thing, and writes a new array. Step 73i makes about 35 of
-them. Only erf goes through the cache in chunks (step 56r); the passes before and after it read
-and write 3 MB each.
+PyTorch's. In a GPT's training step no other operation lost as much time. Each operation of NumPy is
+a pass: it reads arrays, does one thing, and writes a new array. Step 73i makes about 35 of them.
+Only erf goes through the cache in chunks (step 56r); the passes before and after it read and write
+3 MB each.
 
 Three changes bring the time to 0.6 of that:
 

@@ -6,9 +6,9 @@ time. Is the square right? Training follows the slope of the loss, here of one e
     mse_loss     d^2      slope 2 d        the gradient of an error of 10 is 20, of 1 it is 2
     l1_loss      |d|      slope 1 or -1    all errors have equal gradients
 
-If the 10 is a typo in the data, the square lets it move the whole fit. The demo finds the best
-constant for five numbers, one of which is 30 instead of 3. For the square it is 8, the mean, far
-from most of them. For the absolute value it is 3, the median.
+One typo in the data then moves the whole fit. The demo finds the best constant for five numbers,
+one of which is 30 instead of 3. For the square it is 8, the mean, far from most of them. For the
+absolute value it is 3, the median.
 
 Each loss has a `reduction`: the mean of all losses, their sum, or all of them ("none"). The sum
 grows with the number of items, and would need a smaller step size; so the mean is the default.

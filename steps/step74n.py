@@ -17,7 +17,7 @@ weights and padding as cross_entropy does:
 The first computes it in one node and with one exp.
 
 The trap: nll_loss of probabilities, without the logarithm. It is negative and goes down, but it is
-not the cross entropy. (_stacklevel is PyTorch's third argument; with it dtype is the fourth.)
+not the cross entropy.
 
 New: implicit_dim, softmax, log_softmax, Softmax, LogSoftmax; nll_loss, NLLLoss.
 Try: nll_loss(x.softmax(1), t) in a training. How small does it get?

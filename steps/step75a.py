@@ -1,9 +1,9 @@
 """Step 75a: Initialisation: vanishing and exploding signals
 
 Send a signal through 30 layers. Each multiplies its standard deviation by some factor f, so after
-30 layers it is f^30 times as large: 1/40,000 for 0.7, and 24,000 for 1.4. In backward the same
-happens to the gradient. These vanishing and exploding gradients made deep networks untrainable for
-a long time. The demo measures both.
+30 layers it is f^30 times as large: 1/33,000 for sqrt(0.5), and 33,000 for sqrt(2). In backward the
+same happens to the gradient. These vanishing and exploding gradients made deep networks untrainable
+for a long time. The demo measures both.
 
 What is the factor? Each output is a sum of n terms (n is called fan_in). With weights of variance v
 it has n v times the variance of one input. So
@@ -104,8 +104,8 @@ if __name__ == "__main__":
     print("vanished:", small[0] < 1e-4, small[1] < 1e-4)  # -> vanished: True True
     print("exploded:", large[0] > 1e4, large[1] > 1e4)  # -> exploded: True True
     print("kept:", 0.5 < right[0] < 2, 0.5 < right[1] < 2)  # -> kept: True True
-    print(f"0.7 to the power of 30 is 1 / {1 / 0.7**30:.0f}")
-    # -> 0.7 to the power of 30 is 1 / 44367
+    print(f"sqrt(0.5) to the power of 30 is 1 / {1 / math.sqrt(0.5) ** 30:.0f}")
+    # -> sqrt(0.5) to the power of 30 is 1 / 32768
 
     weight = Linear(3, 2).weight
     try:

@@ -14,10 +14,11 @@ that takes the drawing function and returns the function that fills a tensor:
 
     kaiming_normal_ = kaiming(normal_of_std)        kaiming_uniform_ = kaiming(uniform_of_std) ...
 
+The trap: in kaiming_uniform_ the argument `a` is the slope of leaky_relu, in uniform_ the lower
+bound. kaiming_uniform_(w, a=sqrt(5)), as in PyTorch's Linear, draws from [-1/sqrt(n), 1/sqrt(n)).
+
 (The gain of tanh, 5/3, keeps the signal of 30 layers in the demo. The gradient grows by 9 % in
-each, and is 13 times as large at the input.)  The trap: in kaiming_uniform_ the argument `a` is the
-slope of leaky_relu, in uniform_ the lower bound. kaiming_uniform_(w, a=sqrt(5)), as in PyTorch's
-Linear, draws from [-1/sqrt(n), 1/sqrt(n)).
+each, and is 13 times as large at the input.)
 
 Changed: kaiming_normal_. New: uniform_of_std, normal_of_std, xavier, kaiming, xavier_uniform_,
 xavier_normal_, kaiming_uniform_.

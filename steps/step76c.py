@@ -2,15 +2,15 @@
 
 Some mistakes never raise an error: the loop runs, the loss is printed, and nothing is learned.
 
-    SGD([weight * 2], lr=0.1)     a result, not a leaf: it gets no gradient, and never moves
-    SGD({weight, bias}, lr=0.1)   a set: its order differs from run to run
-    SGD([], lr=0.1)               the parameters of a model that did not register its layers
-    SGD(model.parameters(), -1)   uphill; and a rate of nan makes every weight nan
+    SGD([weight * 2], lr=0.1)             a result, not a leaf: it gets no gradient, never moves
+    SGD([{"params": {weight, bias}}])     a set: its order differs from run to run
+    SGD([], lr=0.1)                       the parameters of a model that did not register its layers
+    SGD(model.parameters(), -1)           uphill; and a rate of nan makes every weight nan
 
 The constructor raises the errors, because then the traceback shows the line that has to be changed.
 It also refuses a tensor instead of a list of tensors: a tensor can be iterated over, and its rows
 would be taken for parameters. The order of the parameters matters when an optimizer is saved (step
-76n).
+76n). (SGD({weight, bias}), without a group, is taken all the same, as PyTorch takes it.)
 
 An option can be mandatory: its default is the object `required`, and each group has to give a
 value. None or 0 cannot mark this, because they are possible values of an option. (torch.optim has

@@ -11,8 +11,9 @@ parameter by its number, and load_state_dict gives state number i to the i-th pa
     {"state": {0: {"momentum_buffer": tensor}, 1: {...}},
      "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
 
-This is why a set, which has no order, is refused (step 76c). The options are saved too, because a
-schedule may have changed them; the saved ones replace those of the constructor.
+This is why a group whose parameters are a set, which has no order, is refused (step 76c). The
+options are saved too, because a schedule may have changed them; the saved ones replace those of the
+constructor.
 
 Entries of `state` whose keys are not tensors are saved under the same keys.
 

@@ -6,9 +6,9 @@ step. Neither of them should change the optimizer or the loop. So an optimizer h
 
     optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)
 
-A wrapper of `step` calls them: with_hooks. A pair that a hook before the step returns replaces
-(args, kwargs). After a step there is nothing to replace. `registers` makes the methods, because
-only the moment differs.
+`with_hooks` wraps `step` and calls them. A hook before the step may return a pair; it takes the
+place of (args, kwargs). After a step there is nothing to replace. `registers` makes the methods,
+because only the moment differs.
 
 The traps. A hook may remove itself while the hooks run, so the loop runs over a copy of the list.
 And only Optimizer.step is wrapped: the demo's subclass with a `step` of its own calls no hook.

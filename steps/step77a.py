@@ -1,9 +1,10 @@
 """Step 77a: Adagrad: a rate for each element
 
 SGD has one rate for all weights. But a weight behind a rare word gets a gradient in one batch out
-of fifty, and one behind a frequent word in every batch. With a rate that suits the second, the
-first learns almost nothing. In the demo, two weights should both become 1; the rare one arrives at
-0.19.
+of fifty, and one behind a frequent word a large one in every batch. With a rate that suits the
+second, the first learns too little. In the demo two weights should both become 1. The gradient of
+the frequent one is ten times as large, and from a rate of 0.1 on SGD diverges. With 0.09 the rare
+one arrives at 0.55.
 
 So divide each element's step by the size of its own gradients so far. For the size, take the root
 of the sum of their squares:
@@ -110,18 +111,20 @@ if __name__ == "__main__":
     print([moves(lambda p: SGD(p, lr=0.1), [g]) for g in (100.0, 0.01)])  # -> [[10.0], [0.001]]
     print([moves(lambda p: Adagrad(p, lr=0.1), [g]) for g in (100.0, 0.01)])  # -> [[0.1], [0.1]]
 
-    # A frequent word, in each batch, and a rare one, in every 50th. Both weights should become 1.
+    # A frequent word, ten times in each batch, and a rare one, in every 50th. Both weights should
+    # become 1.
     def learned(make):
         w = tensor([0.0, 0.0], requires_grad=True)
         optimizer = make([w])
         for number in range(200):
-            x = tensor([1.0, 1.0 if number % 50 == 0 else 0.0])
+            x = tensor([10.0, 1.0 if number % 50 == 0 else 0.0])
             optimizer.zero_grad()
             ((w - 1).square() * x).sum().backward()
             optimizer.step()
         return [round(value, 2) for value in w.tolist()]
 
-    print("SGD    ", learned(lambda p: SGD(p, lr=0.025)))  # -> SGD     [1.0, 0.19]
+    print("SGD    ", learned(lambda p: SGD(p, lr=0.09)))  # -> SGD     [1.0, 0.55]
+    print("SGD, with 0.11:", learned(lambda p: SGD(p, lr=0.11)))  # -> SGD, with 0.11: [-685...
     print("Adagrad", learned(lambda p: Adagrad(p, lr=0.5)))  # -> Adagrad [1.0, 0.91]
 
     # The same gradient again and again: the steps shrink like 1 / sqrt(n).

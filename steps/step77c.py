@@ -25,7 +25,7 @@ is too large for most networks here; 0.001 is a good start.
 (PyTorch's names in the state are exp_avg and exp_avg_sq.)
 
 New: Adam.
-Try: leave both divisions out of `unbiased`, and compare with the formula.
+Try: leave both divisions out of `unbiased` in Adam, and compare with the formula by hand.
 """
 
 import importlib
@@ -199,7 +199,7 @@ if __name__ == "__main__":
     # -> Invalid beta parameter at index 0: 1.0
     # -> Invalid beta parameter at index 1: -0.1
 
-    # One network, one budget of 300 steps.
+    # One network, one budget of 300 steps, and for each rule the best of the rates that were tried.
     x = linspace(-3, 3, 100).reshape(-1, 1)
     y = (x * 2).sin() * (1 + x / 3)
 
@@ -215,13 +215,13 @@ if __name__ == "__main__":
         return loss.item()
 
     losses = {
-        "SGD": train(lambda p: SGD(p, lr=0.05)),
-        "SGD, momentum": train(lambda p: SGD(p, lr=0.05, momentum=0.9)),
-        "Adagrad": train(lambda p: Adagrad(p, lr=0.05)),
-        "RMSprop": train(lambda p: RMSprop(p, lr=0.005)),
-        "Adam": train(lambda p: Adam(p, lr=0.01)),
+        "SGD": train(lambda p: SGD(p, lr=0.2)),
+        "SGD, momentum": train(lambda p: SGD(p, lr=0.2, momentum=0.9)),
+        "Adagrad": train(lambda p: Adagrad(p, lr=0.2)),
+        "RMSprop": train(lambda p: RMSprop(p, lr=0.01)),
+        "Adam": train(lambda p: Adam(p, lr=0.03)),
     }
     for name, loss in losses.items():
         print(f"{name:14} {loss:.4f}")  # -> ...
-    print("Adam is ten times better than SGD:", losses["Adam"] * 10 < losses["SGD"])
-    # -> Adam is ten times better than SGD: True
+    print("Adam is ten times better than plain SGD:", losses["Adam"] * 10 < losses["SGD"])
+    # -> Adam is ten times better than plain SGD: True

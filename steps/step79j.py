@@ -19,7 +19,7 @@ went wrong.
 (torch.utils.data has the same samplers. After the same manual_seed, their order is another one.)
 
 Moved: step 79i, to tinytorch/utils/data/dataset.py. New: Sampler, SequentialSampler, RandomSampler.
-Try: give both epochs of the shuffled training the same list of numbers.
+Try: give both epochs of the shuffled training the same list of numbers. How much does it matter?
 """
 
 import importlib

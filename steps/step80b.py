@@ -1,9 +1,10 @@
 """Step 80b: A worker process that makes batches
 
 A picture has to be read, decoded, cropped and rotated before the network sees it, and the network
-waits. The demo's items take a millisecond each, so 200 of them take 0.2 seconds. Threads would not
-help: Python runs one at a time. But another process can make the next batches in the meantime. The
-demo's two take about half of the time.
+waits. The demo's items take a millisecond each, so 200 of them take 0.2 seconds. Threads help where
+items wait for a file or are decoded in C; a transform written in Python does not gain by them,
+since Python runs one thread at a time. But another process can make the next batches in the
+meantime. The demo's two take about half of the time.
 
     here      ask for [0, 1]     ask for [2, 3]     take ...     take ...     None
     worker                  batch 0 ........  batch 1 ........                the end

@@ -1,9 +1,9 @@
 """Step 80p: Start methods: fork, spawn, forkserver
 
-So far a worker was forked, where the system can do that: it is a copy of the main process, with all
-its memory. That is quick, and a trap. Only the thread that forks is copied. A lock that another
-thread held is locked in the copy and never unlocked: the worker hangs. And a GPU's
-driver cannot be used in a copy at all.
+So far a worker was started in Python's own way. On Linux, up to Python 3.13, that is a fork: a copy
+of the main process, with all its memory. That is quick, and a trap. Only the thread that forks is
+copied. A lock that another thread held is locked in the copy and never unlocked: the worker hangs.
+And a GPU's driver cannot be used in a copy at all.
 
     fork         a copy of this process                     a millisecond; Linux, macOS
     spawn        Python is started anew, and imports        a second; everywhere; the only one on

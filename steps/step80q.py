@@ -13,7 +13,7 @@ The second delay comes after an error. A worker sent nothing in time, and Runtim
 loop; but the others still had five seconds to end in peace. Nobody wants their batches any more,
 so they are killed at once: timeout=2 means two seconds, not seven.
 
-(PyTorch's loader sends SIGTERM after five seconds, and then waits.)
+(PyTorch's loader gives each worker in turn five seconds, sends SIGTERM, and waits five more.)
 
 Changed: close, WorkerIterator.answer.
 Try: write terminate() in close again. Be ready to end the demo from outside, with kill -9.

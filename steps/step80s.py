@@ -13,8 +13,8 @@ So the main process notes its ends in a set, `ends`, and the first thing that a 
 close its copies.
 
 The trap: two threads, each with a loader, share this set, and the list `leaving`. An end leaves the
-set before it is closed: in between another thread may fork. And `leaving` may be empty although it
-was not when it was looked at, a moment before.
+set before it is closed: in between another thread may fork. And between the look at `leaving` and
+the pop another thread may have emptied it.
 
 New: ends. Changed: work, Worker.__init__, close, WorkerIterator.start.
 Try: leave out `end.close()`. A worker of the demo lives on.

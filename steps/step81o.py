@@ -15,7 +15,8 @@ installed: the names are a contract, kept since 2018, between writers and reader
 A storage is read once and kept under its key. All tensors that name the key are views of it, so
 they share its memory again.
 
-weights_only=False asks PyTorch to run whatever the pickle calls. Here it makes no difference.
+weights_only=False asks PyTorch to run whatever the pickle calls. Here it makes no difference before
+step 81y.
 
 New: load, Reader.
 Try: with PyTorch, torch.save(torch.nn.Linear(2, 2), "m.pt"). Then load("m.pt") here, and read the

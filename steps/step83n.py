@@ -7,7 +7,8 @@ dict. A function that differentiates with respect to any of them would need a ca
 
 A tree is taken apart into the list of its leaves and its form, and is put together again from other
 leaves: from the gradients, say. Between the two there is only a list, as simple functions take it.
-What is not a list, tuple or dict is a leaf, also a None.
+What is not a list, tuple or dict is a leaf, also a None. (PyTorch opens a defaultdict and a deque
+too; here they are leaves.)
 
 The trap is the number of leaves: with one leaf too many, the last tensor would be dropped without
 notice. So another number is an error.

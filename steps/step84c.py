@@ -10,7 +10,7 @@ you can read off both derivatives. w[o, c, k] is multiplied by x[n, c, p + k] in
 
 and x[n, c, p + k] is part of several y[n, o, p], each of which sends back g times its weight:
 
-    dL/dx[n, c, p + k] = sum over o, k of w[o, c, k] g[n, o, p]           conv_input(g, w)
+    dL/dx[n, c, q] = sum over o, and p + k = q, of w[o, c, k] g[n, o, p]            conv_input(g, w)
 
 conv_weight is a product with the windows again, this time from the right: [O, positions] times
 [positions, C * kernel]. In conv_input the product W^T G is what each position adds to its window.

@@ -5,12 +5,13 @@ create_graph=True is refused. Look at the three sums once more, in one notation:
 
     conv          y[n, o, p]      sum over c, k of  w[o, c, k] x[n, c, p + k]
     conv_weight   w[o, c, k]      sum over n, p of  y[n, o, p] x[n, c, p + k]
-    conv_input    x[n, c, p + k]  sum over o, k of  w[o, c, k] y[n, o, p]
+    conv_input    x[n, c, q]      sum over o, and p + k = q, of  w[o, c, k] y[n, o, p]
 
-All three are the same sum of products of w, x and y, each time with one of the three left out.
-Each is bilinear: linear in both of its arguments. So the derivatives of each of them are the other
-two, and with a Function for each a convolution can be differentiated as often as one likes.
-(PyTorch calls all three nodes ConvolutionBackward0.)
+All three are the same sum of products of w, x and y, each time with one of the three left out. Each
+is bilinear: linear in both of its arguments. So the derivatives of each of them are the other two,
+and with a Function for each a convolution can be differentiated as often as one likes. (Here all
+three nodes are called ConvolutionBackward0; PyTorch calls the two of the gradients
+ConvolutionBackwardBackward0.)
 
     <y, conv(x, w)>  =  <w, conv_weight(x, y)>  =  <x, conv_input(y, w)>      the same sum
 

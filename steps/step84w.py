@@ -10,9 +10,9 @@ seed gives PyTorch's numbers where the generators agree.
 
 Now a network that knows which pixels are neighbours can read the digits. A number after the first
 layer depends on 3 x 3 pixels, after the second on 5 x 5, after the third on 7 x 7: its receptive
-field. At the end the largest number of each channel is taken over all places: whether something
-was found, wherever it is. Moved by one pixel, the linear classifier of step 84a fell from 89 % to
-29 %; this network falls from 95 % to 92 %.
+field. At the end the largest number of each channel is taken over all places: whether something was
+found, wherever it is. Moved by one pixel, the linear classifier of step 84a fell from 89 % to 29 %;
+this network falls from 95 % to 93 %.
 
 The trap: Conv2d(8, 8, 3) on pictures that were read as [N, H, W]. PyTorch takes that for one
 picture with N channels. Batches of grey pictures need a dimension of size 1: unsqueeze(1).
@@ -299,5 +299,7 @@ if __name__ == "__main__":
 
     print("weights:", sum(p.numel() for p in optimizer.param_groups[0]["params"]))
     # -> weights: 23946
-    print(f"read: {accuracy(0):.0%}, moved by 1: {accuracy(1):.0%}, by 2: {accuracy(2):.0%}")
-    # -> read: 95%, moved by 1: 93%, by 2: 80%
+    read, moved, twice = (accuracy(by) for by in (0, 1, 2))
+    print(f"read: {read:.0%}, moved by 1: {moved:.0%}, by 2: {twice:.0%}")  # -> ...
+    print("moved by 1 it loses less than 5 of 100:", moved > read - 0.05)
+    # -> moved by 1 it loses less than 5 of 100: True

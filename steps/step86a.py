@@ -11,8 +11,8 @@ and 1:
 
     y = (x - mean) / sqrt(var + eps) * weight + bias
 
-If 0 and 1 are not what the next layer needs, weight and bias, two numbers for each channel, learn
-what is. The small eps keeps a channel that is the same for all rows from a division by zero.
+The next layer may need another mean and variance: two learned numbers for each channel, weight and
+bias, give it. The small eps keeps a channel that is the same for all rows from a division by zero.
 
 If a normalisation follows a layer, the scale of its weights does not matter: the demo multiplies
 all of them by 100. Its bias does not matter either, as it is subtracted with the mean, so such
@@ -21,7 +21,7 @@ layers are made without one.
 The trap: the variance is divided by n, not by n - 1 as in Tensor.var.
 
 New: batch_norm. PyTorch's function of this name takes more arguments; step 86c adds them.
-Try: multiply the weights of the demo's plain network by 3 before it is trained.
+Try: multiply the weights of the demo's plain network by 3 before it is trained. What is the loss?
 """
 
 import importlib

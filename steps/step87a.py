@@ -11,9 +11,9 @@ So build the identity in (He et al., 2015). The block computes only what to chan
 
 On the way back g reaches the first block along the sums, unchanged; what the blocks contribute is
 added. Without the "x +" the gradient is a product of 32 factors f'. Where they are below 1 it
-vanishes; normalisation mends its length, but each block has turned and mixed it, and after 32 of
-them it says little about the loss. In a product of factors (1 + f') a term stays that no block has
-touched.
+vanishes. Normalisation keeps the length of the gradient, not its direction: after 32 blocks it has
+little to do with the loss. Multiply out (1 + f'_1) ... (1 + f'_32): one term is 1, and it brings g
+to the first block unchanged.
 
 The bars show the length of the gradient of each block's weights: a character is a factor of 8.
 

@@ -20,7 +20,8 @@ for the very pixels that made it so. Take the score before softmax: after it, th
 certain answer is almost 0.
 
 New: picture, side_by_side, saliency.
-Try: the derivative of softmax(score) instead, for a digit that the network is sure of.
+Try: the derivative of softmax(score) instead, for a digit that the network is sure of. `picture`
+scales it, so print its length too: saliency(...).norm().
 """
 
 import importlib

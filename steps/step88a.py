@@ -4,7 +4,7 @@ The network of step 40a takes an image as 64 numbers in a row. Shuffle the pixel
 the same way, and it learns just as well: it does not know that pixels have neighbours. A stroke
 that it has learned in one place it has to learn again in each other place.
 
-A convolution has both properties: its filter looks at neighbours, and it is the same everywhere. A
+A convolution mends both: its filter looks at neighbours, and it is the same at every place. A
 network of convolutions has a usual order, and you know each part:
 
     [1, 8, 8]  -> conv 3x3 -> normalise -> relu -> conv -> normalise -> relu -> largest of 2x2
@@ -14,22 +14,28 @@ network of convolutions has a usual order, and you know each part:
 Where the image gets smaller, the channels get more: fewer places, and more features of each. The
 convolutions have no bias, since the normalisation after them would subtract it (step 86a).
 
-The demo trains it and a network of linear layers with as many parameters, side by side, in the
-same way. The images of the test were written by other people than those of the training.
+The demo trains it beside a network of linear layers with as many parameters and the same
+normalisation, which gets three times as many passes. The images of the test were written by other
+people than those of the training (step 40a held out digits of the same people, and read 97 %). As
+they are, the two networks differ by a few percent. Moved by one pixel or two, the digits show what
+the convolutions know.
 
 The trap: without model.eval() before the test, the normalisation uses the mean of the test's batch,
 and Dropout goes on deleting.
 
 New: block, make_cnn, train, accuracy.
 Try: shuffle the pixels with one fixed randperm(64). Which of the two networks gets worse?
+(Look at the first number: a shuffled picture cannot be moved.)
 """
 
 import importlib
 import time
 
+import numpy as np
+
 from tinytorch.autograd.engine import backward  # noqa: F401 (attaches Tensor.backward)
 from tinytorch.autograd.modes import no_grad
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, tensor
 from tinytorch.datasets.digits import load_digits
 from tinytorch.nn.activation import ReLU
 from tinytorch.nn.class_loss import cross_entropy
@@ -38,7 +44,7 @@ from tinytorch.nn.conv import Conv2d
 from tinytorch.nn.dropout import Dropout
 from tinytorch.nn.linear import Flatten, Linear
 from tinytorch.nn.module import Module
-from tinytorch.nn.norm_layers import BatchNorm2d
+from tinytorch.nn.norm_layers import BatchNorm1d, BatchNorm2d
 from tinytorch.nn.pooling import MaxPool2d
 from tinytorch.ops.random import manual_seed, randperm
 from tinytorch.optim.adam import AdamW
@@ -96,15 +102,20 @@ if __name__ == "__main__":
 
     manual_seed(0)
     cnn = make_cnn(1, 8)
-    mlp = Sequential(Flatten(), Linear(64, 148), ReLU(), Dropout(0.4), Linear(148, 54), ReLU())
-    mlp.append(Linear(54, 10))
-    print(count(cnn), count(mlp))  # -> 17754 18216
+    mlp = Sequential(Flatten(), Linear(64, 146), BatchNorm1d(146), ReLU(), Dropout(0.4))
+    mlp.extend([Linear(146, 54), BatchNorm1d(54), ReLU(), Linear(54, 10)])
+    print(count(cnn), count(mlp))  # -> 17754 18378
+
+    def moved(by):
+        return tensor(np.roll(test.numpy(), by, axis=3))
 
     right = []
-    for name, model in (("linear layers", mlp), ("convolutions", cnn)):
+    for name, model, epochs in (("linear layers", mlp, 12), ("convolutions", cnn, 4)):
         began = time.perf_counter()
-        train(model, images, labels, epochs=4)
-        right.append(accuracy(model, test, test_labels))
-        print(f"{name}: {right[-1]:.1%} in {time.perf_counter() - began:.1f} s")  # -> ...
-    print("convolutions read better:", right[1] > right[0] + 0.03)
-    # -> convolutions read better: True
+        train(model, images, labels, epochs)
+        seconds = time.perf_counter() - began
+        right.append([accuracy(model, moved(by), test_labels) for by in (0, 1, 2)])
+        shares = ", ".join(f"{share:.1%}" for share in right[-1])
+        print(f"{name}: {shares} as they are, moved by 1, by 2; {seconds:.1f} s")  # -> ...
+    print("convolutions read moved digits better:", right[1][1] > right[0][1] + 0.15)
+    # -> convolutions read moved digits better: True

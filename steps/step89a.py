@@ -23,7 +23,8 @@ The trap: a single draw is a noisy estimate. One gradient in the demo is far fro
 mean of many is not.
 
 New: Categorical (PyTorch has it in torch.distributions).
-Try: subtract 2 from all rewards. The mean gradient stays; is it less noisy?
+Try: subtract 2 from all rewards. The mean gradient stays. Is it less noisy? Take estimate(1) 200
+times, and compare how far its numbers spread.
 """
 
 import importlib

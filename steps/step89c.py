@@ -1,4 +1,4 @@
-"""Step 89c: batch_shape and sample_shape: many distributions, many draws
+"""Step 89c: Many distributions, many draws: batch_shape and sample_shape
 
 Two counts are easily confused. A policy for 32 positions holds 32 distributions, one for
 each row of its logits. And of each, a program may want 5 draws. Categorical(logits).sample() of the

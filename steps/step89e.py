@@ -1,4 +1,4 @@
-"""Step 89e: Normal, and the reparametrisation: draws with a gradient
+"""Step 89e: A draw with a gradient: the reparametrisation
 
 The REINFORCE of step 89a works for any reward, but it is noisy: it learns from the reward of a
 draw, and not from how the reward would change with it. Where values are real numbers and the reward

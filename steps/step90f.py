@@ -11,8 +11,8 @@ attributes, and `shown` lists them with the values that repr leaves out.
 The trap: the module shares the memory of your tensor, as Parameter does. What is written into one
 of them changes the other. With freeze=False, a training writes.
 
-PyTorch has one option more, sparse=True: gradients that list only the rows used. There are no
-sparse tensors here, so it is refused, and not ignored.
+PyTorch has one option more, sparse=True: gradients that list only the rows used. Here the gradient
+of a parameter is always dense, so the option is refused, and not ignored.
 
 New: Table. Changed: embedding (sparse), Embedding.
 Try: weight.clone() in place of weight in _make. Which line of the demo notices?

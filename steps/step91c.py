@@ -1,8 +1,9 @@
 """Step 91c: The LSTM: gates and a cell state
 
-In step 91b each step multiplies the memory by a matrix and applies tanh. Hochreiter and
-Schmidhuber (1997) gave the network a second memory, the cell state c, which is not multiplied by a
-matrix on its way:
+In step 91b each step multiplies the memory by a matrix and applies tanh. Hochreiter and Schmidhuber
+(1997) gave the network a second memory, the cell state c, which is not multiplied by a matrix on
+its way. Theirs kept all of c, as if f were always 1; the gate f, which lets the network forget, was
+added by Gers, Schmidhuber and Cummins (2000):
 
     c_t = f c_(t-1) + i g          f: how much is kept, i: how much is written, g: what
     h_t = o tanh(c_t)              o: how much is shown
@@ -49,7 +50,7 @@ def tanh_step(x: Tensor, y: Tensor, h: Tensor) -> tuple[Tensor]:
 
 def lstm_step(x: Tensor, y: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """c' = f c + i g and h' = o tanh(c'), with the gates i, f, o = sigmoid and g = tanh of the
-    quarters of x + y, in the order i, f, g, o (Hochreiter and Schmidhuber, 1997)."""
+    quarters of x + y, in the order i, f, g, o (Hochreiter and Schmidhuber, 1997; f: 2000)."""
     i, f, g, o = (x + y).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c

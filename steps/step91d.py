@@ -41,7 +41,7 @@ def tanh_step(x: Tensor, y: Tensor, h: Tensor) -> tuple[Tensor]:
 
 def lstm_step(x: Tensor, y: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """c' = f c + i g and h' = o tanh(c'), with the gates i, f, o = sigmoid and g = tanh of the
-    quarters of x + y, in the order i, f, g, o (Hochreiter and Schmidhuber, 1997)."""
+    quarters of x + y, in the order i, f, g, o (Hochreiter and Schmidhuber, 1997; f: 2000)."""
     i, f, g, o = (x + y).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c

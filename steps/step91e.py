@@ -1,4 +1,4 @@
-"""Step 91e: Cells as PyTorch has them
+"""Step 91e: Cells: single texts, no bias, relu
 
 PyTorch's cells take a single text without a batch: an input [size] gives a state [hidden]. At the
 end of step 91d such an input gave two states, because len(input) was 2 and counted as the batch. An
@@ -50,7 +50,7 @@ def relu_step(x: Tensor, y: Tensor, h: Tensor) -> tuple[Tensor]:
 
 def lstm_step(x: Tensor, y: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """c' = f c + i g and h' = o tanh(c'), with the gates i, f, o = sigmoid and g = tanh of the
-    quarters of x + y, in the order i, f, g, o (Hochreiter and Schmidhuber, 1997)."""
+    quarters of x + y, in the order i, f, g, o (Hochreiter and Schmidhuber, 1997; f: 2000)."""
     i, f, g, o = (x + y).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c

@@ -1,8 +1,8 @@
 """Step 91x: A letter-level LSTM writes names
 
-A milestone: an LSTM learns to write names, letter by letter. It is trained on the names of the
-functions and classes in the steps of this repository. It sees the beginning of a name and says how
-probable each letter is as the next one.
+A milestone: an LSTM learns to write names, letter by letter. It is trained on the names of
+functions and classes that occur in lessons of this course, frozen in a file of the package. It sees
+the beginning of a name and says how probable each letter is as the next one.
 
     input    .  c  h  e  c  k           . stands for the start, and for the end
     target   c  h  e  c  k  .
@@ -31,6 +31,7 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
 
 if __name__ == "__main__":
     import argparse
+    import gzip
     import math
     import pathlib
     import re
@@ -56,16 +57,16 @@ if __name__ == "__main__":
     flags.add_argument("--steps", type=int, default=200, help="steps of training")
     options = flags.parse_args()
 
-    names = set()
-    for path in pathlib.Path(__file__).parent.glob("step[0-9]*.py"):
-        names.update(
-            re.findall(
-                r"^ *(?:def|class) ([A-Za-z][a-zA-Z_]{3,16})\b", path.read_text("utf-8"), re.M
-            )
-        )
-    names = sorted({name.lower() for name in names})
+    packed = pathlib.Path("tinytorch", "datasets", "lessons.txt.gz")
+    folder = next(f for f in pathlib.Path(__file__).resolve().parents if (f / packed).exists())
+    with gzip.open(folder / packed, "rt", encoding="ascii") as file:
+        text = file.read()
+    # With an underscore or a second capital letter inside, or in front of a bracket.
+    name = r"\b[a-z]+(?:_[a-z]+)+\b|\b[A-Z][a-z]+[A-Z][A-Za-z]+\b|\b[A-Za-z]{4,16}(?=\()"
+    names = sorted({name.lower() for name in re.findall(name, text) if 4 <= len(name) <= 17})
     letters = ".", *sorted({letter for name in names for letter in name})
-    print(f"{len(names)} names, for example {', '.join(names[100:500:100])}")  # -> ...
+    print(f"{len(names)} names, for example {', '.join(names[50:400:100])}")
+    # -> 397 names, for example broadcast_to, hooks_of, operation, take_along
     # Of each name the letters, and beside each the one that follows: [length, 2].
     encoded = []
     for name in names:

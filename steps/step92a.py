@@ -13,11 +13,11 @@ are positive and add up to 1, and return the mean of the values with these weigh
 
 Each of L queries looks at S keys at once. The better a key fits, the more of its value comes back;
 if one fits far better than the others, this is the dictionary again. Everything is differentiable,
-so queries, keys and values can all be what a network computes. This is attention (Bahdanau et al.,
-2014).
+so queries, keys and values can all be what a network computes. This is attention: first with scores
+from a small network (Bahdanau et al., 2014), then with dot products (Luong et al., 2015).
 
-The trap: the softmax runs over the keys, the last dimension. Over the queries it gives a result of
-the same shape, and with as many queries as keys there is no error.
+The trap: the softmax runs over the keys, the last dimension. Over the queries the shapes are the
+same, and nothing fails.
 
 (PyTorch: torch.nn.functional.scaled_dot_product_attention. "Scaled" is the next step.)
 

@@ -21,10 +21,11 @@ Setting weights to 0 after the softmax is not enough: the rest no longer adds up
 shows how large the hidden scores were.
 
 The trap: a row in which nothing is allowed. Its softmax is 0 / 0 = nan. That happens where a short
-sequence was padded, and one nan makes all gradients nan. The next step repairs it.
+sequence was padded, and one nan makes all gradients nan. Step 92e repairs it.
 
 New: attn_mask, is_causal.
-Try: a mask of -1e9 in place of -inf: the row without an allowed key is no longer nan. What is it?
+Try: a mask of -1e9 in place of -inf: the row without an allowed key, y[2] at the end, is no longer
+nan. Print it, and v.mean(0) for the values v = x: what is it?
 """
 
 import importlib

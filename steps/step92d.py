@@ -23,6 +23,9 @@ The trap: for a second derivative E has to be a function of Q and K, not an arra
 backward on Tensors computes it again. top can be a constant, because subtracting it does not change
 Y.
 
+(PyTorch's node of this kind, for x of four dimensions, has the name that is printed here; for fewer
+dimensions PyTorch takes single operations.)
+
 Changed: scaled_dot_product_attention. New: Attention, plain.
 Try: leave out the two lines of backward that compute E and z again. Which line notices?
 """

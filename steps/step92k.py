@@ -10,9 +10,9 @@ h multiplies the input by matrices of its own, and the results are put side by s
     head_h = attention(X Wq_h, X Wk_h, X Wv_h)          [L, E / heads]
     Y = [head_1 ... head_H] Wo                          [L, E]
 
-As each head has E / H components, H heads cost what one large head would. And it needs no loop: all
-Wq_h below each other are one matrix [E, E], those for K and V below it make [3E, E]. One product,
-and then a view in another shape, in which the heads are a batch like the sentences.
+As each head has E / H components, H heads cost what one large head would. And it needs no loop:
+stacked, the Wq_h of all heads are one matrix [E, E]; with those for K and V under it, [3E, E]. One
+product, and then a view in another shape, in which the heads are a batch like the sentences.
 
     [L, N, E] -> [L, N, H, E / H] -> [N, H, L, E / H]
 

@@ -12,10 +12,10 @@ Two ways to get such vectors:
     p[t, 2i] = sin(t / 10000^(2i / E)),    p[t, 2i + 1] = cos(t / 10000^(2i / E))
 
 A pair (sin, cos) is the hand of a clock. The first hand goes round in 6 places, the next more
-slowly, the last in about 60,000: together they tell any place, as the hands for seconds, minutes
-and hours tell any time. And k places further, each hand has turned by the same angle from wherever
-it stood. So the dot product of two places depends on their distance only, and to go on by three
-places is to multiply by a fixed matrix.
+slowly, the last in about 35,000 for E = 32, and in less than 63,000 for any E: together they tell
+any place, as the hands for seconds, minutes and hours tell any time. And k places further, each
+hand has turned by the same angle from wherever it stood. So the dot product of two places depends
+on their distance only, and to go on by three places is to multiply by a fixed matrix.
 
 The trap: a learned table ends. For place 1,000 of a table with 512 rows there is nothing, and the
 rows at its end have seldom been trained. The sines go on, but a network that never saw such places
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     importlib.import_module("tinytorch.core.printing")
 
     def sinusoids(length, size):
-        """[length, size]: sines and cosines of the place, with wavelengths from 6 to 60,000."""
+        """[length, size]: sines and cosines of the place, with wavelengths from 6 to 63,000."""
         place = arange(length).unsqueeze(1).float()
         speed = 10000.0 ** -(arange(0, size, 2).float() / size)
         angle = place * speed

@@ -19,6 +19,7 @@ New: generate.
 Try: leave out the slice of the last block_size tokens. After how many tokens does it fail?
 """
 
+import gzip
 import importlib
 import re
 from collections import Counter
@@ -47,10 +48,12 @@ for name in "comparison gather indexing matmul reduction sampling shape sorting"
     importlib.import_module(f"tinytorch.ops.{name}")
 
 
-def read_steps(last: str = "step31") -> str:
-    """The steps of this repository before `last`, one after the other."""
-    files = sorted(Path(__file__).resolve().parent.glob("step[0-9][0-9][!0-9]*.py"))
-    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.name < last)
+def read_lessons() -> str:
+    """The texts of the first lessons of this course, as they stood when this one was written."""
+    packed = Path("tinytorch", "datasets", "lessons.txt.gz")
+    folder = next(f for f in Path(__file__).resolve().parents if (f / packed).exists())
+    with gzip.open(folder / packed, "rt", encoding="ascii") as file:
+        return file.read()
 
 
 def split(text: str) -> list[str]:
@@ -174,14 +177,15 @@ def generate(model: GPT, tokens: Tensor, count: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    tokenizer = Tokenizer(read_steps(), 500)
+    tokenizer = Tokenizer(read_lessons(), 500)
     manual_seed(0)
     model = GPT(Config(len(tokenizer)))
 
-    start = tokenizer.encode("def ").reshape(1, -1)
+    start = tokenizer.encode("The trap").reshape(1, -1)
     drawn = generate(model, start, 60)
     print(tuple(drawn.shape))  # -> (1, 62)
-    print(repr(tokenizer.decode(drawn[0])))  # -> ...
+    print(repr(tokenizer.decode(drawn[0])[:52]))
+    # -> 'The trap history countsNF would If If takes large Te'
 
     # Always the most likely token: soon it goes in a circle.
     tokens = start
@@ -190,7 +194,7 @@ if __name__ == "__main__":
             best = model(tokens).argmax(-1)[:, -1:]
             tokens = cat([tokens, best], 1)
     text = tokenizer.decode(tokens[0])
-    print(repr(text))  # -> ...
+    print(repr(text[:52]))  # -> 'The trap Add columnA under under under"             '
     fewer = len(tokens[0].unique()) < 0.7 * len(drawn[0, :32].unique())
     print("always the most likely token: fewer different ones", fewer)
     # -> always the most likely token: fewer different ones True

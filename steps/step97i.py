@@ -18,8 +18,8 @@ may use one model: a lock lets one trace run at a time.
 The demo prints the graph of two layers. The first has two transposes and a copy, the second only
 one transpose. For few rows Addmm computes (W X^T)^T, because BLAS is faster that way, and adds the
 bias to a contiguous copy. A trace records what eager does, tricks included. Then the demo runs the
-graph with NumPy alone. The gain is small, about a fifth of eager's time: the calls of NumPy and the
-loop over the nodes take the rest.
+graph with NumPy alone. It gains little here, if anything: the calls of NumPy and the loop over the
+nodes take nearly all the time.
 
 (PyTorch's torch.compile swaps in FakeTensors, and its graphs have parameters as inputs as well.)
 

@@ -1,4 +1,4 @@
-"""Step 97o: A write through a path that copies
+"""Step 97o: A recorded view that is a copy in another run
 
 A graph is made once, and run with other arrays. They may lie in memory in another way than the
 array of the trace, which was transposed:

@@ -10,8 +10,8 @@ carry the label of the Function that was called before them (`Add` at the zeros 
 none.
 
 Modes: autocast computes products in float16, and casts the operands first. The modes of step 47e
-are a stack, and the trace's mode was its innermost: it saw the call before autocast did, and no
-cast. So it goes to the outside of the stack:
+are a stack: the innermost sees a call first, the outermost last. The trace's mode was the innermost
+and saw no cast. Now it is the outermost, so what reaches it has been cast:
 
     program ---> autocast: Cast, Cast, MatMul in float16 ---> trace: records all three
 

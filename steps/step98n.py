@@ -1,4 +1,4 @@
-"""Step 98n: What is in memory anyway, and what is at hand
+"""Step 98n: Two corrections of the prices: arrays that exist, values that are there
 
 The prices of step 98m assume that each value is computed for one user, and that a value that is
 computed again never becomes an array. Both may be wrong:

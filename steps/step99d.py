@@ -5,6 +5,8 @@ false, so the expression picks b; NumPy's answer is nan. The template for floats
 
     (a > b) | (a != a) ? a : b          only nan differs from itself
 
+(The table has the same turned round, `(a <= b) | (b != b) ? b : a`: a comment there says why.)
+
 So each kind of number (bools, integers, floats) has a table of its own. `template` looks there
 first, then in ON_ALL, which holds what is the same for all kinds. For example, + of bools is |.
 Functions of C's library end in f for float32 (tanhf); {f} in a template stands for that letter, and

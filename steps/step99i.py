@@ -10,9 +10,9 @@ Which operations may share one? Those of one shape, but that is not enough:
     p = a @ a           a. A loop for a and y would need p before a is complete: a cycle.
     y = p + a
 
-Searching for a cycle for each pair of operations takes too long. Levels make it simple. An
-operation joins the group of those operands that have the highest level, and takes that level. If it
-cannot join, it starts a group one level higher:
+Searching for a cycle for each pair of operations takes too long. Levels make it simple. The level
+of an operation is that of its highest operand. If those operands are in one group, it joins them;
+else it starts a group one level higher:
 
     x: 0      exp: 1      matmul: 2      add: 3
 

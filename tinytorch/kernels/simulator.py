@@ -41,7 +41,7 @@ def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
     A `yield` in the kernel is a barrier, __syncthreads(): the threads of a block go on from there
     only when all have come to it. Between two barriers they run one after the other, which is one
     of the orders that a GPU may choose. RuntimeError where some threads of a block come to a
-    barrier and others end: on a GPU that hangs, or computes nonsense.
+    barrier and others end: CUDA asks that all of them come to it.
     """
     grid, block = (Dim3(*size) if isinstance(size, tuple) else Dim3(size) for size in (grid, block))
     for place in grid.places():
@@ -57,5 +57,5 @@ def launch(kernel: Callable, grid: Any, block: Any, *args: Any) -> None:
         if ended < len(runs):
             raise RuntimeError(
                 f"block {place}: {ended} threads of {len(runs)} have ended, while the others wait "
-                f"for them at a barrier"
+                f"at a barrier"
             )

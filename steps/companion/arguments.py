@@ -104,7 +104,11 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     command.add_argument("--at", metavar="N", help="show the form that step N has")
     add("where").add_argument("name", metavar="NAME")
     command = add("propagate")
-    command.add_argument("step", metavar="N")
+    command.add_argument("step", nargs="?", metavar="N", help="the step that changed")
+    command.add_argument(
+        "--dry-run", action="store_true", help="write nothing; name the files and the stops"
+    )
+    command.add_argument("--continue", dest="go_on", action="store_true", help="go on after a stop")
     command.add_argument(
         "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
     )

@@ -18,7 +18,7 @@ from .move import move
 from .names import nearest
 from .paint import enabled, paint
 from .promises import run_steps
-from .propagate import Stopped, propagate
+from .propagate import Stopped, propagate, resume
 from .reading import beside, current, output_of, page, remember, view
 from .source import SourceError
 from .stats import table
@@ -200,16 +200,31 @@ def where_command(curriculum: Curriculum, options) -> int:
 
 
 def propagate_command(curriculum: Curriculum, options) -> int:
-    files = 0
-    for result in propagate(curriculum, options.step, options.revision):
+    if bool(options.step) == options.go_on:
+        raise CurriculumError("propagate takes the step that changed, or --continue after a stop.")
+    results = (
+        resume(curriculum)
+        if options.go_on
+        else propagate(curriculum, options.step, options.revision, options.dry_run)
+    )
+    files = stops = 0
+    for result in results:
         if isinstance(result, Stopped):
+            stops += 1
             print(f"{result.file}: {result.name} is written anew there; nothing was written to it.")
-            print(result.advice)
-            return 1
-        files += 1
-        print(f"{result.file}: {', '.join(result.names)}")
-    print(f"carried into {files} file{'s' if files != 1 else ''}")
-    return 0
+            print(f"{result.forms}\n{result.advice}")
+        else:
+            files += 1
+            print(f"{result.file}: {', '.join(result.names)}", flush=True)
+    if options.dry_run:
+        print(f"would be carried into {_counted(files, 'file')}, with {_counted(stops, 'stop')}")
+    elif not stops:
+        print(f"carried into {_counted(files, 'file')}")
+    return 1 if stops else 0
+
+
+def _counted(count, word):
+    return f"{count} {word}{'s' if count != 1 else ''}"
 
 
 def move_command(curriculum: Curriculum, options) -> int:

@@ -29,8 +29,9 @@ class Conflict(Exception):
         self.name, self.forms = name, forms
 
 
+OURS = "ours (the later file)"
 _MARKS = {
-    "<" * 7: "ours (the later file)",
+    "<" * 7: OURS,
     "|" * 7: "base (before the change)",
     "=" * 7: "theirs (the change)",
     ">" * 7: "",
@@ -38,7 +39,7 @@ _MARKS = {
 
 
 def merge(base: str, ours: str, theirs: str, name: str, guess: bool = False) -> str:
-    """The text with both changes. `guess` takes theirs where they are in conflict.
+    """The text with both changes. A `guess` marks the lines of ours that are in conflict.
 
     Raises:
         Conflict: the changes are not apart.
@@ -47,35 +48,63 @@ def merge(base: str, ours: str, theirs: str, name: str, guess: bool = False) -> 
         return theirs
     if theirs == base:
         return ours
-    status, text = _by_lines(base, ours, theirs, "--diff3")
+    status, text = _by_lines(base, ours, theirs)
     if not status:
         return text
     if (found := by_statements(base, ours, theirs)) is not None:
         return found
     if guess:
-        return _by_lines(base, ours, theirs, "--theirs")[1]
+        return _marked(text)
     raise Conflict(name, _forms(text))
 
 
-def _forms(text):
-    """The places in conflict, each with its three forms: base, ours and theirs."""
-    found, label = [], ""
+def _in_parts(text):
+    """A merge in parts: lines that are no conflict, or a dictionary of the three forms of one."""
+    found, forms, form = [[]], {}, ""
     for line in text.splitlines():
         if line[:8].rstrip() in _MARKS:
-            label = _MARKS[line[:8].rstrip()]
-            found += [f"  {label}:"] if label else []
-        elif label:
-            found.append(f"    {line}".rstrip())
+            form = _MARKS[line[:8].rstrip()]
+            if form == OURS:
+                forms = {}
+                found += [forms, []]
+            if form:
+                forms[form] = []
+        else:
+            (forms[form] if form else found[-1]).append(line)
+    return found
+
+
+def _forms(text):
+    """The places in conflict, each with its three forms."""
+    found = []
+    for part in _in_parts(text)[1::2]:
+        for form, lines in part.items():
+            found += [f"  {form}:", *(f"    {line}".rstrip() for line in lines)]
     return "\n".join(found)
 
 
-def _by_lines(base, ours, theirs, how):
+def _marked(text):
+    """Ours, as if somebody had written the change into it: each line that it changes is another."""
+    found = []
+    for part in _in_parts(text):
+        if isinstance(part, list):
+            found += part
+            continue
+        ours, base, theirs = part.values()
+        alike = len(ours) == len(base) == len(theirs)
+        for n, line in enumerate(ours or [""]):
+            same = alike and base[n] == theirs[n]
+            found.append(line if same else f"{line}  # changed")
+    return "\n".join(found)
+
+
+def _by_lines(base, ours, theirs):
     """What `git merge-file` says: its exit status and the text."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("ours", "base", "theirs")]
         for path, text in zip(paths, (ours, base, theirs), strict=True):
             path.write_text(text + "\n", encoding="utf-8")
-        command = ["git", "merge-file", "-p", "-q", how, *map(str, paths)]
+        command = ["git", "merge-file", "-p", "-q", "--diff3", *map(str, paths)]
         done = subprocess.run(command, capture_output=True, text=True)
     return done.returncode, done.stdout.removesuffix("\n")
 

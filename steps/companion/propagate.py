@@ -66,8 +66,8 @@ def propagate(
 ):
     """Carry the change of a step on. Yields Carried for each file, and Stopped at a conflict.
 
-    A `dry` one writes nothing and goes on after a conflict, as if the change were right there. The
-    steps in `mended` have the change already, written by hand.
+    A `dry` one writes nothing and goes on after a conflict, as if somebody had written the change
+    there. The steps in `mended` have it already, written by hand.
     """
     step = curriculum.step(number)
     work = _Work(curriculum, revision, dry)
@@ -201,10 +201,14 @@ class _Work:
         change = self.changes.get(before.number) if before else None
         found = []
         if change:
-            held = {name for name in change.new.top_level if find(later, heir(name, later.renames))}
-            another = {name for name in held & change.tops if self._is_another(change, name, later)}
-            taken = held - another
-            if taken & change.tops or taken and change.has_rest:
+            others = change.new.top_level.keys() - change.tops if change.has_rest else ()
+            taken = {
+                name
+                for name in (*change.tops, *others)
+                if find(later, heir(name, later.renames))
+                and not self._is_another(change, name, later)
+            }
+            if taken:
                 names = {name: heir(name, later.renames) for name in change.parts_of(taken)}
                 found.append((change, names, True))
             self.asleep |= dict.fromkeys(change.tops - taken, change)
@@ -223,6 +227,8 @@ class _Work:
 
     def _is_another(self, change, name, later):
         """Whether a step uses the name for another thing, since its module is finished."""
+        if name not in change.base.definitions:
+            return False
         here, before = heir(name, later.renames), self.curriculum.before(later)
         if find(later, here).text == change.base.definitions[name].text:
             return False

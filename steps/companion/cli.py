@@ -102,14 +102,17 @@ def run_command(curriculum: Curriculum, options) -> int:
     live = enabled() and not options.verbose
     outcomes = run_steps(steps, curriculum.root)
     broken = []
-    for stage in curriculum.stages:
-        chosen = [step for step in steps if step.number in stage]
-        if not chosen:
-            continue
+    parts = [
+        (stage, chosen)
+        for stage in curriculum.stages
+        if (chosen := [step for step in steps if step.number in stage])
+    ]
+    width = 3 + max((len(_ends(chosen)) for _, chosen in parts), default=0)
+    for stage, chosen in parts:
         done, seconds, kept = [], 0.0, 0
         for step in chosen:
             if live:
-                line = _bar(stage, chosen, len(done), f"{step.label} ...")
+                line = _bar(stage, chosen, len(done), width, f"{step.label} ...")
                 print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
@@ -123,22 +126,26 @@ def run_command(curriculum: Curriculum, options) -> int:
         if bad:
             count += ", not " + ", ".join(str(each.step.number) for each in bad)
         style = ["red"] if bad else []
-        line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s", *style)
+        line = _bar(stage, chosen, len(done), width, f"{count:34}{seconds:6.1f} s", *style)
         print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
     for outcome in [] if options.verbose else broken:
         print("\n" + outcome.report())
     return 1 if broken else 0
 
 
-def _bar(stage, chosen, done, text, *styles):
+def _bar(stage, chosen, done, width, text, *styles):
     """One line; where the terminal is narrow the bar goes, since a line that wraps stays there."""
     filled = 10 * done // len(chosen)
     bar = paint("#" * filled, "green") + "-" * (10 - filled) + "  "
     head = f" stage {stage.number:<2} "
-    rest = f"{chosen[0].number}-{chosen[-1].number}".ljust(8)
+    rest = _ends(chosen).ljust(width)
     if enabled() and len(head + rest + text) + 12 >= shutil.get_terminal_size().columns:
         bar = ""
     return head + bar + rest + paint(text, *styles)
+
+
+def _ends(steps):
+    return f"{steps[0].number}-{steps[-1].number}"
 
 
 def check_command(curriculum: Curriculum, options) -> int:

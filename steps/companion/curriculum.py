@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from functools import cached_property
@@ -12,6 +13,8 @@ from .lookup import find
 from .model import CurriculumError, Module, Stage, Step, fault_of
 from .names import nearest
 from .number import Number, listed
+
+ALIKE = 0.7  # of two texts of one name: so much of them is the same
 
 
 class Curriculum:
@@ -132,14 +135,18 @@ class Curriculum:
     def module_of(self, name: str, step: Step) -> Module | None:
         """The module, finished before a step, to which a definition has moved.
 
-        A name may stand in several: one that the step before built comes first.
+        A name may stand in several: one that the step before built comes first. In a module that
+        it did not build, only a text like its own is the same thing.
         """
         before = self.before(step)
         former = before and before.number
+        mine = find(before, name) if before else None
         finished = [module for module in self.modules if module.finished < step.number]
         for module in sorted(finished, key=lambda module: former not in module.builders):
             holders = [module] if module.path.exists() else self.builders(module)
-            if any(find(each, name) for each in holders):
+            found = [each for each in (find(holder, name) for holder in holders) if each]
+            built = former in module.builders or mine is None
+            if any(built or _alike(mine.text, each.text) for each in found):
                 return module
         return None
 
@@ -236,3 +243,7 @@ class Curriculum:
                     f"steps/curriculum.toml: {place}{key!r} means nothing here."
                     + nearest(key, known)
                 )
+
+
+def _alike(one: str, other: str) -> bool:
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio() >= ALIKE

@@ -14,7 +14,7 @@ from steps.companion.cli import main
 from steps.companion.curriculum import Curriculum, CurriculumError
 from steps.companion.history import in_the_package, known_names
 
-from .conftest import step_text
+from .conftest import STAGE, step_text
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,6 +51,15 @@ def test_run(command):
     status, out, err = command("run", "1-2")
     assert (status, err) == (0, "")
     assert out.startswith(" stage 1  ##########  01-02   2 steps, 2 promises kept ")
+
+
+def test_run_leaves_room_for_long_numbers(command, make):
+    second = '[[stage]]\nnumber = 2\ntitle = "B"\nfirst = 21\nlast = 200\n'
+    make({n: step_text(n) for n in ("103a", "106m")}, stages=STAGE + second)
+    _, out, _ = command("run")
+    rows = [line.partition("##########  ")[2] for line in out.splitlines()]
+    assert [row[:20] for row in rows[1:2]] == ["103a-106m   2 steps,"]
+    assert out.splitlines()[0].startswith(" stage 1  ##########  01-04       3 steps")
 
 
 @pytest.mark.parametrize("text", ["x = (", "x = 1\n  y", b"\xff", b"x = 1\0"])

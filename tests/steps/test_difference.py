@@ -7,6 +7,7 @@ import pytest
 from steps.companion.added import added_lines, changing_lines
 from steps.companion.curriculum import CurriculumError
 from steps.companion.difference import Difference, hunks
+from steps.companion.difference_checks import check_difference
 from steps.companion.focus import changed_definition
 from steps.companion.history import History
 
@@ -268,6 +269,26 @@ def test_a_name_that_means_another_thing_is_new(make):
     assert len(added_lines(curriculum, curriculum.step(2))) == 3
     assert len(added_lines(curriculum, curriculum.step(3))) == 1
     assert changing_lines(curriculum, curriculum.step(2)) == set()
+
+
+def test_a_name_is_not_enough_to_have_moved(make):
+    """`run` of a lesson is not `run` of a module that it did not build."""
+    run = "def run(x):\n    return x + 1\n"
+    steps = {
+        1: step_text(1, run),
+        2: step_text(2, "y = 1"),
+        3: step_text(3, "y = 1\n\n\ndef run(x):\n    return [each for each in x if each]"),
+        4: step_text(4, "y = 2"),
+    }
+    toml = '[modules]\n"tinytorch/one.py" = [1]\n[step.4]\nremoves = ["run"]\nwhy = "w"\n'
+    curriculum = make(steps, {"tinytorch/one.py": run}, toml)
+    assert Difference(curriculum, curriculum.step(2)).moved_to == {"tinytorch/one.py": ["run"]}
+    assert changes(curriculum, 4) == [("changed", "y", "+1 -1", ""), ("removed", "run", "-2", "")]
+    assert Difference(curriculum, curriculum.step(4)).moved_to == {}
+    assert not list(check_difference(curriculum, curriculum.step(4)))
+    silent = make(toml=toml.partition("[step.4]")[0])
+    [complaint] = check_difference(silent, silent.step(4))
+    assert "drops run of step 03 in silence" in str(complaint)
 
 
 @pytest.mark.parametrize(

@@ -51,19 +51,22 @@ def _refuse(line: str, status: int = 2) -> int:
 
 
 def list_steps(curriculum: Curriculum, options) -> int:
-    for stage in curriculum.stages:
-        written = any(step.number in stage for step in curriculum.steps)
-        title = f"stage {stage.number}  {stage.title}" + ("" if written else "  (to come)")
-        print(paint(title, "bold"))
-        for step in curriculum.steps:
-            if step.number in stage:
-                kind = "" if step.kind == "lesson" else paint(f"  ({step.kind})", "faint")
-                print(f"  {step.number!s:3} {_title(step)}{kind}")
-                for module in curriculum.modules:
-                    if module.finished == step.number:
-                        print(paint(f"      -> {module.name}", "faint"))
-        print()
+    page(_stage_of(curriculum, stage) for stage in curriculum.stages)
     return 0
+
+
+def _stage_of(curriculum, stage):
+    written = any(step.number in stage for step in curriculum.steps)
+    title = f"stage {stage.number}  {stage.title}" + ("" if written else "  (to come)")
+    rows = [paint(title, "bold")]
+    for step in curriculum.steps:
+        if step.number in stage:
+            kind = "" if step.kind == "lesson" else paint(f"  ({step.kind})", "faint")
+            rows.append(f"  {step.number!s:3} {_title(step)}{kind}")
+            for module in curriculum.modules:
+                if module.finished == step.number:
+                    rows.append(paint(f"      -> {module.name}", "faint"))
+    return "\n".join(rows) + "\n"
 
 
 def _title(step):
@@ -167,30 +170,34 @@ def stats_command(curriculum: Curriculum, options) -> int:
 
 
 def diff_command(curriculum: Curriculum, options) -> int:
-    steps = curriculum.select(options.steps)
-    found, refusals = [], []
+    page(_differences(curriculum, curriculum.select(options.steps), options))
+    return 0
+
+
+def _differences(curriculum, steps, options):
+    count = 0
     for step in steps:
         difference = Difference(curriculum, step)
         if not options.name:
-            found.append(difference.html() if options.html else difference.text(options.demo))
-            continue
-        try:
-            lines = changed_definition(difference, options.name)
-        except CurriculumError as error:  # of several steps, those that change it are shown
-            refusals.append(str(error))
-            continue
-        found.append(f"{difference.head()}\n{lines}")
-    if not found:
-        none = f"None of the {len(steps)} steps changes {options.name}."
-        raise CurriculumError(refusals[0] if len(steps) == 1 else none)
-    print("\n\n".join(found))
-    return 0
+            text = difference.html() if options.html else difference.text(options.demo)
+        else:
+            try:
+                lines = changed_definition(difference, options.name)
+            except CurriculumError:  # of several steps, those that change it are shown
+                if len(steps) == 1:
+                    raise
+                continue
+            text = f"{difference.head()}\n{lines}"
+        yield "\n" * bool(count) + text
+        count += 1
+    if not count:
+        raise CurriculumError(f"None of the {len(steps)} steps changes {options.name}.")
 
 
 def history_command(curriculum: Curriculum, options) -> int:
     history = History(curriculum, options.name)
     _tell_faults(history)
-    print(history.text() if options.at is None else history.at(options.at))
+    page([history.text() if options.at is None else history.at(options.at)])
     return 0
 
 
@@ -202,7 +209,7 @@ def _tell_faults(history):
 def where_command(curriculum: Curriculum, options) -> int:
     history = History(curriculum, options.name)
     _tell_faults(history)
-    print(history.where())
+    page([history.where()])
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import shlex
 import shutil
@@ -92,19 +94,28 @@ def _first(curriculum):
 
 def page(texts: Iterable[str]) -> None:
     """Print through $PAGER, else through `less -R`; without either, or elsewhere than on a
-    terminal, as it is."""
+    terminal, as it is. Each text is shown as soon as it is there."""
     command = shlex.split(os.environ.get("PAGER", "less -R")) if sys.stdout.isatty() else []
     if not command or not shutil.which(command[0]):
         for text in texts:
             print(text, flush=True)
         return
+    texts = iter(texts)
+    if (first := next(texts, None)) is None:  # before the pager: an error is told without it
+        return
     # -F: what fits on the screen needs no pager; -R: colours; -X: the text stays when it ends.
     environment = {"LESS": "FRX"} | os.environ
     sys.stdout.flush()
-    whole = "\n".join(texts)
     pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, encoding="utf-8")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C has a meaning in the pager
     try:
-        pager.communicate(whole)
+        for text in itertools.chain([first], texts):
+            pager.stdin.write(text + "\n")
+            pager.stdin.flush()
+    except BrokenPipeError:  # its reader has seen enough
+        pass
     finally:
+        with contextlib.suppress(BrokenPipeError):
+            pager.stdin.close()
+        pager.wait()
         signal.signal(signal.SIGINT, before)

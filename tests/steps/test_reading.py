@@ -97,15 +97,19 @@ def test_git_ignores_the_place():
     assert "/.steps-place" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-@pytest.mark.parametrize(("pager", "through"), [("cat -n", True), ("", False), ("gone", False)])
-def test_a_terminal_gets_a_pager(command, pager, through):
-    """`cat -n` numbers the lines, and so shows that they went through it."""
+def on_a_terminal(root, pager, *arguments):
+    """What a command shows on a terminal, and its exit status."""
     code = "import sys; from pathlib import Path; from steps.companion.cli import main\n"
-    code += f"sys.exit(main(['show', '1'], Path({str(command.root)!r})))"
+    code += f"sys.exit(main({list(arguments)!r}, Path({str(root)!r})))"
     here, there = pty.openpty()
     environment = os.environ | {"PAGER": pager, "TERM": "dumb"}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=there, stdout=there, cwd=ROOT, env=environment
+        [sys.executable, "-c", code],
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        cwd=ROOT,
+        env=environment,
     )
     os.close(there)
     out = b""
@@ -115,10 +119,41 @@ def test_a_terminal_gets_a_pager(command, pager, through):
     except OSError:  # the other end is closed
         pass
     os.close(here)
-    assert process.wait() == 0
-    first, *rest = out.decode().splitlines()
-    assert first.lstrip().startswith("1\tStep 01: The first" if through else "Step 01: The first")
-    assert "one 1.5" in out.decode()
+    return out.decode(), process.wait()
+
+
+@pytest.mark.parametrize(("pager", "through"), [("cat -n", True), ("", False), ("gone", False)])
+def test_a_terminal_gets_a_pager(command, pager, through):
+    """`cat -n` numbers the lines, and so shows that they went through it."""
+    out, status = on_a_terminal(command.root, pager, "show", "1")
+    assert status == 0
+    first = out.splitlines()[0].lstrip()
+    assert first.startswith("1\tStep 01: The first" if through else "Step 01: The first")
+    assert "one 1.5" in out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["diff", "1-2"], ["history", "f"], ["where", "f"], ["show"]]
+)
+def test_every_reading_command_is_paged(command, arguments):
+    out, status = on_a_terminal(command.root, "cat -n", *arguments)
+    assert status == 0 and out.lstrip().startswith("1\t")
+
+
+def test_the_pager_is_fed_step_by_step(command):
+    """It ends after the first line, and step 2 has not run by then, nor does it ever."""
+    path = command.root / "steps" / "step02b.py"
+    path.write_text(
+        path.read_text().replace('    print("one"', '    open("ran", "w")\n    print("one"')
+    )
+    out, status = on_a_terminal(command.root, "head -n 1", "show", "1-2")
+    assert (out.count("Step 0"), status) == (1, 0)
+    assert not (command.root / "ran").exists()
+
+
+def test_an_error_is_told_without_a_pager(command):
+    out, status = on_a_terminal(command.root, "cat -n", "diff", "2a", "nothing")
+    assert status == 2 and out.startswith("Step 2a has no nothing.")
 
 
 def test_diff_of_one_definition(command):

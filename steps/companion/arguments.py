@@ -75,7 +75,12 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     for name in ("run", "check", "stats"):
         command = add(name)
         if name == "check":
-            command.add_argument("--only", default="", metavar="CHECK", help="for example coverage")
+            command.add_argument(
+                "--only",
+                default="",
+                metavar="CHECK",
+                help="for example coverage; stable takes long, and runs only here",
+            )
         command.add_argument(
             "steps",
             nargs="?",

@@ -23,6 +23,7 @@ from .package_checks import (
 from .promises import AT_ONCE
 from .references import check_documents, check_references
 from .source import SourceError
+from .stability import check_stable
 
 COLUMNS = 100
 DOCSTRING_LINES = 40  # a docstring stays below
@@ -106,6 +107,9 @@ STEP_CHECKS = {
     "gradients": check_gradients,
 }
 
+# The same, but only where they are asked for
+LONG_CHECKS = {"stable": check_stable}
+
 # The whole
 WHOLE_CHECKS = {
     "numbers": check_numbers,
@@ -125,15 +129,16 @@ def check_all(curriculum: Curriculum, steps: list[Step], only: str = ""):
     steps are chosen.
     """
     wanted = [each.strip() for each in only.split(",")] if only else []
+    known = STEP_CHECKS | LONG_CHECKS | WHOLE_CHECKS
     for each in wanted:
-        if each not in STEP_CHECKS | WHOLE_CHECKS:
-            near = nearest(each, STEP_CHECKS | WHOLE_CHECKS)
+        if each not in known:
+            near = nearest(each, known)
             raise CurriculumError(f"There is no check {each!r}." + near)
     count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
     files = f"{len(curriculum.package_files())} files"
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, check in STEP_CHECKS.items():
-            if not wanted or name in wanted:
+        for name, check in (STEP_CHECKS | LONG_CHECKS).items():
+            if name in wanted or not wanted and name in STEP_CHECKS:
                 run = _guarded(check, curriculum)
                 found = pool.map(run, steps)
                 yield name, count, [each for complaints in found for each in complaints]

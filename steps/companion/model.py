@@ -47,6 +47,8 @@ class Step:
     budget: int = 0  # the lines that it may add, where the kind's number does not do
     unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
     needs: str = ""  # a program without which the demo cannot keep its promises
+    # Promises with `...` for what is alike on one machine, and why it is not on another: "path"
+    varies: dict[str, str] = field(default_factory=dict)
     outcome: Any = None  # how it ran, once it has run
     added: dict[int, str] | None = None  # the lines that it adds, once they are known
 

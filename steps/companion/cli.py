@@ -10,11 +10,12 @@ from pathlib import Path
 
 from .arguments import COMMANDS, parser_for
 from .checks import check_all
-from .curriculum import Curriculum, CurriculumError
+from .curriculum import Curriculum, CurriculumError, Stage
 from .difference import Difference
 from .focus import changed_definition
 from .history import History
 from .move import move
+from .moved import answer
 from .names import nearest
 from .paint import enabled, paint
 from .promises import run_steps
@@ -52,11 +53,13 @@ def _refuse(line: str, status: int = 2) -> int:
 
 def list_steps(curriculum: Curriculum, options) -> int:
     for stage in curriculum.stages:
-        written = any(step.number in stage for step in curriculum.steps)
-        title = f"stage {stage.number}  {stage.title}" + ("" if written else "  (to come)")
+        chosen = [step for step in curriculum.steps if step.stage == stage]
+        title = f"stage {stage.number}  {stage.title}" + ("" if chosen else "  (to come)")
         print(paint(title, "bold"))
-        for step in curriculum.steps:
-            if step.number in stage:
+        for part, steps in curriculum.groups(chosen):
+            if part != stage:
+                print(f"  in depth: {part.title}")
+            for step in steps:
                 kind = "" if step.kind == "lesson" else paint(f"  ({step.kind})", "faint")
                 print(f"  {step.number!s:3} {_title(step)}{kind}")
                 for module in curriculum.modules:
@@ -102,14 +105,11 @@ def run_command(curriculum: Curriculum, options) -> int:
     live = enabled() and not options.verbose
     outcomes = run_steps(steps, curriculum.root)
     broken = []
-    for stage in curriculum.stages:
-        chosen = [step for step in steps if step.number in stage]
-        if not chosen:
-            continue
+    for part, chosen in curriculum.groups(steps):
         done, seconds, kept = [], 0.0, 0
         for step in chosen:
             if live:
-                line = _bar(stage, chosen, len(done), f"{step.label} ...")
+                line = _bar(part, chosen, len(done), f"{step.label} ...")
                 print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
@@ -123,19 +123,19 @@ def run_command(curriculum: Curriculum, options) -> int:
         if bad:
             count += ", not " + ", ".join(str(each.step.number) for each in bad)
         style = ["red"] if bad else []
-        line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s", *style)
+        line = _bar(part, chosen, len(done), f"{count:34}{seconds:6.1f} s", *style)
         print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
     for outcome in [] if options.verbose else broken:
         print("\n" + outcome.report())
     return 1 if broken else 0
 
 
-def _bar(stage, chosen, done, text, *styles):
+def _bar(part, chosen, done, text, *styles):
     """One line; where the terminal is narrow the bar goes, since a line that wraps stays there."""
     filled = 10 * done // len(chosen)
     bar = paint("#" * filled, "green") + "-" * (10 - filled) + "  "
-    head = f" stage {stage.number:<2} "
-    rest = f"{chosen[0].number}-{chosen[-1].number}".ljust(8)
+    head = f" stage {part.number:<2} " if isinstance(part, Stage) else " in depth "
+    rest = f"{chosen[0].number}-{chosen[-1].number}".ljust(7) + " "
     if enabled() and len(head + rest + text) + 12 >= shutil.get_terminal_size().columns:
         bar = ""
     return head + bar + rest + paint(text, *styles)
@@ -200,16 +200,17 @@ def where_command(curriculum: Curriculum, options) -> int:
 
 
 def propagate_command(curriculum: Curriculum, options) -> int:
-    files = 0
+    files, stopped = 0, False
     for result in propagate(curriculum, options.step, options.revision):
         if isinstance(result, Stopped):
+            stopped = True
             print(f"{result.file}: {result.name} is written anew there; nothing was written to it.")
             print(result.advice)
-            return 1
+            continue
         files += 1
         print(f"{result.file}: {', '.join(result.names)}")
     print(f"carried into {files} file{'s' if files != 1 else ''}")
-    return 0
+    return 1 if stopped else 0
 
 
 def move_command(curriculum: Curriculum, options) -> int:
@@ -226,6 +227,11 @@ def move_command(curriculum: Curriculum, options) -> int:
     return 0
 
 
+def moved_command(curriculum: Curriculum, options) -> int:
+    print(answer(curriculum, options.step))
+    return 0
+
+
 HANDLERS = {
     "list": list_steps,
     "show": show_command,
@@ -238,4 +244,5 @@ HANDLERS = {
     "stats": stats_command,
     "propagate": propagate_command,
     "move": move_command,
+    "moved": moved_command,
 }

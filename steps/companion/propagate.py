@@ -10,8 +10,8 @@ stands in the working tree. Only the framework travels, definition by definition
   only where the lesson put it by hand.
 
 Where a lesson rewrites the same lines, propagate stops, writes nothing to that file and names it.
-Steps before it are written: mend the named step by hand and carry on from there with `propagate`
-of that step.
+Steps before it, and those of other branches, are written: mend the named step by hand and carry on
+from there with `propagate` of that step.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 
 from .curriculum import Curriculum, CurriculumError
 from .history import name_in
+from .number import Number
 from .source import Source
 
 
@@ -52,7 +53,8 @@ class Stopped:
 
 
 def propagate(curriculum: Curriculum, number: object, revision: str = "HEAD"):
-    """Carry the change of a step on. Yields Carried for each file, and Stopped at a conflict."""
+    """Carry the change of a step on, into all steps that descend from it and the modules that they
+    finish. Yields Carried for each file, and Stopped for each branch that ends at a conflict."""
     step = curriculum.step(number)
     base = Source(step.path, text=_text_in_git(curriculum.root, step.path, revision))
     change = _Change(base, step.source)
@@ -60,34 +62,43 @@ def propagate(curriculum: Curriculum, number: object, revision: str = "HEAD"):
         raise CurriculumError(
             f"{step.path.name} has the framework of {revision}: nothing to carry."
         )
-    for later in curriculum.steps:
-        if later.number <= step.number:
+    stopped: list[Number] = []
+
+    def is_cut_off(number):
+        return any(number == n or curriculum.roads.stands_on(number, n) for n in stopped)
+
+    for later in curriculum.later(step):
+        if is_cut_off(later.number):
             continue
         names = {name: name_in(curriculum, name, later) for name in base.definitions}
         try:
             text, carried = change.into(later.source, names)
         except Conflict as conflict:
             yield Stopped(
-                f"steps/{later.path.name}",
+                later.file,
                 conflict.name,
                 f"Mend {later.path.name} by hand, then: "
                 f"python -m steps propagate {later.number.short}",
             )
-            return
+            stopped.append(later.number)
+            continue
         if carried:
             later.path.write_text(text, encoding="utf-8")
-            yield Carried(f"steps/{later.path.name}", carried)
+            yield Carried(later.file, carried)
     for module in curriculum.modules:
-        if module.finished < step.number or not module.path.exists():
+        builders = curriculum.builders(module)
+        if not builders or not module.path.exists() or is_cut_off(builders[-1].number):
             continue
-        last = curriculum.builders(module)[-1]
+        last = builders[-1]
+        if last != step and not curriculum.roads.stands_on(last.number, step.number):
+            continue
         names = {name: name_in(curriculum, name, last) for name in base.definitions}
         try:
             text, carried = change.into(module.source, names, whole=False)
         except Conflict as conflict:
             advice = f"Give it the form that {last.label} has."
             yield Stopped(module.name, conflict.name, advice)
-            return
+            continue
         if carried:
             module.path.write_text(text, encoding="utf-8")
             yield Carried(module.name, carried)

@@ -14,6 +14,7 @@ READING = {
     "run": "run steps and compare what they print with what they promise",
     "history": "each form that a definition had, and the steps that gave it",
     "where": "the steps that built a definition, and where it lives",
+    "moved": "where a step is today that had another number",
 }
 WRITING = {
     "check": "check everything that the steps promise",
@@ -32,7 +33,8 @@ To read:
 To write:
 {writing}
 
-A step is 14, 54b, step54b or step54b.py; several are 11-18 or 54a-55, and 54 is all parts of 54.
+A step is 14, 54b or step54b.py, and in depth conv07 or depth/conv07.py. Several are 11-18, 54 (all
+its parts), 54a-55, conv (a whole run) or conv03-conv07.
 
     python -m steps next
     python -m steps show 14
@@ -43,7 +45,7 @@ A step is 14, 54b, step54b or step54b.py; several are 11-18 or 54a-55, and 54 is
 More about a command: python -m steps diff --help
 """
 
-SEVERAL = "for example 14, 54 (all its parts), 54a or 54a-55"
+SEVERAL = "for example 14, 54 (all its parts), 54a-55, conv (a run in depth) or conv03-conv07"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,4 +121,6 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     )
     command = add("move")
     command.add_argument("names", nargs="+", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
+    command = add("moved")
+    command.add_argument("step", metavar="N", help="a number of before, for example 84a")
     return parser

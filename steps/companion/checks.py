@@ -27,9 +27,8 @@ from .stability import check_stable
 
 COLUMNS = 100
 DOCSTRING_LINES = 40  # a docstring stays below
-FRAMEWORK_LINES = 500  # docstrings, comments and blank lines included
-LONG_LINES = 1600  # in steps whose one file grows into the core and a first network, or a tracer
-LONG_TOPICS = {*range(31, 56), 97, 98, 102}
+CODE_LINES = 1200  # above the demo, on the main road, where one file grows to the end
+DEPTH_LINES = 1000  # in a run, which has modules to import from
 DEMO_ONLY = {"graphviz", "matplotlib"}
 
 
@@ -44,7 +43,7 @@ def check_form(curriculum: Curriculum, step: Step):
             f"the docstring has {source.docstring_lines} lines",
             f"stay under {DOCSTRING_LINES}",
         )
-    if step.number.topic > 1 and not re.search(
+    if (step.run or step.number.topic > 1) and not re.search(
         r"^(Changed|New|Gone|Moved)\b.*:", source.docstring, re.M
     ):
         yield Complaint(step.label, "the docstring has no line `Changed: ... New: ...`")
@@ -52,11 +51,11 @@ def check_form(curriculum: Curriculum, step: Step):
         yield Complaint(step.label, "the docstring has no line `Try: ...`")
     if source.demo_first > len(source.lines):
         yield Complaint(step.label, 'has no demo below `if __name__ == "__main__":`')
-    length = source.demo_first - 1
-    allowed = LONG_LINES if step.number.topic in LONG_TOPICS else FRAMEWORK_LINES
+    length = len(source.framework_code)
+    allowed = DEPTH_LINES if step.run else CODE_LINES
     if length > allowed:
         yield Complaint(
-            step.label, f"has {length} lines above the demo; at most {allowed} are allowed"
+            step.label, f"has {length} lines of code above the demo; at most {allowed} are allowed"
         )
     for number, line in enumerate(source.lines, 1):
         if len(line) > COLUMNS:
@@ -85,7 +84,7 @@ def check_imports(curriculum: Curriculum, step: Step):
                         f"imports {name}, which is not listed under [modules] in curriculum.toml",
                         "import the module itself: from tinytorch.folder.module import name",
                     )
-                elif finished[name].finished >= step.number:
+                elif not curriculum.is_finished(finished[name], step):
                     yield Complaint(
                         where,
                         f"imports {name}, which step {finished[name].finished} finishes",

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from .arguments import COMMANDS, parser_for
 from .checks import check_all
-from .curriculum import Curriculum, CurriculumError
+from .curriculum import Curriculum, CurriculumError, Stage
 from .difference import Difference
 from .focus import changed_definition
 from .history import History
 from .move import move
+from .moved import answer
 from .names import nearest
 from .paint import enabled, paint
 from .promises import run_steps
@@ -56,11 +57,13 @@ def list_steps(curriculum: Curriculum, options) -> int:
 
 
 def _stage_of(curriculum, stage):
-    written = any(step.number in stage for step in curriculum.steps)
-    title = f"stage {stage.number}  {stage.title}" + ("" if written else "  (to come)")
+    chosen = [step for step in curriculum.steps if step.stage == stage]
+    title = f"stage {stage.number}  {stage.title}" + ("" if chosen else "  (to come)")
     rows = [paint(title, "bold")]
-    for step in curriculum.steps:
-        if step.number in stage:
+    for part, steps in curriculum.groups(chosen):
+        if part != stage:
+            rows.append(f"  in depth: {part.title}")
+        for step in steps:
             kind = "" if step.kind == "lesson" else paint(f"  ({step.kind})", "faint")
             rows.append(f"  {step.number!s:3} {_title(step)}{kind}")
             for module in curriculum.modules:
@@ -105,17 +108,13 @@ def run_command(curriculum: Curriculum, options) -> int:
     live = enabled() and not options.verbose
     outcomes = run_steps(steps, curriculum.root)
     broken = []
-    parts = [
-        (stage, chosen)
-        for stage in curriculum.stages
-        if (chosen := [step for step in steps if step.number in stage])
-    ]
+    parts = curriculum.groups(steps)
     width = 3 + max((len(_ends(chosen)) for _, chosen in parts), default=0)
-    for stage, chosen in parts:
+    for part, chosen in parts:
         done, seconds, kept = [], 0.0, 0
         for step in chosen:
             if live:
-                line = _bar(stage, chosen, len(done), width, f"{step.label} ...")
+                line = _bar(part, chosen, len(done), width, f"{step.label} ...")
                 print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
@@ -129,18 +128,18 @@ def run_command(curriculum: Curriculum, options) -> int:
         if bad:
             count += ", not " + ", ".join(str(each.step.number) for each in bad)
         style = ["red"] if bad else []
-        line = _bar(stage, chosen, len(done), width, f"{count:34}{seconds:6.1f} s", *style)
+        line = _bar(part, chosen, len(done), width, f"{count:34}{seconds:6.1f} s", *style)
         print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
     for outcome in [] if options.verbose else broken:
         print("\n" + outcome.report())
     return 1 if broken else 0
 
 
-def _bar(stage, chosen, done, width, text, *styles):
+def _bar(part, chosen, done, width, text, *styles):
     """One line; where the terminal is narrow the bar goes, since a line that wraps stays there."""
     filled = 10 * done // len(chosen)
     bar = paint("#" * filled, "green") + "-" * (10 - filled) + "  "
-    head = f" stage {stage.number:<2} "
+    head = f" stage {part.number:<2} " if isinstance(part, Stage) else " in depth "
     rest = _ends(chosen).ljust(width)
     if enabled() and len(head + rest + text) + 12 >= shutil.get_terminal_size().columns:
         bar = ""
@@ -255,6 +254,11 @@ def move_command(curriculum: Curriculum, options) -> int:
     return 0
 
 
+def moved_command(curriculum: Curriculum, options) -> int:
+    print(answer(curriculum, options.step))
+    return 0
+
+
 HANDLERS = {
     "list": list_steps,
     "show": show_command,
@@ -267,4 +271,5 @@ HANDLERS = {
     "stats": stats_command,
     "propagate": propagate_command,
     "move": move_command,
+    "moved": moved_command,
 }

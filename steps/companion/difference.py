@@ -55,20 +55,25 @@ class Difference:
         stage, step = self.step.stage, self.step
         if stage is None:
             return ""
-        steps = [each for each in self.curriculum.steps if each.number in stage]
-        position = 1 + sum(each.number < step.number for each in steps)
+        steps = [each for each in self.curriculum.steps if each.stage == stage and not each.run]
+        if step.run:
+            steps = [each for each in self.curriculum.steps if each.run == step.run]
+        position = 1 + steps.index(step)
+        if step.run:
+            kind = "" if step.kind == "lesson" else f", {step.kind}"
+            return f"in depth, {step.run.name} {position} of {len(steps)}{kind}"
         if all(each.kind == "lesson" for each in steps):
             return f"stage {stage.number}, lesson {position} of {len(steps)}"
         return f"stage {stage.number}, step {position} of {len(steps)}, {step.kind}"
 
     @property
     def files(self) -> str:
-        new = f"steps/{self.step.path.name}"
+        new = self.step.file
         return f"{self.old_file} -> {new}" if self.before else new
 
     @property
     def old_file(self) -> str:
-        return f"steps/{self.before.path.name}" if self.before else ""
+        return self.before.file if self.before else ""
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -227,8 +232,7 @@ class Difference:
         found += ["", paint(f"  {self.files}, framework", "bold")]
         found += shown(self.framework) or ["    (no change)"]
         if demo or not self.framework:  # then the demo is the lesson
-            file = f"steps/{self.step.path.name}"
-            found += ["", paint(f"  {file}, demo", "bold"), *shown(self.demo)]
+            found += ["", paint(f"  {self.step.file}, demo", "bold"), *shown(self.demo)]
         else:
             found += ["", f"  demo: {self.demo_size} (show them with --demo)"]
         return "\n".join(found)

@@ -1,4 +1,4 @@
-"""What a curriculum is made of: stages, steps, and the modules that they build."""
+"""What a curriculum is made of: stages, runs, steps, and the modules that they build."""
 
 from __future__ import annotations
 
@@ -29,16 +29,29 @@ class Stage:
     last: int
 
     def __contains__(self, number: Number) -> bool:
-        return self.first <= number.topic <= self.last
+        """Whether a number of the main road is one of the stage."""
+        return not number.run and self.first <= number.topic <= self.last
+
+
+@dataclass(frozen=True)
+class Run:
+    """Steps in depth that finish a module, or a few."""
+
+    name: str  # "conv", of conv01, conv02, ...
+    title: str
+    beside: Number  # the step of the main road after which it can be read
+    stage: Stage
 
 
 @dataclass
 class Step:
-    """One file `steps/step07.py` or `steps/step54a.py`, and what the curriculum says about it."""
+    """One file, `steps/step54a.py` or `steps/depth/conv07.py`, and what the curriculum says about
+    it."""
 
     number: Number
     path: Path
     stage: Stage | None
+    run: Run | None = None  # None on the main road
     kind: str = "lesson"
     removes: list[str] = field(default_factory=list)
     renames: dict[str, str] = field(default_factory=dict)
@@ -59,6 +72,11 @@ class Step:
     @property
     def label(self) -> str:
         return f"step {self.number}"
+
+    @property
+    def file(self) -> str:
+        """ "steps/step54a.py", as it is named from the root of the repository."""
+        return f"steps/{self.number.file}"
 
     @property
     def title(self) -> str:

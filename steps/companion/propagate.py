@@ -15,8 +15,8 @@ builds the same module or has the same text, the change comes back too. A module
 definition from the last step that builds it.
 
 Where a lesson rewrites the same statement, propagate stops, writes nothing to that file and names
-it. Steps before it are written. The place is remembered in PLACE: mend the step by hand, and go on
-with `propagate --continue`.
+it. Steps before it, and those of other branches, are written. The place is remembered in PLACE:
+mend the step by hand, and go on with `propagate --continue`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def propagate(
     dry: bool = False,
     mended: Iterable[Number] = (),
 ):
-    """Carry the change of a step on. Yields Carried for each file, and Stopped at a conflict.
+    """Carry the change of a step on, into all steps that descend from it and their modules. Yields
+    Carried for each file, and Stopped for each branch that ends at a conflict.
 
     A `dry` one writes nothing and goes on after a conflict, as if somebody had written the change
     there. The steps in `mended` have it already, written by hand.
@@ -77,21 +78,18 @@ def propagate(
             f"{step.path.name} has the framework of {revision}: nothing to carry."
         )
     work.changes[step.number] = change
-    for later in curriculum.steps:
-        if later.number <= step.number:
-            continue
-        file = f"steps/{later.path.name}"
+    stopped: list[Step] = []
+    for later in curriculum.later(step):
         try:
             carried = work.carry(later, later.number in mended)
         except Conflict as conflict:
             advice = f"Mend {later.path.name} by hand, then: {GO_ON}"
-            yield Stopped(file, conflict.name, advice, conflict.forms)
-            if not dry:
-                _remember(curriculum, work, step, [*mended, later.number])
-                return
-            carried = work.carry(later, guess=True)
+            yield Stopped(later.file, conflict.name, advice, conflict.forms)
+            stopped.append(later)
+            carried = work.carry(later, guess=True) if dry else []
         if carried:
-            yield Carried(file, carried)
+            yield Carried(later.file, carried)
+    ended = not stopped
     for module in curriculum.built_modules:
         try:
             carried = work.carry_into_module(module)
@@ -99,45 +97,43 @@ def propagate(
             last = curriculum.builders(module)[-1]
             advice = f"Give it the form that {last.label} has, then: {GO_ON}"
             yield Stopped(module.name, conflict.name, advice, conflict.forms)
-            if not dry:
-                _remember(curriculum, work, step, mended)
-                return
-            carried = []
+            ended = False
+            continue
         if carried:
             yield Carried(module.name, carried)
-    if not dry:
+    if ended and not dry:
         (curriculum.root / PLACE).unlink(missing_ok=True)
+    elif not dry:
+        place = {
+            "step": str(step.number),
+            "revision": work.commit,
+            "mended": [str(number) for number in mended],
+            "stopped": {str(each.number): each.source.text for each in stopped},
+        }
+        (curriculum.root / PLACE).write_text(json.dumps(place), encoding="utf-8")
 
 
 def resume(curriculum: Curriculum):
-    """Go on after a stop: the changes go the same way again, and this time past the mended step.
+    """Go on after a stop: the changes go the same way again, and this time past the steps that were
+    mended. Where nothing was, the stop is the same again.
 
     Raises:
-        CurriculumError: nothing has stopped, or the step is as it was then.
+        CurriculumError: nothing has stopped.
     """
     try:
         place = json.loads((curriculum.root / PLACE).read_text(encoding="utf-8"))
-        step, mended = place["step"], [Number.parse(each) for each in place["mended"]]
-        revision, before = place["revision"], place["before"]
+        step, revision, stopped = place["step"], place["revision"], place["stopped"]
+        mended = [Number.parse(each) for each in place["mended"]]
+        mended += [
+            each.number
+            for each in curriculum.steps
+            if stopped.get(str(each.number), each.source.text) != each.source.text
+        ]
     except FileNotFoundError:
         raise CurriculumError("No propagate has stopped: there is nothing to go on with.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CurriculumError(f"{PLACE} cannot be read: {error!r}. Remove it.") from None
-    stopped = curriculum.by_number.get(mended[-1]) if mended else None
-    if stopped and stopped.source.text == before:  # the same stop again, with its forms
-        mended.pop()
     return propagate(curriculum, step, revision, mended=mended)
-
-
-def _remember(curriculum, work, step, mended):
-    last = curriculum.by_number.get(mended[-1]) if mended else None
-    place = {
-        "step": str(step.number),
-        "revision": work.commit,
-        "mended": [str(number) for number in mended],
-        "before": last.source.text if last else "",
-    }
-    (curriculum.root / PLACE).write_text(json.dumps(place), encoding="utf-8")
 
 
 class _Work:
@@ -170,7 +166,8 @@ class _Work:
                 ["git", "-C", str(self.curriculum.root), *command], capture_output=True, text=True
             )
         except FileNotFoundError:
-            raise CurriculumError("propagate compares with git's HEAD; there is no git.") from None
+            message = "propagate compares with git's HEAD, and there is no git."
+            raise CurriculumError(message) from None
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["git failed"])[0]
             raise CurriculumError(f"{name} cannot be read from {self.revision}: {reason}")
@@ -230,7 +227,8 @@ class _Work:
         if name not in change.base.definitions:
             return False
         here, before = heir(name, later.renames), self.curriculum.before(later)
-        if find(later, here).text == change.base.definitions[name].text:
+        forms = [each.definitions[name].text for each in (change.base, change.new)]
+        if find(later, here).text in forms:
             return False
         built = self.curriculum.built_by(before)
         return any(each.finished == before.number and find(each, here) for each in built)

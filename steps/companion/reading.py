@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from .curriculum import Curriculum, CurriculumError, Step
 from .difference import Difference
+from .moved import place_told, table_of
 from .number import Number
 from .paint import paint
 from .promises import Outcome, run_step
@@ -26,7 +27,7 @@ def view(curriculum: Curriculum, step: Step) -> str:
     difference = Difference(curriculum, step)
     words = step.source.docstring.partition("\n")[2].strip("\n").rstrip()
     outcome = run_step(step, curriculum.root)
-    printed = paint(f"  python steps/{step.path.name}   ({outcome.seconds:.1f} s)", "bold")
+    printed = paint(f"  python {step.file}   ({outcome.seconds:.1f} s)", "bold")
     parts = [difference.head(), words, difference.body(demo=True)]
     parts.append(f"{printed}\n{output_of(outcome)}")
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -45,7 +46,7 @@ def place_of(curriculum: Curriculum) -> Number | None:
     """The step that was shown last; None at the beginning.
 
     Raises:
-        CurriculumError: the file that remembers it holds something else.
+        CurriculumError: the file that remembers it holds something else, or a step that was moved.
     """
     try:
         text = (curriculum.root / PLACE).read_text(encoding="utf-8").strip()
@@ -54,37 +55,51 @@ def place_of(curriculum: Curriculum) -> Number | None:
     except (OSError, UnicodeDecodeError) as error:
         raise CurriculumError(f"{PLACE} cannot be read: {error}") from None
     try:
-        return Number.parse(text)
+        number = Number.parse(text)
     except ValueError as error:
         advice = f"Set it anew, for example with: python -m steps next --at {_first(curriculum)}"
         raise CurriculumError(f"{PLACE}: {error}. {advice}") from None
+    # A place of today is written as "step 41a". A number alone is from before the steps were moved.
+    if number not in curriculum.by_number or not text.startswith("step"):
+        if new := table_of(curriculum).get(number):
+            raise CurriculumError(place_told(curriculum, number, new))
+    return number
 
 
 def remember(curriculum: Curriculum, step: Step) -> None:
     """Make a step the reader's place."""
     try:
-        (curriculum.root / PLACE).write_text(f"{step.number}\n", encoding="utf-8")
+        (curriculum.root / PLACE).write_text(f"{step.label}\n", encoding="utf-8")
     except OSError as error:
         print(f"{PLACE} cannot be written, so the place is forgotten: {error}", file=sys.stderr)
 
 
 def beside(curriculum: Curriculum, back: bool = False) -> Step | None:
-    """The step after the reader's place, or before it; None where there is no such step.
+    """The step after the reader's place on the main road or in its run, or the one before it; None
+    where there is no such step.
 
-    The place may be a step that was moved or is gone: then the nearest one counts.
+    The place may be a step that is gone: then the nearest one counts.
     """
-    place = place_of(curriculum)
+    place, key = place_of(curriculum), curriculum.roads.key
+    run = place.run if place else ""
+    road = [step for step in curriculum.steps if step.number.run == run]
     if back:
-        below = [step for step in curriculum.steps if place and step.number < place]
+        below = [step for step in road if place and key(step.number) < key(place)]
         return below[-1] if below else None
-    above = [step for step in curriculum.steps if place is None or step.number > place]
+    above = [step for step in road if place is None or key(step.number) > key(place)]
     return above[0] if above else None
 
 
 def current(curriculum: Curriculum) -> Step:
     """The step at the reader's place; the first one at the beginning."""
-    place = place_of(curriculum)
-    below = [step for step in curriculum.steps if place and step.number <= place]
+    place, key = place_of(curriculum), curriculum.roads.key
+    if place in curriculum.by_number:
+        return curriculum.by_number[place]
+    below = [
+        step
+        for step in curriculum.steps
+        if place and step.number.run == place.run and key(step.number) < key(place)
+    ]
     return below[-1] if below else curriculum.step(_first(curriculum))
 
 

@@ -70,7 +70,7 @@ def test_show_tells_what_is_wrong_with_a_step(command):
 def test_next_remembers_the_place(command):
     titles = [command("next")[1].splitlines()[0][:8] for _ in range(3)]
     assert titles == ["Step 01:", "Step 02a", "Step 02b"]
-    assert (command.root / ".steps-place").read_text() == "02b\n"
+    assert (command.root / ".steps-place").read_text() == "step 02b\n"
     assert command("next") == (0, "That was the last one.\n", "")
     assert command("show")[1].startswith("Step 02b")
     assert command("next", "--back")[1].startswith("Step 02a")

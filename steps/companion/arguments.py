@@ -7,13 +7,14 @@ import sys
 
 PROGRAM = "python -m steps"
 READING = {
-    "list": "the stages and their steps",
+    "list": "the steps of the main road by stages; of a stage, a run in depth, or all",
     "next": "show the step after the one shown last; it remembers your place",
     "show": "a step in one view: its text, its difference and what it prints",
-    "diff": "what a step changes against the step before",
+    "diff": "what a step changes against the step before, or against another one",
     "run": "run steps and compare what they print with what they promise",
     "history": "each form that a definition had, and the steps that gave it",
-    "where": "the steps that built a definition, and where it lives",
+    "where": "where a definition lives, the step that wrote it, and where it began",
+    "find": "the steps whose title or text has a word",
     "moved": "where a step is today that had another number",
 }
 WRITING = {
@@ -21,13 +22,14 @@ WRITING = {
     "stats": "how much the steps of each stage add, change and run",
     "propagate": "carry a change of a step into the later steps and the package",
     "move": "rename steps, and every reference to them",
+    "readme": "write the tables steps/README.md and steps/depth/README.md",
 }
 COMMANDS = READING | WRITING
 
 HELP = """\
-usage: python -m steps COMMAND ...
+usage: python -m steps [COMMAND ...]
 
-To read:
+Alone it says where you are. To read:
 {reading}
 
 To write:
@@ -73,7 +75,11 @@ def parser_for(handlers) -> argparse.ArgumentParser:
         command.set_defaults(run=handlers[name])
         return command
 
-    add("list")
+    command = add("list")
+    command.add_argument(
+        "part", nargs="?", metavar="STAGE | RUN", help="for example 8, or conv; the main road"
+    )
+    command.add_argument("--all", action="store_true", help="both roads, with their modules")
     for name in ("run", "check", "stats"):
         command = add(name)
         if name == "check":
@@ -103,13 +109,17 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     way.add_argument("--back", action="store_true", help="go back one step and show it")
     command = add("diff")
     command.add_argument("steps", metavar="N | N-M", help=SEVERAL)
-    command.add_argument("name", nargs="?", help="one definition only: Variable.backward")
+    command.add_argument(
+        "name", nargs="?", help="one definition only: Variable.backward; or another step: 16"
+    )
     command.add_argument("--demo", action="store_true", help="show the demo's difference too")
     command.add_argument("--html", action="store_true", help="print HTML instead of text")
     command = add("history")
     command.add_argument("name", metavar="NAME", help="for example Variable.backward")
     command.add_argument("--at", metavar="N", help="show the form that step N has")
     add("where").add_argument("name", metavar="NAME")
+    add("find").add_argument("words", nargs="+", metavar="WORD", help="for example momentum")
+    add("readme")
     command = add("propagate")
     command.add_argument("step", nargs="?", metavar="N", help="the step that changed")
     command.add_argument(

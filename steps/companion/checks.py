@@ -12,7 +12,9 @@ from .curriculum import Curriculum, CurriculumError, Step
 from .difference_checks import check_difference
 from .gradient_checks import check_gradients
 from .kind_checks import check_kind, check_kinds, check_numbers
+from .minutes import check_hours
 from .names import nearest
+from .overview import check_tables
 from .package_checks import (
     OPTIONAL,
     check_modules,
@@ -113,12 +115,14 @@ LONG_CHECKS = {"stable": check_stable}
 WHOLE_CHECKS = {
     "numbers": check_numbers,
     "kinds": check_kinds,
+    "hours": check_hours,
+    "tables": check_tables,
     "modules": check_modules,
     "order": check_order,
     "package imports": check_package_imports,
     "documents": check_documents,
 }
-OF_STEPS = (check_numbers, check_kinds)
+OF_STEPS = (check_numbers, check_kinds, check_hours, check_tables)
 
 
 def check_all(curriculum: Curriculum, steps: list[Step], only: str = ""):

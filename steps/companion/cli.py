@@ -1,5 +1,4 @@
-"""The command line: `python -m steps list | show | next | run | diff | history | where`, and for
-authors `check | stats | propagate | move`."""
+"""The command line: `python -m steps`, and the commands that arguments.py lists."""
 
 from __future__ import annotations
 
@@ -12,17 +11,22 @@ from .arguments import COMMANDS, parser_for
 from .checks import check_all
 from .curriculum import Curriculum, CurriculumError, Stage
 from .difference import Difference
+from .finding import found_texts
 from .focus import changed_definition
 from .history import History
 from .move import move
 from .moved import answer
 from .names import nearest
+from .number import Number
+from .overview import beside_line, listing, overview, runs_of, tables, title_of
 from .paint import enabled, paint
 from .promises import run_steps
 from .propagate import Stopped, propagate, resume
-from .reading import beside, current, output_of, page, remember, view
+from .reading import current, following, output_of, page, remember, view
 from .source import SourceError
 from .stats import table
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
@@ -32,11 +36,13 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         return _refuse(f"There is no command {arguments[0]!r}." + nearest(arguments[0], COMMANDS))
     try:
+        if not arguments:
+            print(overview(Curriculum(root or ROOT)))
+            return 0
         options = parser.parse_args(arguments)
         if arguments[0] in ("run", "show", "next", "check", "stats") and find_spec("numpy") is None:
             return _refuse("This Python has no NumPy. After `make tour`: source .venv/bin/activate")
-        curriculum = Curriculum(root or Path(__file__).resolve().parents[2])
-        return options.run(curriculum, options)
+        return options.run(Curriculum(root or ROOT), options)
     except (CurriculumError, SourceError) as error:
         return _refuse(str(error))
     except BrokenPipeError:  # `python -m steps list | head`
@@ -52,31 +58,8 @@ def _refuse(line: str, status: int = 2) -> int:
 
 
 def list_steps(curriculum: Curriculum, options) -> int:
-    page(_stage_of(curriculum, stage) for stage in curriculum.stages)
+    page(listing(curriculum, options.part, options.all))
     return 0
-
-
-def _stage_of(curriculum, stage):
-    chosen = [step for step in curriculum.steps if step.stage == stage]
-    title = f"stage {stage.number}  {stage.title}" + ("" if chosen else "  (to come)")
-    rows = [paint(title, "bold")]
-    for part, steps in curriculum.groups(chosen):
-        if part != stage:
-            rows.append(f"  in depth: {part.title}")
-        for step in steps:
-            kind = "" if step.kind == "lesson" else paint(f"  ({step.kind})", "faint")
-            rows.append(f"  {step.number!s:3} {_title(step)}{kind}")
-            for module in curriculum.modules:
-                if module.finished == step.number:
-                    rows.append(paint(f"      -> {module.name}", "faint"))
-    return "\n".join(rows) + "\n"
-
-
-def _title(step):
-    try:
-        return step.title
-    except SourceError as error:
-        return str(error)
 
 
 def show_command(curriculum: Curriculum, options) -> int:
@@ -88,14 +71,21 @@ def show_command(curriculum: Curriculum, options) -> int:
 def next_command(curriculum: Curriculum, options) -> int:
     if options.at:
         step = curriculum.select(options.at)[0]
+        if step.run:
+            raise CurriculumError(
+                f"{step.number} is in depth, and next stays on the main road. "
+                f"Read it with: python -m steps show {step.number}"
+            )
     else:
-        step = beside(curriculum, options.back)
+        step = following(curriculum, options.back)
     if step is None:
         print("There is none before." if options.back else "That was the last one.")
+        if runs_of(curriculum) and not options.back:
+            print("In depth there is more: python -m steps list --all")
         return 0
     text = view(curriculum, step)
     remember(curriculum, step)
-    page([text])
+    page([text, *beside_line(curriculum, step)])
     return 0
 
 
@@ -119,7 +109,7 @@ def run_command(curriculum: Curriculum, options) -> int:
             outcome = next(outcomes)
             done.append(outcome)
             if options.verbose:
-                print(paint(f"{step.label}: {_title(step)}", "bold"))
+                print(paint(f"{step.label}: {title_of(step)}", "bold"))
                 print(output_of(outcome) + "\n", flush=True)
             seconds, kept = seconds + outcome.seconds, kept + outcome.kept
         bad = [outcome for outcome in done if not outcome.ok]
@@ -169,8 +159,22 @@ def stats_command(curriculum: Curriculum, options) -> int:
 
 
 def diff_command(curriculum: Curriculum, options) -> int:
-    page(_differences(curriculum, curriculum.select(options.steps), options))
+    if options.name and (other := _step_called(curriculum, options.name)):
+        step = curriculum.step(options.steps)
+        difference = Difference(curriculum, other, against=step)
+        page([difference.html() if options.html else difference.text(options.demo)])
+    else:
+        page(_differences(curriculum, curriculum.select(options.steps), options))
     return 0
+
+
+def _step_called(curriculum, name):
+    """The step that a word names; None where it is no step's name but a definition's."""
+    try:
+        number = Number.parse(name)
+    except ValueError:
+        return None
+    return None if number.run and number.run not in curriculum.runs else curriculum.step(number)
 
 
 def _differences(curriculum, steps, options):
@@ -197,6 +201,18 @@ def history_command(curriculum: Curriculum, options) -> int:
     history = History(curriculum, options.name)
     _tell_faults(history)
     page([history.text() if options.at is None else history.at(options.at)])
+    return 0
+
+
+def find_command(curriculum: Curriculum, options) -> int:
+    page(found_texts(curriculum, " ".join(options.words)))
+    return 0
+
+
+def readme_command(curriculum: Curriculum, options) -> int:
+    for name, text in tables(curriculum).items():
+        (curriculum.root / name).write_text(text, encoding="utf-8")
+        print(f"wrote {name}")
     return 0
 
 
@@ -267,9 +283,11 @@ HANDLERS = {
     "diff": diff_command,
     "history": history_command,
     "where": where_command,
+    "find": find_command,
     "check": check_command,
     "stats": stats_command,
     "propagate": propagate_command,
     "move": move_command,
+    "readme": readme_command,
     "moved": moved_command,
 }

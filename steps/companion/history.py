@@ -94,9 +94,12 @@ class History:
         count = len(life.steps)
         found = [f"{self._called(first)}   {count} form{'s' if count != 1 else ''}"]
         width = max((len(form.step.title) for form in life.forms), default=0)
-        called = self.name
+        called, run = self.name, None
         for form in life.forms:
             note = ""
+            if form.step.run and form.step.run is not run:
+                run = form.step.run
+                found.append(f"  in depth, {run.name}: {run.title}")
             if form.definition is not None and form.definition.name != called:
                 called = form.definition.name
                 note = f"  (as {called})"
@@ -105,7 +108,7 @@ class History:
         if life.home:
             module, definition = life.home
             note = f"  (as {definition.name})" if definition.name != called else ""
-            found.append(f"  {module.finished!s:3} -> {module.name}, line {definition.first}{note}")
+            found.append(f"  {module.finished!s:3} -> {module.name}:{definition.first}{note}")
         return "\n".join(found)
 
     def at(self, number: object) -> str:
@@ -122,23 +125,34 @@ class History:
         return f"{head}\n\n{definition.text}"
 
     def where(self) -> str:
-        """The steps that gave it a form, and the file and line where it lives."""
+        """The file and line where it lives, the step that wrote it so, and the first step of the
+        main road that has it."""
         found = []
         for life in self.lives:
             found.append(self._called(first=life is self.lives[0]))
-            if built := [str(number) for number in life.steps]:
-                found.append(f"  built by   step{'s' if len(built) > 1 else ''} {' '.join(built)}")
-            if life.last:
-                step, definition = life.last
-                note = f"  (as {definition.name})" if definition.name != self.name else ""
-                found.append(f"  last in    {step.file}, line {definition.first}{note}")
             if life.home:
                 module, definition = life.home
-                note = f"  (as {definition.name})" if definition.name != self.name else ""
-                found.append(f"  lives in   {module.name}, line {definition.first}{note}")
-            elif life.forms and life.forms[-1].definition is None:
-                found.append(f"  dropped by {life.forms[-1].step.label}: {life.forms[-1].step.why}")
+                found.append(self._place("lives in", module.name, definition))
+            written = [form for form in life.forms if form.definition]
+            road = [form for form in written if not form.step.run]
+            if written:
+                found.append(self._of_step("written by", written[-1].step, written[-1].definition))
+            if road and road[0] is not written[-1]:
+                found.append(self._of_step("began in", road[0].step, road[0].definition))
+            if not life.home and life.last:
+                found.append(self._of_step("last in", *life.last))
+            if not life.home and life.forms and life.forms[-1].definition is None:
+                found.append(
+                    f"  dropped by  {life.forms[-1].step.label}: {life.forms[-1].step.why}"
+                )
         return "\n".join(found)
+
+    def _of_step(self, title, step, definition):
+        return self._place(title, f"{step.label}, {step.file}", definition)
+
+    def _place(self, title, file, definition):
+        note = f"  (as {definition.name})" if definition.name != self.name else ""
+        return f"  {title:10}  {file}:{definition.first}{note}"
 
     def _lives(self, asked: Module | None) -> list[Life]:
         """One for each module that holds the name today; only the one in `asked` where it is given.

@@ -64,6 +64,7 @@ class Step:
     varies: dict[str, str] = field(default_factory=dict)
     outcome: Any = None  # how it ran, once it has run
     added: dict[int, str] | None = None  # the lines that it adds, once they are known
+    minutes: float | None = None  # what it takes to read, once that is known
 
     @cached_property
     def source(self) -> Source:

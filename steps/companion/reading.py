@@ -74,33 +74,39 @@ def remember(curriculum: Curriculum, step: Step) -> None:
         print(f"{PLACE} cannot be written, so the place is forgotten: {error}", file=sys.stderr)
 
 
-def beside(curriculum: Curriculum, back: bool = False) -> Step | None:
-    """The step after the reader's place on the main road or in its run, or the one before it; None
-    where there is no such step.
+def main_road(curriculum: Curriculum) -> list[Step]:
+    """The steps that are read one after the other, without those in depth."""
+    return [step for step in curriculum.steps if not step.run]
 
-    The place may be a step that is gone: then the nearest one counts.
+
+def read_steps(curriculum: Curriculum) -> list[Step]:
+    """The steps of the main road up to the reader's place.
+
+    The place may be a step that is gone: then the nearest one counts. A step in depth is read
+    beside one of the main road.
     """
     place, key = place_of(curriculum), curriculum.roads.key
-    run = place.run if place else ""
-    road = [step for step in curriculum.steps if step.number.run == run]
+    if place and place.run in curriculum.runs:
+        place = curriculum.runs[place.run].beside
+    return [step for step in main_road(curriculum) if place and key(step.number) <= key(place)]
+
+
+def following(curriculum: Curriculum, back: bool = False) -> Step | None:
+    """The step of the main road after the reader's place, or the one before it; None where there is
+    no such step."""
+    read = read_steps(curriculum)
     if back:
-        below = [step for step in road if place and key(step.number) < key(place)]
-        return below[-1] if below else None
-    above = [step for step in road if place is None or key(step.number) > key(place)]
-    return above[0] if above else None
+        gone = bool(read) and read[-1].number != place_of(curriculum)
+        return read[-1] if gone else read[-2] if len(read) > 1 else None
+    return next(iter(main_road(curriculum)[len(read) :]), None)
 
 
 def current(curriculum: Curriculum) -> Step:
     """The step at the reader's place; the first one at the beginning."""
-    place, key = place_of(curriculum), curriculum.roads.key
-    if place in curriculum.by_number:
-        return curriculum.by_number[place]
-    below = [
-        step
-        for step in curriculum.steps
-        if place and step.number.run == place.run and key(step.number) < key(place)
-    ]
-    return below[-1] if below else curriculum.step(_first(curriculum))
+    place = place_of(curriculum)
+    read = [curriculum.by_number[place]] if place in curriculum.by_number else []
+    read = read or read_steps(curriculum)
+    return read[-1] if read else curriculum.step(_first(curriculum))
 
 
 def _first(curriculum):

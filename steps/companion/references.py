@@ -48,6 +48,27 @@ def dangling(curriculum: Curriculum, text: str) -> list[tuple[int, str]]:
 def check_references(curriculum: Curriculum, step: Step):
     """The steps that the text and the comments of a step speak of are there."""
     yield from _complaints(curriculum, step.label, prose(step.source.text))
+    if not step.run:
+        yield from _into_depth(curriculum, step)
+
+
+def _into_depth(curriculum, step):
+    """What the text of a main step says of the depth, but for its last line "In depth: ..."."""
+    if not curriculum.runs:
+        return
+    words = prose(step.source.text).splitlines()
+    last = step.source.framework_first - 1  # the docstring ends here
+    ends = [n for n, line in enumerate(words[:last]) if line.startswith("In depth: ")]
+    for line in range(ends[-1], last) if ends else ():
+        if not words[line].strip():  # a paragraph below it: then it is not the last line
+            break
+        words[line] = ""
+    names = re.compile(rf"\b(?:{'|'.join(curriculum.runs)})\d\d\b")
+    for number, line in enumerate(words, 1):
+        for match in names.finditer(line):
+            where = f"{step.label}, line {number}"
+            how = 'name it in a last line "In depth: ..."'
+            yield Complaint(where, f"sends the reader to {match[0]}, which is in depth", how)
 
 
 def check_documents(curriculum: Curriculum):

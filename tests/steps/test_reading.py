@@ -196,7 +196,7 @@ def test_an_endless_step_stops_only_run(command, monkeypatch):
     monkeypatch.setattr(promises, "TIMEOUT", 1)
     text = step_text(3, ONE, 'print("begun", flush=True)  # -> begun\nwhile True:\n    pass')
     (command.root / "steps" / "step03.py").write_text(text)
-    assert "built by   steps 01 02a 03" in command("where", "f")[1]
+    assert "written by  step 03, steps/step03.py" in command("where", "f")[1]
     assert "f   3 forms" in command("history", "f")[1]
     status, out, _ = command("run", "-v")
     assert status == 1 and "    begun\n\nstep 03: stopped after 1 s" in out and "not 03" in out
@@ -245,7 +245,7 @@ def test_the_console_command(tmp_path):
     call = [sys.executable, "-c", "import sys, tinytorch_steps as t; sys.exit(t.main())", "list"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("stage 1  A box with a derivative\n")
+    assert done.returncode == 0 and done.stdout.startswith("stage 1  A box with a derivative ")
     (tmp_path / "tinytorch_steps.py").write_text((ROOT / "tinytorch_steps.py").read_text())
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -20,7 +20,7 @@ from .names import nearest
 from .number import Number
 from .overview import beside_line, listing, overview, runs_of, tables, title_of
 from .paint import enabled, paint
-from .promises import run_steps
+from .promises import Outcome, run_steps
 from .propagate import Stopped, propagate, resume
 from .reading import current, following, output_of, page, remember, view
 from .source import SourceError
@@ -95,9 +95,23 @@ def run_command(curriculum: Curriculum, options) -> int:
     for step in left_out:
         print(f"{step.label} is left out: there is no program `{step.needs}`")
     steps = [step for step in steps if step not in left_out]
-    live = enabled() and not options.verbose
+    broken: list[Outcome] = []
+    rows = _ran(curriculum, steps, broken, options.verbose)
+    if options.verbose:
+        page(rows)
+    else:
+        for row in rows:
+            print(row, flush=True)
+        for outcome in broken:
+            print("\n" + outcome.report())
+    return 1 if broken else 0
+
+
+def _ran(curriculum, steps, broken, verbose):
+    """A row for each stage and run when its steps have run, and what they print if it is wanted;
+    on a terminal, the row that grows meanwhile."""
+    live = enabled() and not verbose
     outcomes = run_steps(steps, curriculum.root)
-    broken = []
     parts = curriculum.groups(steps)
     width = 3 + max((len(_ends(chosen)) for _, chosen in parts), default=0)
     for part, chosen in parts:
@@ -108,9 +122,9 @@ def run_command(curriculum: Curriculum, options) -> int:
                 print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
-            if options.verbose:
-                print(paint(f"{step.label}: {title_of(step)}", "bold"))
-                print(output_of(outcome) + "\n", flush=True)
+            if verbose:
+                yield paint(f"{step.label}: {title_of(step)}", "bold")
+                yield output_of(outcome) + "\n"
             seconds, kept = seconds + outcome.seconds, kept + outcome.kept
         bad = [outcome for outcome in done if not outcome.ok]
         broken += bad
@@ -119,10 +133,7 @@ def run_command(curriculum: Curriculum, options) -> int:
             count += ", not " + ", ".join(str(each.step.number) for each in bad)
         style = ["red"] if bad else []
         line = _bar(part, chosen, len(done), width, f"{count:34}{seconds:6.1f} s", *style)
-        print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
-    for outcome in [] if options.verbose else broken:
-        print("\n" + outcome.report())
-    return 1 if broken else 0
+        yield ("\r" if live else "") + line + ("\033[K" if live else "")
 
 
 def _bar(part, chosen, done, width, text, *styles):

@@ -133,7 +133,16 @@ def test_a_terminal_gets_a_pager(command, pager, through):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["list"], ["diff", "1-2"], ["history", "f"], ["where", "f"], ["show"]]
+    "arguments",
+    [
+        ["run", "1", "-v"],
+        ["list"],
+        ["diff", "1-2"],
+        ["history", "f"],
+        ["where", "f"],
+        ["show"],
+        ["find", "the"],
+    ],
 )
 def test_every_reading_command_is_paged(command, arguments):
     out, status = on_a_terminal(command.root, "cat -n", *arguments)

@@ -14,7 +14,7 @@ from .curriculum import Curriculum, CurriculumError, Stage
 from .difference import Difference
 from .focus import changed_definition
 from .history import History
-from .move import move
+from .move import carry_out, move
 from .moved import answer
 from .names import nearest
 from .paint import enabled, paint
@@ -214,10 +214,10 @@ def propagate_command(curriculum: Curriculum, options) -> int:
 
 
 def move_command(curriculum: Curriculum, options) -> int:
-    if len(options.names) % 2:
+    if len(options.names) % 2 or bool(options.names) == bool(options.plan):
         raise CurriculumError("move takes pairs: the old number and the new one.")
     pairs = list(zip(options.names[::2], options.names[1::2], strict=True))
-    moved = move(curriculum, pairs)
+    moved = carry_out(curriculum, options.plan) if options.plan else move(curriculum, pairs)
     for old, new in moved.renamed.items():
         print(f"{old} -> {new}")
     print(f"wrote {len(moved.written)} file{'s' if len(moved.written) != 1 else ''}")

@@ -17,6 +17,8 @@ from itertools import groupby
 from pathlib import Path
 
 from .curriculum import Curriculum, CurriculumError
+from .difference import Difference
+from .moved import FILE, pairs_of
 from .names import nearest
 from .number import Number
 from .references import BETWEEN, ITEM, WORD, WORDS, prose
@@ -26,7 +28,7 @@ from .roads import Roads, defaults
 PLACES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs", "benchmarks", "examples", "notebooks")
 PLACES += ("tinytorch", "tests", "steps")
 LEFT_ALONE = ("tests/steps", "steps/companion")
-ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ""}
+ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ".tsv", ""}
 COLUMNS = 100
 LONG = 100_000  # characters of an output beyond which it is a picture
 
@@ -38,8 +40,8 @@ _PATTERNS = {  # the references in a text; each is found in one pass, and none t
     "call": rf"\b(?:diff|difference|load|show)\((?:\d+|\\?[\"']{_NAME}\\?[\"'])(?=[,)])",
     "words": WORDS.pattern,
     "word": WORD.pattern,
-    "file": r"(?:\bsteps/)?\bstep\d{2,}[a-z]?\b",
-    "depth": r"(?:\b(?:steps/)?depth/)?\b[a-z]+\d\d\b",
+    "file": r"(?:\bsteps[/.])?\bstep\d{2,}[a-z]?\b",
+    "depth": r"(?:\b(?:steps[/.])?depth[/.])?\b[a-z]+\d\d\b",
 }
 _MENTION = re.compile(r"\b[Ss]teps?\s+\d")
 
@@ -159,19 +161,21 @@ class Moves:
         return f"{head}{'s' if several else ''}{space}{new}"
 
     def _file(self, words):
-        folder, step, name = words.rpartition("step")
-        return self._path(folder, words, Number.parse(name))
+        folder, _, name = words.rpartition("step")
+        return self._path(folder[-1:], words, Number.parse(name))
 
     def _depth(self, words):
-        folder, slash, name = words.rpartition("/")
-        return self._path("steps/" if folder.startswith("steps") else "", words, Number.parse(name))
+        *folders, name = re.split("[/.]", words)
+        between = words[len("steps")] if folders[:1] == ["steps"] else ""
+        return self._path(between, words, Number.parse(name))
 
-    def _path(self, folder, words, old):
-        """The name of a file without its ending, with the folder where it stood before."""
+    def _path(self, between, words, old):
+        """The name of a file without its ending, with its folders where they stood before; `between`
+        is what stood between them: a slash, or a point in an import."""
         if old not in self.map:
             return words
         path = self.map[old].file.removesuffix(".py")
-        return f"steps/{path}" if folder else path.removeprefix("depth/")
+        return f"steps/{path}".replace("/", between) if between else path.removeprefix("depth/")
 
     def _items(self, text, padded=True, to=" to "):
         """A list of numbers and ranges: "40, 67 and 78", "38 to 51"."""
@@ -265,10 +269,14 @@ class Moves:
 def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
     """Rename steps, OLD to NEW, and every reference to them."""
     moves, result = Moves(curriculum, pairs), Moved()
+    places = {step.number: Difference(curriculum, step).place for step in curriculum.steps}
+    roads = {old.file: (old, new) for old, new in moves.map.items() if old.run != new.run}
     for path in _files(curriculum.root):
         name = path.relative_to(curriculum.root).as_posix()
         text = path.read_text(encoding="utf-8")
         new = _rewritten(path, text, moves)
+        if ends := roads.get(name.removeprefix("steps/")):
+            new = _from_its_folder(new, *ends)
         result.unsure += [f"{name}, line {n}: {line}" for n, line in _unsure(path, text, moves)]
         if new == text:
             continue
@@ -279,7 +287,84 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
                 if len(line) > COLUMNS:
                     result.unsure.append(f"{name}, line {number} is longer than {COLUMNS} columns")
     result.renamed = _rename(curriculum.root, moves)
+    _tell_places(curriculum.root, moves, places)
     return result
+
+
+def carry_out(curriculum: Curriculum, plan: Path) -> Moved:
+    """Move all steps that a table names: a line holds the present number, a tab, and the name.
+
+    A line whose step is gone, or goes into a step that stays, is for `moved` alone. The stages and
+    runs in the file of the same name that ends in .toml take the place of those in curriculum.toml.
+    """
+    pairs = {
+        old: new
+        for old, new in pairs_of(plan).items()
+        if old in curriculum.by_number and new not in curriculum.by_number
+    }
+    missing = [old.short for old, new in pairs_of(plan).items() if new.run and old not in pairs]
+    if missing or not pairs:
+        raise CurriculumError(
+            f"{plan.name} names steps that are not there: {', '.join(missing[:9]) or 'all of them'}"
+        )
+    tables, text = plan.with_suffix(".toml"), curriculum.file.read_text(encoding="utf-8")
+    if tables.exists():
+        new = _tables(tables.read_text(encoding="utf-8"))
+        runs = [table for table in new if "[[run]]\n" in table]
+        old = [table for table in _tables(text) if "[[stage]]\n" in table]
+        curriculum.file.write_text(_with_tables(text, old + runs), encoding="utf-8")
+        curriculum = Curriculum(curriculum.root)
+    result = move(curriculum, [(old.short, str(new)) for old, new in pairs.items()])
+    if tables.exists():
+        text = curriculum.file.read_text(encoding="utf-8")
+        curriculum.file.write_text(_with_tables(text, new), encoding="utf-8")
+        _git(curriculum.root, "rm", "-q", "--cached", "--ignore-unmatch", "--", str(tables))
+        tables.unlink()
+    return result
+
+
+def _tables(text):
+    """The tables of a file, each with the comments above it."""
+    return re.split(r"(?<=\n)(?=(?:#.*\n)*\[)", text)
+
+
+def _with_tables(text, tables):
+    """curriculum.toml with other stages and runs."""
+    old = _tables(text)
+    listed = [n for n, each in enumerate(old) if re.search(r"^\[\[(stage|run)\]\]$", each, re.M)]
+    new = [each.strip("\n") + "\n\n" for each in tables if re.search(r"^\[\[", each, re.M)]
+    kept = [each for n, each in enumerate(old) if n not in listed]
+    return "".join(kept[: listed[0]] + new + kept[listed[0] :])
+
+
+def _from_its_folder(text, old, new):
+    """A step that looks for files from its own place on has one folder more to go up in depth."""
+    up, upper = r"(\b__file__\)(?:\.resolve\(\))?\.parent)\b(?!s)", r"\1.parent"
+    if old.run and not new.run:
+        up, upper = up.replace(")\\b(?!s)", ")\\.parent\\b(?!s)"), r"\1"
+    return re.sub(up, upper, text)
+
+
+def _tell_places(root, moves, places):
+    """The places in the outputs of notebooks: "stage 9, lesson 4 of 8"."""
+    curriculum = Curriculum(root)
+    new = {step.number: Difference(curriculum, step).place for step in curriculum.steps}
+    change = {
+        str(moves.number(old)): (place, new[moves.number(old)])
+        for old, place in places.items()
+        if new[moves.number(old)] != place
+    }
+
+    def told(match):
+        place, today = change.get(match[2], ("", ""))
+        return f"{match[1]}({today})" if place == match[3] else match[0]
+
+    for path in sorted((root / "notebooks").rglob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        heading = rf"(<b>Step ({_NAME}): [^\n]*?</b> <small>)\(([^()\n]*)\)"
+        after = re.sub(heading, told, text)
+        if after != text:
+            path.write_text(after, encoding="utf-8")
 
 
 def _files(root: Path) -> list[Path]:
@@ -300,6 +385,8 @@ def _rewritten(path: Path, text: str, moves: Moves) -> str:
         return _notebook(text, moves)
     if path.name == "curriculum.toml":
         return _curriculum(text, moves)
+    if path.suffix in (".toml", ".tsv"):
+        return _table(text, moves) if path.name == FILE else text
     return moves.text(text, calls="docs" in path.parts or path.suffix == ".md")
 
 
@@ -337,6 +424,11 @@ def _notebook(text: str, moves: Moves) -> str:
             output.update(changed(output, moves.output))
     after = json.dumps(notebook, indent=1, ensure_ascii=False)
     return text if after == before else after + "\n"
+
+
+def _table(text: str, moves: Moves) -> str:
+    """moved.tsv: where the steps are today."""
+    return re.sub(r"(?<=\t).*$", lambda match: moves._one(match[0]), text, flags=re.M)
 
 
 def _curriculum(text: str, moves: Moves) -> str:
@@ -377,7 +469,7 @@ def _written(number):
 
 def _with_origins(text: str, moves: Moves) -> str:
     """The text with `from` in the tables of those steps that need it, and in no other."""
-    tables = re.split(r"(?<=\n)(?=(?:#.*\n)*\[)", text)  # each with the comments above it
+    tables = _tables(text)
     named = {}
     for position, table in enumerate(tables):
         if header := re.search(rf"^\[step\.({_NAME})\]\n", table, re.M):

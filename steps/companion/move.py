@@ -23,6 +23,7 @@ from .names import nearest
 from .number import Number
 from .references import BETWEEN, ITEM, WORD, WORDS, prose
 from .roads import Roads, defaults
+from .wrapping import wrapped
 
 # What is searched for references. The tests of the companion use numbers of curricula of their own.
 PLACES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs", "benchmarks", "examples", "notebooks")
@@ -72,6 +73,7 @@ class Moves:
                 )
             self._add(curriculum.step(old).number, number)
         self.before = curriculum.roads.numbers
+        self.known = curriculum.by_number.keys()
         after = Counter(map(self.number, self.before))
         for number, times in after.items():
             if times > 1:
@@ -83,6 +85,11 @@ class Moves:
         for number in self.before:
             if not number.run:
                 self._parts.setdefault(number.topic, []).append(number)
+        self._left = {  # the topics that no longer mean what they meant
+            old.topic
+            for old, new in self.map.items()
+            if not old.run and (new.run or new.topic != old.topic)
+        }
         self._pattern = re.compile(
             "|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()), re.MULTILINE
         )
@@ -111,7 +118,7 @@ class Moves:
                 continue
             expected, kept = default[new], self.number(origin)
             if expected == kept:
-                if declared.get(old) == roads.default(old) != None:  # noqa: E711
+                if old in declared and origin == roads.default(old):
                     found[new] = kept  # it said so before, though it need not
                 continue
             road = [old, origin, *([old_of[expected]] if expected else [])]
@@ -128,6 +135,8 @@ class Moves:
             kind, words = match.lastgroup, match[0]
             if kind in skipped:
                 return words
+            if kind in ("word", "words") and self._counts(match):
+                return words
             return getattr(self, f"_{kind}")(words)
 
         return self._pattern.sub(renamed, text)
@@ -138,7 +147,16 @@ class Moves:
 
     def output(self, text: str) -> str:
         """The same for what a cell printed. A difference has line numbers: no reference wraps."""
-        return "".join(map(self.text, text.splitlines(keepends=True)))
+        lines = text.splitlines(keepends=True)
+        return "".join(self.text(f"# -> {line}")[5:] for line in lines)
+
+    def _counts(self, match):
+        """Whether "step 100" may be a count, "step 100: 0.31": a program prints it, and no step has
+        this number, though a topic may."""
+        begin = match.string.rfind("\n", 0, match.start()) + 1
+        numbers = [Number.parse(each) for each in re.findall(_NAME, match[0])]
+        is_printed = "# ->" in match.string[begin : match.start()]
+        return is_printed and any(number not in self.known for number in numbers)
 
     def _command(self, words):
         head, space, names = words.rpartition(" ")
@@ -170,8 +188,10 @@ class Moves:
         return self._path(between, words, Number.parse(name))
 
     def _path(self, between, words, old):
-        """The name of a file without its ending, with its folders where they stood before; `between`
-        is what stood between them: a slash, or a point in an import."""
+        """The name of a file without its ending, with its folders where they stood before.
+
+        `between` is what stood between them: a slash, or a point in an import.
+        """
         if old not in self.map:
             return words
         path = self.map[old].file.removesuffix(".py")
@@ -261,15 +281,16 @@ class Moves:
     def _has_bare_number(self, line):
         line = self._pattern.sub("", line)
         bare = re.findall(r"(?:^|\b(?:in|for|by|of|since|until|from|and|step) |\()(\d+)\b", line)
-        moved = {old: new for old, new in self.map.items() if not old.run}
-        topics = {old.topic for old, new in moved.items() if new.run or new.topic != old.topic}
-        return any(int(each) in topics for each in bare if len(each) < 4)
+        return any(int(each) in self._left for each in bare if len(each) < 4)
 
 
-def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
-    """Rename steps, OLD to NEW, and every reference to them."""
+def move(curriculum: Curriculum, pairs: list[tuple[str, str]], wrap: bool = False) -> Moved:
+    """Rename steps, OLD to NEW, and every reference to them.
+
+    Lines that have become too long are named; `wrap` divides those of comments and texts.
+    """
     moves, result = Moves(curriculum, pairs), Moved()
-    places = {step.number: Difference(curriculum, step).place for step in curriculum.steps}
+    places = _places(curriculum, moves.number)
     roads = {old.file: (old, new) for old, new in moves.map.items() if old.run != new.run}
     for path in _files(curriculum.root):
         name = path.relative_to(curriculum.root).as_posix()
@@ -280,6 +301,8 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
         result.unsure += [f"{name}, line {n}: {line}" for n, line in _unsure(path, text, moves)]
         if new == text:
             continue
+        if wrap and path.suffix == ".py":
+            new = wrapped(new, COLUMNS)
         result.written.append(name)
         path.write_text(new, encoding="utf-8")
         if path.suffix == ".py":
@@ -287,7 +310,7 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
                 if len(line) > COLUMNS:
                     result.unsure.append(f"{name}, line {number} is longer than {COLUMNS} columns")
     result.renamed = _rename(curriculum.root, moves)
-    _tell_places(curriculum.root, moves, places)
+    _tell_places(curriculum.root, places)
     return result
 
 
@@ -314,10 +337,12 @@ def carry_out(curriculum: Curriculum, plan: Path) -> Moved:
         old = [table for table in _tables(text) if "[[stage]]\n" in table]
         curriculum.file.write_text(_with_tables(text, old + runs), encoding="utf-8")
         curriculum = Curriculum(curriculum.root)
-    result = move(curriculum, [(old.short, str(new)) for old, new in pairs.items()])
+    result = move(curriculum, [(old.short, str(new)) for old, new in pairs.items()], wrap=True)
     if tables.exists():
+        places = _places(Curriculum(curriculum.root))
         text = curriculum.file.read_text(encoding="utf-8")
         curriculum.file.write_text(_with_tables(text, new), encoding="utf-8")
+        _tell_places(curriculum.root, places)
         _git(curriculum.root, "rm", "-q", "--cached", "--ignore-unmatch", "--", str(tables))
         tables.unlink()
     return result
@@ -339,31 +364,38 @@ def _with_tables(text, tables):
 
 def _from_its_folder(text, old, new):
     """A step that looks for files from its own place on has one folder more to go up in depth."""
-    up, upper = r"(\b__file__\)(?:\.resolve\(\))?\.parent)\b(?!s)", r"\1.parent"
+    up, upper = r"((?<![\w.])__file__\)(?:\.resolve\(\))?\.parent)\b(?!s)", r"\1.parent"
     if old.run and not new.run:
         up, upper = up.replace(")\\b(?!s)", ")\\.parent\\b(?!s)"), r"\1"
     return re.sub(up, upper, text)
 
 
-def _tell_places(root, moves, places):
-    """The places in the outputs of notebooks: "stage 9, lesson 4 of 8"."""
-    curriculum = Curriculum(root)
-    new = {step.number: Difference(curriculum, step).place for step in curriculum.steps}
-    change = {
-        str(moves.number(old)): (place, new[moves.number(old)])
-        for old, place in places.items()
-        if new[moves.number(old)] != place
-    }
+_HEAD = re.compile(rf"(<b>Step ({_NAME}): [^\n]*?</b> <small>)\(([^()\n]*)\)")
+
+
+def _places(curriculum, number=lambda number: number):
+    """The place of each step that an output of a notebook shows, "stage 9, lesson 4 of 8", by its
+    new number."""
+    found = {}
+    for path in sorted((curriculum.root / "notebooks").rglob("*.ipynb")):
+        for match in _HEAD.finditer(path.read_text(encoding="utf-8")):
+            step = curriculum.by_number.get(Number.parse(match[2]))
+            if step and str(number(step.number)) not in found:
+                found[str(number(step.number))] = Difference(curriculum, step).place
+    return found
+
+
+def _tell_places(root, before):
+    """Put the places of today into the outputs of notebooks that told them rightly before."""
+    today = _places(Curriculum(root))
 
     def told(match):
-        place, today = change.get(match[2], ("", ""))
-        return f"{match[1]}({today})" if place == match[3] else match[0]
+        right = before.get(match[2]) == match[3]
+        return f"{match[1]}({today[match[2]]})" if right else match[0]
 
     for path in sorted((root / "notebooks").rglob("*.ipynb")):
         text = path.read_text(encoding="utf-8")
-        heading = rf"(<b>Step ({_NAME}): [^\n]*?</b> <small>)\(([^()\n]*)\)"
-        after = re.sub(heading, told, text)
-        if after != text:
+        if (after := _HEAD.sub(told, text)) != text:
             path.write_text(after, encoding="utf-8")
 
 

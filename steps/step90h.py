@@ -6,10 +6,10 @@ words. Its options are those of embedding_bag, and `shown` lists those that repr
     Embedding        words [...]                 -> a row for each word   [..., d]
     EmbeddingBag     words [all], and offsets    -> a row for each text   [bags, d]
 
-Does a bag understand anything? The demo reads the docstrings of the first steps of this repository
-and decides by the words alone whether a paragraph comes from a step about gradients (1 to 30) or
-from one about tensors and operations (41 to 59): 16 numbers for each word, a mean, and one linear
-layer.
+Does a bag understand anything? The demo reads lessons of this course, frozen in a file of the
+package, and decides by the words alone whether a paragraph is about gradients (the first 30
+lessons) or about tensors and operations (from 41 on): 16 numbers for each word, a mean, and one
+linear layer.
 
 The trap: the order of the arguments is not that of Embedding. EmbeddingBag takes max_norm before
 everything else, and padding_idx last; so name them.
@@ -305,6 +305,7 @@ class EmbeddingBag(Table):
 
 
 if __name__ == "__main__":
+    import gzip
     import pathlib
     import re
     from itertools import accumulate, chain
@@ -333,12 +334,15 @@ if __name__ == "__main__":
     print(mean, mean(words, offsets).tolist())
     # -> EmbeddingBag(4, 2, mode='mean', padding_idx=3) [[1.0, 10.0], [3.0, 30.0]]
 
-    # Paragraphs of this repository's own steps.
+    # Paragraphs of the lessons; the title of each is "Step", a number, and words.
+    packed = pathlib.Path("tinytorch", "datasets", "lessons.txt.gz")
+    folder = next(f for f in pathlib.Path(__file__).resolve().parents if (f / packed).exists())
+    with gzip.open(folder / packed, "rt", encoding="ascii") as file:
+        lessons = re.split(r"^Step (\d+)\w*: ", file.read(), flags=re.M)[1:]
     texts, labels = [], []
-    for path in sorted(pathlib.Path(__file__).parent.glob("step[0-5]*.py")):
-        number = int(re.search(r"step(\d+)", path.name)[1])
+    for number, lesson in zip(map(int, lessons[::2]), lessons[1::2], strict=True):
         if number <= 30 or number >= 41:
-            for paragraph in path.read_text(encoding="utf-8").split('"""')[1].split("\n\n")[1:]:
+            for paragraph in lesson.strip().split("\n\n")[1:]:
                 texts.append(re.findall("[a-z_]+", paragraph.lower()))
                 labels.append(int(number >= 41))
     vocabulary = {word: i for i, word in enumerate(sorted({w for text in texts for w in text}))}

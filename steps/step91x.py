@@ -1,8 +1,8 @@
 """Step 91x: A letter-level LSTM writes names
 
 A milestone: an LSTM learns to write names, letter by letter. It is trained on the names of the
-functions and classes in the steps of this repository. It sees the beginning of a name and says how
-probable each letter is as the next one.
+functions and classes in the package. It sees the beginning of a name and says how probable each
+letter is as the next one.
 
     input    .  c  h  e  c  k           . stands for the start, and for the end
     target   c  h  e  c  k  .
@@ -57,7 +57,8 @@ if __name__ == "__main__":
     options = flags.parse_args()
 
     names = set()
-    for path in pathlib.Path(__file__).parent.glob("step[0-9]*.py"):
+    package = pathlib.Path(importlib.import_module("tinytorch.core.tensor").__file__).parents[1]
+    for path in package.rglob("*.py"):
         names.update(
             re.findall(
                 r"^ *(?:def|class) ([A-Za-z][a-zA-Z_]{3,16})\b", path.read_text("utf-8"), re.M

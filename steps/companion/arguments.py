@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 PROGRAM = "python -m steps"
 READING = {
@@ -130,7 +131,10 @@ def parser_for(handlers) -> argparse.ArgumentParser:
         "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
     )
     command = add("move")
-    command.add_argument("names", nargs="+", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
+    command.add_argument("names", nargs="*", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
+    command.add_argument(
+        "--plan", type=Path, metavar="FILE", help="a table of them, with a tab between"
+    )
     command = add("moved")
     command.add_argument("step", metavar="N", help="a number of before, for example 84a")
     return parser

@@ -14,7 +14,7 @@ from .difference import Difference
 from .finding import found_texts
 from .focus import changed_definition
 from .history import History
-from .move import move
+from .move import carry_out, move
 from .moved import answer
 from .names import nearest
 from .number import Number
@@ -268,10 +268,10 @@ def _counted(count, word):
 
 
 def move_command(curriculum: Curriculum, options) -> int:
-    if len(options.names) % 2:
+    if len(options.names) % 2 or bool(options.names) == bool(options.plan):
         raise CurriculumError("move takes pairs: the old number and the new one.")
     pairs = list(zip(options.names[::2], options.names[1::2], strict=True))
-    moved = move(curriculum, pairs)
+    moved = carry_out(curriculum, options.plan) if options.plan else move(curriculum, pairs)
     for old, new in moved.renamed.items():
         print(f"{old} -> {new}")
     print(f"wrote {len(moved.written)} file{'s' if len(moved.written) != 1 else ''}")

@@ -170,9 +170,18 @@ class Difference:
     def framework(self) -> list[list[Line]]:
         """The changed places of the framework, each with some lines around.
 
-        What moved into a module is not there, nor what is `dropped`, nor many lines of imports. A
-        line that only follows a renaming is not a change. A file that begins anew is all new.
+        What moved into a module is not there, nor what is `dropped`. A line that only follows a
+        renaming is not a change.
         """
+        return self._places(whole=True)
+
+    @cached_property
+    def lesson(self) -> list[list[Line]]:
+        """The same for reading: without the imports that `imports` counts, and all new where the
+        file begins anew."""
+        return self._places(whole=False)
+
+    def _places(self, whole):
         left = set()
         for name in [*self.moved, *(change.name for change in self.dropped)]:
             definition = self.old.definitions[name]
@@ -185,13 +194,13 @@ class Difference:
         old = [
             (number, with_renames(text, self.renames))
             for number, text in enumerate(self.old.framework, self.old.framework_first)
-            if number not in left and not self.begins_anew
+            if number not in left and (whole or not self.begins_anew)
         ]
         for name, earlier in self.resumed.items():
             former = earlier.source.definitions[name]
             old += enumerate(former.text.splitlines(), former.first)
         new = list(enumerate(self.new.framework, self.new.framework_first))
-        if self.imports:
+        if self.imports and not whole:
             old = [line for line in old if line[0] not in self.old.import_lines]
             new = [line for line in new if line[0] not in self.new.import_lines]
         return hunks(trimmed(old), trimmed(new))
@@ -259,8 +268,8 @@ class Difference:
         found += ["", paint(f"  {self.files}, framework", "bold")]
         if self.imports:
             found.append(paint(f"    {self.imports}", "faint"))
-        found += shown(self.framework) or ["    (no change)"]
-        if demo or not self.framework:  # then the demo is the lesson
+        found += shown(self.lesson) or ["    (no change)"]
+        if demo or not self.lesson:  # then the demo is the lesson
             found += ["", paint(f"  {self.step.file}, demo", "bold"), *shown(self.demo)]
         else:
             found += ["", f"  demo: {self.demo_size} (show them with --demo)"]
@@ -289,8 +298,8 @@ class Difference:
             f"<div><b>{html.escape(self.heading)}</b> <small>{self.place}</small>"
             f'<table style="text-align:left">{rows}</table>'
             f"<small>{'<br>'.join(filter(None, [self.files, self.imports]))}</small>"
-            f"{_pre(self.framework)}"
-            f"<details{'' if self.framework else ' open'}><summary>demo: {self.demo_size}</summary>"
+            f"{_pre(self.lesson)}"
+            f"<details{'' if self.lesson else ' open'}><summary>demo: {self.demo_size}</summary>"
             f"{_pre(self.demo)}</details></div>"
         )
 

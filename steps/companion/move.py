@@ -17,16 +17,19 @@ from itertools import groupby
 from pathlib import Path
 
 from .curriculum import Curriculum, CurriculumError
+from .difference import Difference
+from .moved import FILE, pairs_of
 from .names import nearest
 from .number import Number
 from .references import BETWEEN, ITEM, WORD, WORDS, prose
 from .roads import Roads, defaults
+from .wrapping import wrapped
 
 # What is searched for references. The tests of the companion use numbers of curricula of their own.
 PLACES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs", "benchmarks", "examples", "notebooks")
 PLACES += ("tinytorch", "tests", "steps")
 LEFT_ALONE = ("tests/steps", "steps/companion")
-ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ""}
+ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ".tsv", ""}
 COLUMNS = 100
 LONG = 100_000  # characters of an output beyond which it is a picture
 
@@ -38,8 +41,8 @@ _PATTERNS = {  # the references in a text; each is found in one pass, and none t
     "call": rf"\b(?:diff|difference|load|show)\((?:\d+|\\?[\"']{_NAME}\\?[\"'])(?=[,)])",
     "words": WORDS.pattern,
     "word": WORD.pattern,
-    "file": r"(?:\bsteps/)?\bstep\d{2,}[a-z]?\b",
-    "depth": r"(?:\b(?:steps/)?depth/)?\b[a-z]+\d\d\b",
+    "file": r"(?:\bsteps[/.])?\bstep\d{2,}[a-z]?\b",
+    "depth": r"(?:\b(?:steps[/.])?depth[/.])?\b[a-z]+\d\d\b",
 }
 _MENTION = re.compile(r"\b[Ss]teps?\s+\d")
 
@@ -70,6 +73,7 @@ class Moves:
                 )
             self._add(curriculum.step(old).number, number)
         self.before = curriculum.roads.numbers
+        self.known = curriculum.by_number.keys()
         after = Counter(map(self.number, self.before))
         for number, times in after.items():
             if times > 1:
@@ -81,6 +85,11 @@ class Moves:
         for number in self.before:
             if not number.run:
                 self._parts.setdefault(number.topic, []).append(number)
+        self._left = {  # the topics that no longer mean what they meant
+            old.topic
+            for old, new in self.map.items()
+            if not old.run and (new.run or new.topic != old.topic)
+        }
         self._pattern = re.compile(
             "|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()), re.MULTILINE
         )
@@ -109,7 +118,7 @@ class Moves:
                 continue
             expected, kept = default[new], self.number(origin)
             if expected == kept:
-                if declared.get(old) == roads.default(old) != None:  # noqa: E711
+                if old in declared and origin == roads.default(old):
                     found[new] = kept  # it said so before, though it need not
                 continue
             road = [old, origin, *([old_of[expected]] if expected else [])]
@@ -126,6 +135,8 @@ class Moves:
             kind, words = match.lastgroup, match[0]
             if kind in skipped:
                 return words
+            if kind in ("word", "words") and self._counts(match):
+                return words
             return getattr(self, f"_{kind}")(words)
 
         return self._pattern.sub(renamed, text)
@@ -136,7 +147,16 @@ class Moves:
 
     def output(self, text: str) -> str:
         """The same for what a cell printed. A difference has line numbers: no reference wraps."""
-        return "".join(map(self.text, text.splitlines(keepends=True)))
+        lines = text.splitlines(keepends=True)
+        return "".join(self.text(f"# -> {line}")[5:] for line in lines)
+
+    def _counts(self, match):
+        """Whether "step 100" may be a count, "step 100: 0.31": a program prints it, and no step has
+        this number, though a topic may."""
+        begin = match.string.rfind("\n", 0, match.start()) + 1
+        numbers = [Number.parse(each) for each in re.findall(_NAME, match[0])]
+        is_printed = "# ->" in match.string[begin : match.start()]
+        return is_printed and any(number not in self.known for number in numbers)
 
     def _command(self, words):
         head, space, names = words.rpartition(" ")
@@ -159,19 +179,23 @@ class Moves:
         return f"{head}{'s' if several else ''}{space}{new}"
 
     def _file(self, words):
-        folder, step, name = words.rpartition("step")
-        return self._path(folder, words, Number.parse(name))
+        folder, _, name = words.rpartition("step")
+        return self._path(folder[-1:], words, Number.parse(name))
 
     def _depth(self, words):
-        folder, slash, name = words.rpartition("/")
-        return self._path("steps/" if folder.startswith("steps") else "", words, Number.parse(name))
+        *folders, name = re.split("[/.]", words)
+        between = words[len("steps")] if folders[:1] == ["steps"] else ""
+        return self._path(between, words, Number.parse(name))
 
-    def _path(self, folder, words, old):
-        """The name of a file without its ending, with the folder where it stood before."""
+    def _path(self, between, words, old):
+        """The name of a file without its ending, with its folders where they stood before.
+
+        `between` is what stood between them: a slash, or a point in an import.
+        """
         if old not in self.map:
             return words
         path = self.map[old].file.removesuffix(".py")
-        return f"steps/{path}" if folder else path.removeprefix("depth/")
+        return f"steps/{path}".replace("/", between) if between else path.removeprefix("depth/")
 
     def _items(self, text, padded=True, to=" to "):
         """A list of numbers and ranges: "40, 67 and 78", "38 to 51"."""
@@ -257,21 +281,28 @@ class Moves:
     def _has_bare_number(self, line):
         line = self._pattern.sub("", line)
         bare = re.findall(r"(?:^|\b(?:in|for|by|of|since|until|from|and|step) |\()(\d+)\b", line)
-        moved = {old: new for old, new in self.map.items() if not old.run}
-        topics = {old.topic for old, new in moved.items() if new.run or new.topic != old.topic}
-        return any(int(each) in topics for each in bare if len(each) < 4)
+        return any(int(each) in self._left for each in bare if len(each) < 4)
 
 
-def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
-    """Rename steps, OLD to NEW, and every reference to them."""
+def move(curriculum: Curriculum, pairs: list[tuple[str, str]], wrap: bool = False) -> Moved:
+    """Rename steps, OLD to NEW, and every reference to them.
+
+    Lines that have become too long are named; `wrap` divides those of comments and texts.
+    """
     moves, result = Moves(curriculum, pairs), Moved()
+    places = _places(curriculum, moves.number)
+    roads = {old.file: (old, new) for old, new in moves.map.items() if old.run != new.run}
     for path in _files(curriculum.root):
         name = path.relative_to(curriculum.root).as_posix()
         text = path.read_text(encoding="utf-8")
         new = _rewritten(path, text, moves)
+        if ends := roads.get(name.removeprefix("steps/")):
+            new = _from_its_folder(new, *ends)
         result.unsure += [f"{name}, line {n}: {line}" for n, line in _unsure(path, text, moves)]
         if new == text:
             continue
+        if wrap and path.suffix == ".py":
+            new = wrapped(new, COLUMNS)
         result.written.append(name)
         path.write_text(new, encoding="utf-8")
         if path.suffix == ".py":
@@ -279,7 +310,93 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
                 if len(line) > COLUMNS:
                     result.unsure.append(f"{name}, line {number} is longer than {COLUMNS} columns")
     result.renamed = _rename(curriculum.root, moves)
+    _tell_places(curriculum.root, places)
     return result
+
+
+def carry_out(curriculum: Curriculum, plan: Path) -> Moved:
+    """Move all steps that a table names: a line holds the present number, a tab, and the name.
+
+    A line whose step is gone, or goes into a step that stays, is for `moved` alone. The stages and
+    runs in the file of the same name that ends in .toml take the place of those in curriculum.toml.
+    """
+    pairs = {
+        old: new
+        for old, new in pairs_of(plan).items()
+        if old in curriculum.by_number and new not in curriculum.by_number
+    }
+    missing = [old.short for old, new in pairs_of(plan).items() if new.run and old not in pairs]
+    if missing or not pairs:
+        raise CurriculumError(
+            f"{plan.name} names steps that are not there: {', '.join(missing[:9]) or 'all of them'}"
+        )
+    tables, text = plan.with_suffix(".toml"), curriculum.file.read_text(encoding="utf-8")
+    if tables.exists():
+        new = _tables(tables.read_text(encoding="utf-8"))
+        runs = [table for table in new if "[[run]]\n" in table]
+        old = [table for table in _tables(text) if "[[stage]]\n" in table]
+        curriculum.file.write_text(_with_tables(text, old + runs), encoding="utf-8")
+        curriculum = Curriculum(curriculum.root)
+    result = move(curriculum, [(old.short, str(new)) for old, new in pairs.items()], wrap=True)
+    if tables.exists():
+        places = _places(Curriculum(curriculum.root))
+        text = curriculum.file.read_text(encoding="utf-8")
+        curriculum.file.write_text(_with_tables(text, new), encoding="utf-8")
+        _tell_places(curriculum.root, places)
+        _git(curriculum.root, "rm", "-q", "--cached", "--ignore-unmatch", "--", str(tables))
+        tables.unlink()
+    return result
+
+
+def _tables(text):
+    """The tables of a file, each with the comments above it."""
+    return re.split(r"(?<=\n)(?=(?:#.*\n)*\[)", text)
+
+
+def _with_tables(text, tables):
+    """curriculum.toml with other stages and runs."""
+    old = _tables(text)
+    listed = [n for n, each in enumerate(old) if re.search(r"^\[\[(stage|run)\]\]$", each, re.M)]
+    new = [each.strip("\n") + "\n\n" for each in tables if re.search(r"^\[\[", each, re.M)]
+    kept = [each for n, each in enumerate(old) if n not in listed]
+    return "".join(kept[: listed[0]] + new + kept[listed[0] :])
+
+
+def _from_its_folder(text, old, new):
+    """A step that looks for files from its own place on has one folder more to go up in depth."""
+    up, upper = r"((?<![\w.])__file__\)(?:\.resolve\(\))?\.parent)\b(?!s)", r"\1.parent"
+    if old.run and not new.run:
+        up, upper = up.replace(")\\b(?!s)", ")\\.parent\\b(?!s)"), r"\1"
+    return re.sub(up, upper, text)
+
+
+_HEAD = re.compile(rf"(<b>Step ({_NAME}): [^\n]*?</b> <small>)\(([^()\n]*)\)")
+
+
+def _places(curriculum, number=lambda number: number):
+    """The place of each step that an output of a notebook shows, "stage 9, lesson 4 of 8", by its
+    new number."""
+    found = {}
+    for path in sorted((curriculum.root / "notebooks").rglob("*.ipynb")):
+        for match in _HEAD.finditer(path.read_text(encoding="utf-8")):
+            step = curriculum.by_number.get(Number.parse(match[2]))
+            if step and str(number(step.number)) not in found:
+                found[str(number(step.number))] = Difference(curriculum, step).place
+    return found
+
+
+def _tell_places(root, before):
+    """Put the places of today into the outputs of notebooks that told them rightly before."""
+    today = _places(Curriculum(root))
+
+    def told(match):
+        right = before.get(match[2]) == match[3]
+        return f"{match[1]}({today[match[2]]})" if right else match[0]
+
+    for path in sorted((root / "notebooks").rglob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        if (after := _HEAD.sub(told, text)) != text:
+            path.write_text(after, encoding="utf-8")
 
 
 def _files(root: Path) -> list[Path]:
@@ -300,6 +417,8 @@ def _rewritten(path: Path, text: str, moves: Moves) -> str:
         return _notebook(text, moves)
     if path.name == "curriculum.toml":
         return _curriculum(text, moves)
+    if path.suffix in (".toml", ".tsv"):
+        return _table(text, moves) if path.name == FILE else text
     return moves.text(text, calls="docs" in path.parts or path.suffix == ".md")
 
 
@@ -337,6 +456,11 @@ def _notebook(text: str, moves: Moves) -> str:
             output.update(changed(output, moves.output))
     after = json.dumps(notebook, indent=1, ensure_ascii=False)
     return text if after == before else after + "\n"
+
+
+def _table(text: str, moves: Moves) -> str:
+    """moved.tsv: where the steps are today."""
+    return re.sub(r"(?<=\t).*$", lambda match: moves._one(match[0]), text, flags=re.M)
 
 
 def _curriculum(text: str, moves: Moves) -> str:
@@ -377,7 +501,7 @@ def _written(number):
 
 def _with_origins(text: str, moves: Moves) -> str:
     """The text with `from` in the tables of those steps that need it, and in no other."""
-    tables = re.split(r"(?<=\n)(?=(?:#.*\n)*\[)", text)  # each with the comments above it
+    tables = _tables(text)
     named = {}
     for position, table in enumerate(tables):
         if header := re.search(rf"^\[step\.({_NAME})\]\n", table, re.M):

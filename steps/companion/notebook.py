@@ -117,8 +117,6 @@ def _summary(difference):
     rows += [f"moved to <code>{html.escape(module)}</code>" for module in difference.moved_to]
     if difference.dropped:
         rows.append(f"removed {difference.dropped_size}")
-    if difference.imports:
-        rows.append(difference.imports)
     if len(rows) > 6:
         rows[5:] = [f"and {len(rows) - 5} more"]
     return f"<div><small>{'; '.join(rows) or 'nothing changes above the demo'}</small></div>"

@@ -3,6 +3,7 @@ roads."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 
 from .complaint import Complaint
@@ -81,8 +82,13 @@ def listing(curriculum: Curriculum, asked: str | None, everything: bool) -> Iter
             continue
         mine = [(run, steps) for run, steps in runs if run.stage == part]
         rows = _stage_rows(curriculum, part, read, modules=everything or asked is not None)
-        if not everything:
+        if asked is not None:
             rows += [_run_row(curriculum, *each) for each in mine]
+        elif mine and not everything:
+            names = ", ".join(f"{run.name} {len(steps)}" for run, steps in mine)
+            rows += textwrap.wrap(
+                f"in depth: {names}", 96, initial_indent="  ", subsequent_indent="    "
+            )
         yield "\n".join(rows) + "\n"
         for run, steps in mine if everything else ():
             yield _run_text(curriculum, run, steps)

@@ -116,7 +116,7 @@ CONV = [
 @pytest.mark.parametrize(
     ("arguments", "rows"),
     [
-        ([], [*STAGE_1, *IN_DEPTH, *STAGE_2]),
+        ([], [*STAGE_1, "  in depth: pool 2, conv 1", *STAGE_2]),
         (["1"], [*STAGE_1, MODULE, *IN_DEPTH]),
         (["2"], STAGE_2[1:]),
         (["pool"], POOL),

@@ -85,10 +85,9 @@ def listing(curriculum: Curriculum, asked: str | None, everything: bool) -> Iter
         if asked is not None:
             rows += [_run_row(curriculum, *each) for each in mine]
         elif mine and not everything:
-            names = ", ".join(f"{run.name} {len(steps)}" for run, steps in mine)
-            rows += textwrap.wrap(
-                f"in depth: {names}", 96, initial_indent="  ", subsequent_indent="    "
-            )
+            names = ", ".join(f"{run.name}\0{len(steps)}" for run, steps in mine)
+            wrapped = textwrap.wrap(f"  in depth: {names}", 96, subsequent_indent="    ")
+            rows += [line.replace("\0", " ") for line in wrapped]
         yield "\n".join(rows) + "\n"
         for run, steps in mine if everything else ():
             yield _run_text(curriculum, run, steps)

@@ -36,7 +36,7 @@ LONG = 100_000  # characters of an output beyond which it is a picture
 _NAME = r"(?:\d+[a-z]?|[a-z]+\d\d)"
 _RANGE = re.compile(rf"({_NAME})( to | through |-|–)({_NAME})|{_NAME}")
 _PATTERNS = {  # the references in a text; each is found in one pass, and none twice
-    "command": rf"-m steps [a-z]+ (?:[\w.]+ --at )?{_NAME}(?:-{_NAME})?\b",
+    "command": rf"-m steps (?!moved\b)[a-z]+ (?:[\w.]+ --at )?{_NAME}(?:-{_NAME})?\b",
     "heading": rf"^#+ {ITEM}(?:{BETWEEN}{ITEM})*(?=:)",
     "call": rf"\b(?:diff|difference|load|show)\((?:\d+|\\?[\"']{_NAME}\\?[\"'])(?=[,)])",
     "words": WORDS.pattern,

@@ -198,7 +198,7 @@ def test_a_number_without_a_letter_means_all_parts_of_its_topic(make):
 
 # Between the roads
 
-DEPTH = """Step 12 is first, steps 12 and 13 are next, as steps 11 to 13 and step 14 (all of it) show.
+DEPTH = """Step 12 is one, steps 12 and 13 are two, as steps 11 to 13 and step 14 (all) show.
 `python steps/step12.py`, `python -m steps check 12-13`, `python -m steps show 14`, step12.py.
 """
 
@@ -235,8 +235,8 @@ def test_a_step_goes_into_depth_and_all_keep_what_they_follow(two_roads):
     assert '[step.13]\nfrom = "conv01"\n\n[step.14b]' in text("steps/curriculum.toml")
     assert text("steps/depth/conv01.py").startswith('"""Step conv01: A title\n')
     assert text("README.md") == (
-        "Step conv01 is first, steps conv01 and 13 are next, as steps 11 to 13 and step 14 "
-        "(all of it) show.\n`python steps/depth/conv01.py`, `python -m steps check conv01-13`, "
+        "Step conv01 is one, steps conv01 and 13 are two, as steps 11 to 13 and step 14 "
+        "(all) show.\n`python steps/depth/conv01.py`, `python -m steps check conv01-13`, "
         "`python -m steps show 14`, conv01.py.\n"
     )
     assert text("tinytorch/a.py") == "# As in step conv01.\nfrom steps.depth.conv01 import x\n"

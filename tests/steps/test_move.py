@@ -336,6 +336,31 @@ def test_a_plan_is_carried_out(make, capsys):
     ]
 
 
+def test_a_plan_knows_steps_by_their_titles(make):
+    """13 of the plan is 14 by now, after a new 13; 12 has another title."""
+    titles = {"11": "Eleven", "12": "Twelve", "13": "Thirteen", "14a": "Fourteen"}
+    steps = {name: step_text(name, "x = 1", title=title) for name, title in titles.items()}
+    plan = "10\t11\n12\tconv01\n13\tconv02\n14a\tpool01\n"
+    files = {"steps/moved.tsv": plan, "steps/moved.toml": NEW}
+    root = make(steps, files, stages=STAGE).root
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *command], check=True)
+    moved(Curriculum(root), "13", "14", "14a", "15")
+    make({"13": step_text("13", title="New"), "12": step_text("12", title="A dozen")})
+    make(files={"steps/moved.toml": NEW}, stages=STAGE)
+    arguments = ["move", "--plan", str(root / "steps" / "moved.tsv"), "--since"]
+    assert main([*arguments, "nothing"], root) == 2
+    assert main([*arguments, "HEAD"], root) == 0
+    new = {str(step.number): step.title for step in Curriculum(root).steps}
+    assert new == {
+        "11": "Eleven", "conv01": "A dozen", "conv02": "New", "conv03": "Thirteen",
+        "pool01": "Fourteen",
+    }  # fmt: skip
+    table = (root / "steps" / "moved.tsv").read_text()
+    assert table == "10\t11\n12\tconv01\n13\tconv03\n14a\tpool01\n"
+
+
 def test_a_plan_that_names_other_steps_is_refused(make, capsys):
     files = {"steps/moved.tsv": PLAN.replace("14b", "15"), "steps/moved.toml": NEW}
     root = make({n: step_text(n) for n in ("11", "12", "13", "14a")}, files, stages=STAGE).root

@@ -8,7 +8,7 @@ exit of that process MPI waits for the others, which wait for its part of the su
     an exception that is not caught    sys.excepthook: name the rank, print the traceback, MPI_Abort
     a time limit, caught               the process may go on, but at its exit MPI would wait for the
                                        call that never ends; atexit calls MPI_Abort instead
-    sys.exit(1)                        no hook sees it: step 104l catches it outside
+    sys.exit(1)                        no hook sees it: step 104l catches it around the program
 
 MPI_Abort ends all processes of the job. What was printed has to get out first: end_job flushes it,
 and gives mpiexec a moment to pass it on. (PyTorch: torchrun ends all its processes when one fails.)

@@ -16,7 +16,7 @@ slower, and less exact: the demo compares on a matrix whose rows are nearly mult
 Operands that cannot be right are refused before NumPy tries: matrices that are not square, integers
 (NumPy would give float64), halves, and two types.
 
-With these, training is complete, and the package gets a version number: __version__.
+With these, stage 13 is complete, and the package gets a version number: __version__.
 
 Changed: solve. New: check_square, inv; __version__. Finished: linalg.py, version.py.
 Try: a batch of 1,000 systems of 3 x 3, by one call and by a loop. How much faster is one call?

@@ -135,6 +135,9 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     command.add_argument(
         "--plan", type=Path, metavar="FILE", help="a table of them, with a tab between"
     )
+    command.add_argument(
+        "--since", default="", metavar="REV", help="the numbers in the table are of this revision"
+    )
     command = add("moved")
     command.add_argument("step", metavar="N", help="a number of before, for example 84a")
     return parser

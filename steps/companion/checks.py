@@ -54,7 +54,7 @@ def check_form(curriculum: Curriculum, step: Step):
     if source.demo_first > len(source.lines):
         yield Complaint(step.label, 'has no demo below `if __name__ == "__main__":`')
     length = len(source.framework_code)
-    allowed = DEPTH_LINES if step.run else CODE_LINES
+    allowed = max(step.long, DEPTH_LINES if step.run else CODE_LINES)
     if length > allowed:
         yield Complaint(
             step.label, f"has {length} lines of code above the demo; at most {allowed} are allowed"

@@ -271,7 +271,11 @@ def move_command(curriculum: Curriculum, options) -> int:
     if len(options.names) % 2 or bool(options.names) == bool(options.plan):
         raise CurriculumError("move takes pairs: the old number and the new one.")
     pairs = list(zip(options.names[::2], options.names[1::2], strict=True))
-    moved = carry_out(curriculum, options.plan) if options.plan else move(curriculum, pairs)
+    moved = (
+        carry_out(curriculum, options.plan, options.since)
+        if options.plan
+        else move(curriculum, pairs)
+    )
     for old, new in moved.renamed.items():
         print(f"{old} -> {new}")
     print(f"wrote {len(moved.written)} file{'s' if len(moved.written) != 1 else ''}")

@@ -306,7 +306,8 @@ class Curriculum:
         """[step.NN] as (NN, its entries), each of the type that it should have."""
         number = self._number(key)
         types = {"removes": list, "renames": dict, "why": str, "gradcheck": list}
-        types |= {"budget": int, "unrun": list, "needs": str, "varies": dict, "from": (str, int)}
+        types |= {"budget": int, "unrun": list, "needs": str, "long": int}
+        types |= {"varies": dict, "from": (str, int)}
         self._refuse_unknown(entry, types, f"[step.{key}]")
         for name, value in entry.items():
             if not isinstance(value, types[name]):

@@ -57,6 +57,7 @@ class Step:
     renames: dict[str, str] = field(default_factory=dict)
     why: str = ""
     gradcheck: list[str] = field(default_factory=list)
+    long: int = 0  # the lines of code above its demo, where they are more than the road allows
     budget: int = 0  # the lines that it may add, where the kind's number does not do
     unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
     needs: str = ""  # a program without which the demo cannot keep its promises

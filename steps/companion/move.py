@@ -36,7 +36,7 @@ LONG = 100_000  # characters of an output beyond which it is a picture
 _NAME = r"(?:\d+[a-z]?|[a-z]+\d\d)"
 _RANGE = re.compile(rf"({_NAME})( to | through |-|–)({_NAME})|{_NAME}")
 _PATTERNS = {  # the references in a text; each is found in one pass, and none twice
-    "command": rf"-m steps [a-z]+ (?:[\w.]+ --at )?{_NAME}(?:-{_NAME})?\b",
+    "command": rf"-m steps (?!moved\b)[a-z]+ (?:[\w.]+ --at )?{_NAME}(?:-{_NAME})?\b",
     "heading": rf"^#+ {ITEM}(?:{BETWEEN}{ITEM})*(?=:)",
     "call": rf"\b(?:diff|difference|load|show)\((?:\d+|\\?[\"']{_NAME}\\?[\"'])(?=[,)])",
     "words": WORDS.pattern,
@@ -156,6 +156,8 @@ class Moves:
         begin = match.string.rfind("\n", 0, match.start()) + 1
         numbers = [Number.parse(each) for each in re.findall(_NAME, match[0])]
         is_printed = "# ->" in match.string[begin : match.start()]
+        if match.lastgroup == "word" and match.string[match.end() :][:1] == ":":
+            is_printed = True  # a title, of a step that never was: "Step 99: "
         return is_printed and any(number not in self.known for number in numbers)
 
     def _command(self, words):
@@ -314,22 +316,32 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]], wrap: bool = Fals
     return result
 
 
-def carry_out(curriculum: Curriculum, plan: Path) -> Moved:
-    """Move all steps that a table names: a line holds the present number, a tab, and the name.
+def carry_out(curriculum: Curriculum, plan: Path, since: str = "") -> Moved:
+    """Move all steps that a table names: a line holds a number, a tab, and the name.
 
-    A line whose step is gone, or goes into a step that stays, is for `moved` alone. The stages and
-    runs in the file of the same name that ends in .toml take the place of those in curriculum.toml.
+    The numbers are those of the revision `since`, and of today without one: a step that has another
+    number by now is known by its title. A step that is new goes into the run of the one before it,
+    and the names of a run are counted anew. A line that goes to the main road is for `moved` alone.
+    The stages and runs in the file of the same name that ends in .toml take the place of those in
+    curriculum.toml.
     """
-    pairs = {
-        old: new
-        for old, new in pairs_of(plan).items()
-        if old in curriculum.by_number and new not in curriculum.by_number
-    }
-    missing = [old.short for old, new in pairs_of(plan).items() if new.run and old not in pairs]
-    if missing or not pairs:
+    table = pairs_of(plan)
+    today = _numbers_today(curriculum, since)
+    gone = [old.short for old, new in table.items() if new.run and old not in today]
+    if gone or not table:
         raise CurriculumError(
-            f"{plan.name} names steps that are not there: {', '.join(missing[:9]) or 'all of them'}"
+            f"{plan.name} names steps that are not there: {', '.join(gone[:9]) or 'none at all'}"
         )
+    runs = {today[old]: new.run for old, new in table.items() if new.run}
+    pairs, run, count = {}, "", 0
+    for number in [each for each in curriculum.roads.numbers if not each.run]:
+        if runs.get(number, run) != run:
+            run, count = runs[number], 0
+        if run:
+            count += 1
+            pairs[number] = Number(count, run=run)
+    lines = {old: pairs[today[old]] if new.run else new for old, new in table.items()}
+    plan.write_text("".join(f"{old}\t{new}\n" for old, new in lines.items()), encoding="utf-8")
     tables, text = plan.with_suffix(".toml"), curriculum.file.read_text(encoding="utf-8")
     if tables.exists():
         new = _tables(tables.read_text(encoding="utf-8"))
@@ -346,6 +358,27 @@ def carry_out(curriculum: Curriculum, plan: Path) -> Moved:
         _git(curriculum.root, "rm", "-q", "--cached", "--ignore-unmatch", "--", str(tables))
         tables.unlink()
     return result
+
+
+def _numbers_today(curriculum, since):
+    """The number of today for each number of a revision; a step that was moved keeps its title."""
+    today = {number: number for number in curriculum.by_number}
+    if not since:
+        return today
+    found = _git(curriculum.root, "grep", "-E", '^"""Step [0-9]+[a-z]?: ', since, "--", "steps")
+    then = dict(re.findall(r'"""Step (\w+): (.*\S)', found))
+    if not then:
+        raise CurriculumError(f"git knows no steps of {since}.")
+    titles = {step.title: step.number for step in curriculum.steps}
+    for name, title in then.items():
+        number = Number.parse(name)
+        if number in today and curriculum.by_number[number].title == title:
+            continue  # two steps may have one title
+        if title in titles:
+            today[number] = titles[title]
+        elif number in today and curriculum.by_number[number].title in then.values():
+            del today[number]  # its number belongs to another step by now
+    return today
 
 
 def _tables(text):

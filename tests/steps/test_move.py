@@ -198,7 +198,7 @@ def test_a_number_without_a_letter_means_all_parts_of_its_topic(make):
 
 # Between the roads
 
-DEPTH = """Step 12 is first, steps 12 and 13 are next, as steps 11 to 13 and step 14 (all of it) show.
+DEPTH = """Step 12 is one, steps 12 and 13 are two, as steps 11 to 13 and step 14 (all) show.
 `python steps/step12.py`, `python -m steps check 12-13`, `python -m steps show 14`, step12.py.
 """
 
@@ -235,8 +235,8 @@ def test_a_step_goes_into_depth_and_all_keep_what_they_follow(two_roads):
     assert '[step.13]\nfrom = "conv01"\n\n[step.14b]' in text("steps/curriculum.toml")
     assert text("steps/depth/conv01.py").startswith('"""Step conv01: A title\n')
     assert text("README.md") == (
-        "Step conv01 is first, steps conv01 and 13 are next, as steps 11 to 13 and step 14 "
-        "(all of it) show.\n`python steps/depth/conv01.py`, `python -m steps check conv01-13`, "
+        "Step conv01 is one, steps conv01 and 13 are two, as steps 11 to 13 and step 14 "
+        "(all) show.\n`python steps/depth/conv01.py`, `python -m steps check conv01-13`, "
         "`python -m steps show 14`, conv01.py.\n"
     )
     assert text("tinytorch/a.py") == "# As in step conv01.\nfrom steps.depth.conv01 import x\n"
@@ -270,6 +270,7 @@ def test_a_whole_topic_becomes_the_range_of_its_names(two_roads):
 
 def test_a_printed_count_is_no_step(two_roads):
     moves = Moves(two_roads, [("12", "conv01"), ("14a", "conv02"), ("14b", "conv03")])
+    assert moves.text('start = "Step 14: "') == 'start = "Step 14: "'
     assert moves.text('print(f"step {n}: 1")  # -> step 14: 1\n').endswith("# -> step 14: 1\n")
     assert (
         moves.output("step 14: 0.5\nStep 14a: A title\n") == "step 14: 0.5\nStep conv02: A title\n"
@@ -334,6 +335,31 @@ def test_a_plan_is_carried_out(make, capsys):
         "step 14a is now conv03, in depth: steps/depth/conv03.py",
         "step 14b is now pool01, in depth: steps/depth/pool01.py",
     ]
+
+
+def test_a_plan_knows_steps_by_their_titles(make):
+    """13 of the plan is 14 by now, after a new 13; 12 has another title."""
+    titles = {"11": "Thirteen", "12": "Twelve", "13": "Thirteen", "14a": "Fourteen"}
+    steps = {name: step_text(name, "x = 1", title=title) for name, title in titles.items()}
+    plan = "10\t11\n12\tconv01\n13\tconv02\n14a\tpool01\n"
+    files = {"steps/moved.tsv": plan, "steps/moved.toml": NEW}
+    root = make(steps, files, stages=STAGE).root
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *command], check=True)
+    moved(Curriculum(root), "13", "14", "14a", "15")
+    make({"13": step_text("13", title="New"), "12": step_text("12", title="A dozen")})
+    make(files={"steps/moved.toml": NEW}, stages=STAGE)
+    arguments = ["move", "--plan", str(root / "steps" / "moved.tsv"), "--since"]
+    assert main([*arguments, "nothing"], root) == 2
+    assert main([*arguments, "HEAD"], root) == 0
+    new = {str(step.number): step.title for step in Curriculum(root).steps}
+    assert new == {
+        "11": "Thirteen", "conv01": "A dozen", "conv02": "New", "conv03": "Thirteen",
+        "pool01": "Fourteen",
+    }  # fmt: skip
+    table = (root / "steps" / "moved.tsv").read_text()
+    assert table == "10\t11\n12\tconv01\n13\tconv03\n14a\tpool01\n"
 
 
 def test_a_plan_that_names_other_steps_is_refused(make, capsys):

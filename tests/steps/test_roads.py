@@ -212,6 +212,8 @@ def test_a_run_has_less_room_than_the_main_road(roads):
     assert list(checks.check_form(curriculum, curriculum.step("4"))) == []
     [complaint] = checks.check_form(curriculum, curriculum.step("conv01"))
     assert complaint.what == "has 1001 lines of code above the demo; at most 1000 are allowed"
+    curriculum.step("conv01").long = 1001
+    assert list(checks.check_form(curriculum, curriculum.step("conv01"))) == []
 
 
 def test_a_difference_is_taken_against_from(roads):

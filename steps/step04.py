@@ -109,6 +109,7 @@ if __name__ == "__main__":
         # -> 1e-01    9e-02
         # -> 1e-02    9e-04
         # -> 1e-03    9e-06
+        # -> 1e-05    9e-10
         # -> ...
     best = min(errors, key=errors.get)
     print("best in the middle, not at the end:", 1e-9 <= best <= 1e-5)

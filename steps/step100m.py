@@ -7,7 +7,7 @@ kernels are functions of Python.
 CUDA that a program writes is very regular. It has a dozen forms of lines, and each has a twin in
 Python. So a table of regular expressions translates it, line by line:
 
-    extern "C" __global__ void k0(float* x)        def k0(t, x):           t: the thread (step 69a)
+    extern "C" __global__ void k0(float* x)        def k0(t, x):           t: thread (step 69a)
     const long long i = threadIdx.x;               i = t.threadIdx.x
     if (i >= n) return;                            if i >= n: return
     __shared__ float box[256];                     box = t.shared.setdefault('box', dict())

@@ -1,9 +1,9 @@
 """Step 41a: A DType for each element type
 
-Stage 7 goes through the core of step 40b once more: the types of elements, the memory where they
+This run goes through the core of step 40b once more: the types of elements, the memory where they
 are (the CPU's or a GPU's), and the errors. It needs few operations for that: + - * /, exp, the sum
-of all elements, broadcasting and backward. The others are laid aside, and stage 9 brings them back,
-finished (steps 56 to 65).
+of all elements, broadcasting and backward. The others are laid aside; steps 56 to 65
+bring them back, finished.
 
 Until now NumPy decides what an array can hold, and it allows too much: text, dates, complex numbers
 and Python objects all become Tensors, and fail later, far from the cause. It also lacks a type:

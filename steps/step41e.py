@@ -20,7 +20,7 @@ graph gets no node.
 The trap is a cast to integers. It is a step function, whose derivative is 0 wherever it has one, so
 a gradient through it would be useless. It ends the graph: the result does not require gradients.
 
-Changed: add, mul, sub, div (now true_divide: stage 9 adds other divisions). New: Cast, cast,
+Changed: add, mul, sub, div (now true_divide: step 56n adds other divisions). New: Cast, cast,
 operands, as_tensor.
 Try: let Cast.backward return g, and see which line of the demo changes.
 """

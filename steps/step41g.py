@@ -11,7 +11,7 @@ rounded once:
 
     array.sum(axis, dtype="float32").astype(array.dtype)
 
-GPUs and PyTorch do the same. Products of matrices, means and norms will need it too, in stage 9.
+GPUs and PyTorch do the same. Products of matrices, means and norms will need it too.
 
 (NumPy adds a row of memory in pairs, which hides the fault. Along a column it adds one row after
 the other. So the same numbers give two sums, depending on how they lie in memory.)

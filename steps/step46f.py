@@ -6,7 +6,7 @@ all the same. Skim it: each member is a line or two, with its refusal.
 - requires_grad_ sets the flag and returns the tensor. Of a result the flag cannot be taken away.
 - dim() and ndimension() are ndim, nelement() is numel(), is_tensor() asks.
 - A tensor's hash is its identity, so that sets and dictionaries can hold tensors, although == will
-  compare elements again (stage 9).
+  compare elements again (step 57a).
 - Tensor(2, 3) is an uninitialised tensor of this shape, Tensor([2, 3]) holds these two numbers.
 - tensor_method refuses a second method of the same name. Only a program that you run yourself may
   replace one of the package.

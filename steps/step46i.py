@@ -1194,7 +1194,7 @@ if __name__ == "__main__":
             return f"{type(reason).__name__}: {reason}"
 
     row = tensor([1.0, 2.0, 3.0], requires_grad=True)
-    print("step 46h:", np.broadcast_to(row.array, (1000, 3)).flags.writeable)  # -> step 46h: False
+    print("before:", np.broadcast_to(row.array, (1000, 3)).flags.writeable)  # -> before: False
     table = row.expand(1000, -1)
     print(table.shape, table.array.strides, np.shares_memory(table.array, row.array))
     # -> tinytorch.Size([1000, 3]) (0, 4) True

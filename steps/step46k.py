@@ -21,8 +21,8 @@ place among the saved values too.
 In forward and backward the annotations say now what a Function takes and gives: several outputs and
 several gradients too, which come in step 48a. That is why roles_of takes a list of outputs.
 
-At the end of stage 7 a tensor knows its type and its device, takes data in and gives it out, and
-explains its errors. Stage 8 looks at the graph at work.
+Now a tensor knows its type and its device, takes data in and gives it out, and
+explains its errors. The steps after look at the graph at work.
 
 Changed: Function.apply, call, gradients and their annotations. New: as_array, new, NOTHING.
 Try: let as_array return before its loop over ctx.saved. Which line of the demo changes?

@@ -21,7 +21,7 @@ The trap: y.grad_fn is ctx. If ctx kept y, both would wait for the garbage colle
 apply keeps a saved output as a bare array, and saved_tensor wraps it anew, with its place in the
 graph. A tensor kept as ctx.y = y is not treated in this way.
 
-PyTorch's name for it is torch.autograd.Function. Step 52 checks what such rules return.
+PyTorch's name for it is torch.autograd.Function. Steps 52a to 52f check what such rules return.
 
 Changed: record_outputs, Function.gradients, general_step. New: CustomFunction.
 Try: add the line ctx.y = y to Exponential.forward. Is the node still freed at once?

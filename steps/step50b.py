@@ -1578,7 +1578,7 @@ if __name__ == "__main__":
     row = Row.apply(plain, 1)
     row.note = "the last one"
 
-    print("step 50a:", np.shares_memory(plain.array.copy(), row.array.copy()))  # -> step 50a: False
+    print("before:", np.shares_memory(plain.array.copy(), row.array.copy()))  # -> before: False
     both = copy.deepcopy([plain, row])
     both[0].mul_(10.0)
     print("together:", both[1], "- the original:", row)

@@ -3,7 +3,7 @@
 A hook on a leaf sees one gradient on its way, before it is added. Some programs want the moment
 after: the .grad of this leaf is complete. An optimizer could then update the parameter at once and
 free its gradient, while backward is still working on earlier layers. And training on several
-machines can send a gradient while the rest is being computed (stage 18 will do that).
+machines can send a gradient while the rest is being computed (step 105e will do that).
 
     leaf.register_post_accumulate_grad_hook(f)      f(leaf), after leaf.grad has been added to
 

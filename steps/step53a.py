@@ -21,7 +21,7 @@ loses digits: with e = 1e-6 float64 keeps about ten of its sixteen, float32 hard
 The inputs of a check have to be float64. (The elements are moved in x's own memory. These writes
 are not counted, since x has its old elements again before any backward looks.)
 
-exp and sum, which these steps do not need, are laid aside until stage 9 brings them, finished.
+exp and sum, which these steps do not need, are laid aside until step 56f brings them, finished.
 
 New: as_tuple, differentiable_outputs, numerical_product.
 Try: eps=1e-12 in the demo's loop is worse than 1e-6. At which eps is the error smallest?

@@ -13,8 +13,8 @@ how far to walk in memory for one step in each dimension:
 A new shape and new strides for the same memory are a view: no element is moved. So reshape computes
 nothing, and neither does its gradient, which gets the old shape back.
 
-A write into a view is a write into x. Stage 8 was built for that (steps 50a and 50c): `view = True`
-is all that an operation has to say, and the graph follows.
+A write into a view is a write into x. The core was built for that (steps 50a and 50c): `view =
+True` is all that an operation has to say, and the graph follows.
 
 The trap: one size may be -1 and follows from the others. It follows also if you have miscounted the
 others: x.reshape(-1, 2) is three rows, not two, and nothing complains.

@@ -11,7 +11,7 @@ they have no history, as with the slice of step 61h: no gradient finds its way t
 The gradient of joining is cutting, and the gradient of cutting is joining. So Cat.backward is one
 call of Split, and Split.backward one call of Cat: both can be differentiated as often as you like.
 
-Cat takes any number of inputs and Split has any number of outputs, which is new in stage 9. Two
+Cat takes any number of inputs and Split has any number of outputs, which is new here. Two
 things follow. A part that is not used has no gradient: the engine passes zeros of its shape, so
 that all parts can be joined. And a tensor that is joined with itself gets a gradient from both
 places.

@@ -18,7 +18,7 @@ The trap: weights that start at 0 would all stay equal (step 39c). They start at
 standard deviation sqrt(2 / inputs): large enough that a signal neither dies out nor explodes on its
 way through relu (He et al., 2015). Biases start at zero.
 
-(In PyTorch this loop looks the same. Its nn and optim shorten it; stages 12 and 13 build them.)
+(In PyTorch this loop looks the same. Its nn and optim shorten it; steps 71a to 83u build them.)
 
 Changed: a new module, datasets/digits.py. New: load_digits. The demo trains.
 Try: leave out `p.grad = None`. The gradients of all steps so far pile up: watch the loss.

@@ -3,15 +3,15 @@
 The list `parameters` of step 65l is written by hand. A weight that is missing in it is never
 trained, and there is no error. A program could collect the weights if it recognized them, but any
 tensor may require a gradient. So weights get a class of their own: a Parameter is a tensor that is
-to be learned. No code uses the class yet; stage 12 does, when a network collects its own
+to be learned. No code uses the class yet; step 71a does, when a network collects its own
 parameters.
 
 Parameter(data) shares the memory of `data` and is a leaf, whatever the history of `data`. It
 requires a gradient, and prints its class. A copy of it is a Parameter again, without the gradient.
 
 The demo puts this topic together: the digits, one node for the loss, memory that is kept. 20 epochs
-take about a second, and the network reads some 98 % of digits that it has never seen. Stages 12 and
-13 make such a program shorter.
+take about a second, and the network reads some 98 % of digits that it has never seen. Steps 71a
+to 83u make such a program shorter.
 
 The trap: `w = w - 0.1 * w.grad` would make a tensor that is not a Parameter, nor a leaf. Weights
 are changed in place, with sub_, and without a record (no_grad).

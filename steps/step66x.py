@@ -3,7 +3,7 @@
 A network on a graph adds each paper to its own neighbours, A + I, and divides each row by its
 number of entries. With step 66w alone both would need to_dense, 29 MB for 2,708 papers.
 
-    sparse + sparse      the entries of both, coalesced (step 66u): no more than these are stored
+    sparse + sparse      the entries of both, coalesced (step 66u): no more are stored
     sparse + dense       dense: nearly all elements are not 0
     sparse * number      the values times the number
     sparse * dense       an element-wise product reads the dense tensor at the places alone;

@@ -16,7 +16,7 @@ form, which restores the number even if an error ends the block. -1 changes noth
 so that code without a GPU to choose can pass it.
 
 (An operation runs where its operands live, and CuPy expects the current GPU to be that one. For one
-program with several GPUs, a process for each is simpler: stage 18.)
+program with several GPUs, a process for each is simpler: step 105b.)
 
 New: current_device, device_index, set_device, device.
 Try: raise an error inside of `with device(1)`. Which GPU is current afterwards?

@@ -108,7 +108,7 @@ if __name__ == "__main__":
 
     columns = 1000
     by_thread, by_block = [], []
-    launch(lambda t: by_thread.append(t.number * columns), 1, 32)  # step 69t, at its column 0
+    launch(lambda t: by_thread.append(t.number * columns), 1, 32)  # step 69t, column 0
     launch(lambda t: by_block.append(t.threadIdx.x), 1, 32)
     print("sectors that a warp reads at once:", sectors(by_thread), "or", sectors(by_block))
     # -> sectors that a warp reads at once: 32 or 4

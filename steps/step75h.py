@@ -1,8 +1,8 @@
 """Step 75h: An autoencoder
 
-Stage 12 has built modules, layers, activations, losses and their initialisation. The last step uses
-most of it, and adds no line of code. A network of this kind needs no labels: its target is its
-input.
+Steps 71 to 75 have built modules, layers, activations, losses and their initialisation. The last
+step uses most of it, and adds no line of code. A network of this kind needs no labels: its target
+is its input.
 
     64 pixels -> 32 -> 8 numbers -> 32 -> 64 pixels
 

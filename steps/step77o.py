@@ -3,7 +3,7 @@
 The remaining options of PyTorch's signatures, so that programs can be run unchanged. Skim them:
 most are names that are accepted. Each changes a formula that you know by a line, or nothing.
 
-    momentum        RMSprop   b = momentum * b + d, and the step goes along b: as in SGD (step 76j)
+    momentum        RMSprop   b = momentum * b + d, the step goes along b, as in step 76j
     lr_decay        Adagrad   the rate is lr / (1 + (step - 1) * lr_decay)
     initial_accumulator_value
                     Adagrad   where s begins. A large one makes the first steps smaller

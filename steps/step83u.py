@@ -1,6 +1,6 @@
 """Step 83u: torch.jit: decorators that leave a function as it is
 
-Before compile (stage 17) PyTorch had another compiler, TorchScript. It reads the source of a
+Before compile (step 102b) PyTorch had another compiler, TorchScript. It reads the source of a
 function, and runs it without Python:
 
     @torch.jit.script

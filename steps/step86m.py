@@ -4,7 +4,7 @@ Every call of batch_norm had to be told four tensors and whether it was training
 them:
 
     weight, bias                 parameters, which the optimizer changes
-    running_mean, running_var    buffers (step 71g): saved and moved with the module, not trained
+    running_mean, running_var    buffers (step 71g): saved and moved with it, not trained
     num_batches_tracked          a buffer, too: how many batches the averages have seen
     training                     what train() and eval() set in every module (step 71p)
 

@@ -12,8 +12,8 @@ each row, and the sums z of the rows of E. With the scale s:
 
     Y = (E V) / z              divide the small result, not the large weights
     H = dL/dY / z,   dL/dV = E^T H
-    dL/dS = E * (H V^T - the sums of the rows of H * Y)        the softmax, backwards (step 60a)
-    dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q                   the product, backwards (step 37a)
+    dL/dS = E * (H V^T - the sums of the rows of H * Y)     softmax, backwards (step 60a)
+    dL/dQ = s dL/dS K,   dL/dK = s dL/dS^T Q                the product, backwards (step 37a)
 
 The softmax needs "the sum of g_k y_k" of each row: it is the same number as the sum of H * Y, which
 costs less, because Y has fewer columns than E. A mask is added to the scores, one of booleans as 0

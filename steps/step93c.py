@@ -7,7 +7,7 @@ nonlinearity between them, the same for all positions, usually four times as wid
     x = x + attention(x)            read: the positions exchange what they know
     x = x + feed_forward(x)         compute: each for itself
 
-Both parts are added to their input, the residual connection of stage 14. Without it a stack of such
+Both parts are added to their input, the residual connection of step 87a. Without it a stack of such
 blocks forgets which word it began with: attention takes means, and means of means become more and
 more alike. The demo measures it over 12 layers. The sums are also a direct way for the gradient.
 

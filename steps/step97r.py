@@ -12,7 +12,7 @@ keeps the result as a pattern, with a place in it for each tensor:
     a tensor that the function made      Output(k): output k of the graph; twice the same: one k
     a tensor that it was given           Given(k): source k itself, so that `x is f(x)` stays true
     tuple, list, dict, named fields      the same structure, with patterns inside
-    a number, a text, None               itself, as it was in the trace (step 102f watches this)
+    a number, a text, None               itself, as it was in the trace; see step 102f
     anything else                        Break: an object of an unknown class may hold a tensor
 
 `rebuilt` walks through a structure and replaces its tensors. It is used twice: to make the pattern,

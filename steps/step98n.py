@@ -3,9 +3,9 @@
 The prices of step 98m assume that each value is computed for one user, and that a value that is
 computed again never becomes an array. Both may be wrong:
 
-    chain of the demo         step 98m keeps 8 of its 10 sums: each alone has a high price. But the
+    chain of the demo         step 98m keeps 8 of its 10 sums: each alone is expensive. But the
                               backward computes one from the other, and then has both
-    (x @ x).relu() @ x.T      step 98m keeps relu and the mask of its gradient. Once the backward
+    (x @ x).relu() @ x.T      step 98m keeps relu and its gradient's mask. Once the backward
                               has relu, the mask costs one comparison
     a product of x * 2        a product reads arrays, so x * 2 would be computed again and written
 

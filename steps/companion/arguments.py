@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 PROGRAM = "python -m steps"
 READING = {
-    "list": "the stages and their steps",
+    "list": "the steps of the main road by stages; of a stage, a run in depth, or all",
     "next": "show the step after the one shown last; it remembers your place",
     "show": "a step in one view: its text, its difference and what it prints",
-    "diff": "what a step changes against the step before",
+    "diff": "what a step changes against the step before, or against another one",
     "run": "run steps and compare what they print with what they promise",
     "history": "each form that a definition had, and the steps that gave it",
-    "where": "the steps that built a definition, and where it lives",
+    "where": "where a definition lives, the step that wrote it, and where it began",
+    "find": "the steps whose title or text has a word",
+    "moved": "where a step is today that had another number",
 }
 WRITING = {
     "check": "check everything that the steps promise",
     "stats": "how much the steps of each stage add, change and run",
     "propagate": "carry a change of a step into the later steps and the package",
     "move": "rename steps, and every reference to them",
+    "readme": "write the tables steps/README.md and steps/depth/README.md",
 }
 COMMANDS = READING | WRITING
 
 HELP = """\
-usage: python -m steps COMMAND ...
+usage: python -m steps [COMMAND ...]
 
-To read:
+Alone it says where you are. To read:
 {reading}
 
 To write:
 {writing}
 
-A step is 14, 54b, step54b or step54b.py; several are 11-18 or 54a-55, and 54 is all parts of 54.
+A step is 14, 54b or step54b.py, and in depth conv07 or depth/conv07.py. Several are 11-18, 54 (all
+its parts), 54a-55, conv (a whole run) or conv03-conv07.
 
     python -m steps next
     python -m steps show 14
@@ -43,7 +48,7 @@ A step is 14, 54b, step54b or step54b.py; several are 11-18 or 54a-55, and 54 is
 More about a command: python -m steps diff --help
 """
 
-SEVERAL = "for example 14, 54 (all its parts), 54a or 54a-55"
+SEVERAL = "for example 14, 54 (all its parts), 54a-55, conv (a run in depth) or conv03-conv07"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -71,11 +76,20 @@ def parser_for(handlers) -> argparse.ArgumentParser:
         command.set_defaults(run=handlers[name])
         return command
 
-    add("list")
+    command = add("list")
+    command.add_argument(
+        "part", nargs="?", metavar="STAGE | RUN", help="for example 8, or conv; the main road"
+    )
+    command.add_argument("--all", action="store_true", help="both roads, with their modules")
     for name in ("run", "check", "stats"):
         command = add(name)
         if name == "check":
-            command.add_argument("--only", default="", metavar="CHECK", help="for example coverage")
+            command.add_argument(
+                "--only",
+                default="",
+                metavar="CHECK",
+                help="for example coverage; stable takes long, and runs only here",
+            )
         command.add_argument(
             "steps",
             nargs="?",
@@ -96,18 +110,34 @@ def parser_for(handlers) -> argparse.ArgumentParser:
     way.add_argument("--back", action="store_true", help="go back one step and show it")
     command = add("diff")
     command.add_argument("steps", metavar="N | N-M", help=SEVERAL)
-    command.add_argument("name", nargs="?", help="one definition only: Variable.backward")
+    command.add_argument(
+        "name", nargs="?", help="one definition only: Variable.backward; or another step: 16"
+    )
     command.add_argument("--demo", action="store_true", help="show the demo's difference too")
     command.add_argument("--html", action="store_true", help="print HTML instead of text")
     command = add("history")
     command.add_argument("name", metavar="NAME", help="for example Variable.backward")
     command.add_argument("--at", metavar="N", help="show the form that step N has")
     add("where").add_argument("name", metavar="NAME")
+    add("find").add_argument("words", nargs="+", metavar="WORD", help="for example momentum")
+    add("readme")
     command = add("propagate")
-    command.add_argument("step", metavar="N")
+    command.add_argument("step", nargs="?", metavar="N", help="the step that changed")
+    command.add_argument(
+        "--dry-run", action="store_true", help="write nothing; name the files and the stops"
+    )
+    command.add_argument("--continue", dest="go_on", action="store_true", help="go on after a stop")
     command.add_argument(
         "--from", dest="revision", default="HEAD", metavar="REV", help="what to compare with (HEAD)"
     )
     command = add("move")
-    command.add_argument("names", nargs="+", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
+    command.add_argument("names", nargs="*", metavar="OLD NEW", help="for example 54b 54c 54c 54d")
+    command.add_argument(
+        "--plan", type=Path, metavar="FILE", help="a table of them, with a tab between"
+    )
+    command.add_argument(
+        "--since", default="", metavar="REV", help="the numbers in the table are of this revision"
+    )
+    command = add("moved")
+    command.add_argument("step", metavar="N", help="a number of before, for example 84a")
     return parser

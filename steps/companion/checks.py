@@ -12,7 +12,9 @@ from .curriculum import Curriculum, CurriculumError, Step
 from .difference_checks import check_difference
 from .gradient_checks import check_gradients
 from .kind_checks import check_kind, check_kinds, check_numbers
+from .minutes import check_hours
 from .names import nearest
+from .overview import check_tables
 from .package_checks import (
     OPTIONAL,
     check_modules,
@@ -23,12 +25,12 @@ from .package_checks import (
 from .promises import AT_ONCE
 from .references import check_documents, check_references
 from .source import SourceError
+from .stability import check_stable
 
 COLUMNS = 100
 DOCSTRING_LINES = 40  # a docstring stays below
-FRAMEWORK_LINES = 500  # docstrings, comments and blank lines included
-LONG_LINES = 1600  # in steps whose one file grows into the core and a first network, or a tracer
-LONG_TOPICS = {*range(31, 56), 97, 98, 102}
+CODE_LINES = 1200  # above the demo, on the main road, where one file grows to the end
+DEPTH_LINES = 1000  # in a run, which has modules to import from
 DEMO_ONLY = {"graphviz", "matplotlib"}
 
 
@@ -43,7 +45,7 @@ def check_form(curriculum: Curriculum, step: Step):
             f"the docstring has {source.docstring_lines} lines",
             f"stay under {DOCSTRING_LINES}",
         )
-    if step.number.topic > 1 and not re.search(
+    if (step.run or step.number.topic > 1) and not re.search(
         r"^(Changed|New|Gone|Moved)\b.*:", source.docstring, re.M
     ):
         yield Complaint(step.label, "the docstring has no line `Changed: ... New: ...`")
@@ -51,11 +53,11 @@ def check_form(curriculum: Curriculum, step: Step):
         yield Complaint(step.label, "the docstring has no line `Try: ...`")
     if source.demo_first > len(source.lines):
         yield Complaint(step.label, 'has no demo below `if __name__ == "__main__":`')
-    length = source.demo_first - 1
-    allowed = LONG_LINES if step.number.topic in LONG_TOPICS else FRAMEWORK_LINES
+    length = len(source.framework_code)
+    allowed = max(step.long, DEPTH_LINES if step.run else CODE_LINES)
     if length > allowed:
         yield Complaint(
-            step.label, f"has {length} lines above the demo; at most {allowed} are allowed"
+            step.label, f"has {length} lines of code above the demo; at most {allowed} are allowed"
         )
     for number, line in enumerate(source.lines, 1):
         if len(line) > COLUMNS:
@@ -84,7 +86,7 @@ def check_imports(curriculum: Curriculum, step: Step):
                         f"imports {name}, which is not listed under [modules] in curriculum.toml",
                         "import the module itself: from tinytorch.folder.module import name",
                     )
-                elif finished[name].finished >= step.number:
+                elif not curriculum.is_finished(finished[name], step):
                     yield Complaint(
                         where,
                         f"imports {name}, which step {finished[name].finished} finishes",
@@ -106,16 +108,21 @@ STEP_CHECKS = {
     "gradients": check_gradients,
 }
 
+# The same, but only where they are asked for
+LONG_CHECKS = {"stable": check_stable}
+
 # The whole
 WHOLE_CHECKS = {
     "numbers": check_numbers,
     "kinds": check_kinds,
+    "hours": check_hours,
+    "tables": check_tables,
     "modules": check_modules,
     "order": check_order,
     "package imports": check_package_imports,
     "documents": check_documents,
 }
-OF_STEPS = (check_numbers, check_kinds)
+OF_STEPS = (check_numbers, check_kinds, check_hours, check_tables)
 
 
 def check_all(curriculum: Curriculum, steps: list[Step], only: str = ""):
@@ -125,15 +132,16 @@ def check_all(curriculum: Curriculum, steps: list[Step], only: str = ""):
     steps are chosen.
     """
     wanted = [each.strip() for each in only.split(",")] if only else []
+    known = STEP_CHECKS | LONG_CHECKS | WHOLE_CHECKS
     for each in wanted:
-        if each not in STEP_CHECKS | WHOLE_CHECKS:
-            near = nearest(each, STEP_CHECKS | WHOLE_CHECKS)
+        if each not in known:
+            near = nearest(each, known)
             raise CurriculumError(f"There is no check {each!r}." + near)
     count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
     files = f"{len(curriculum.package_files())} files"
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, check in STEP_CHECKS.items():
-            if not wanted or name in wanted:
+        for name, check in (STEP_CHECKS | LONG_CHECKS).items():
+            if name in wanted or not wanted and name in STEP_CHECKS:
                 run = _guarded(check, curriculum)
                 found = pool.map(run, steps)
                 yield name, count, [each for complaints in found for each in complaints]

@@ -1,5 +1,4 @@
-"""The command line: `python -m steps list | show | next | run | diff | history | where`, and for
-authors `check | stats | propagate | move`."""
+"""The command line: `python -m steps`, and the commands that arguments.py lists."""
 
 from __future__ import annotations
 
@@ -10,18 +9,24 @@ from pathlib import Path
 
 from .arguments import COMMANDS, parser_for
 from .checks import check_all
-from .curriculum import Curriculum, CurriculumError
+from .curriculum import Curriculum, CurriculumError, Stage
 from .difference import Difference
+from .finding import found_texts
 from .focus import changed_definition
 from .history import History
-from .move import move
+from .move import carry_out, move
+from .moved import answer
 from .names import nearest
+from .number import Number
+from .overview import beside_line, listing, overview, runs_of, tables, title_of
 from .paint import enabled, paint
-from .promises import run_steps
-from .propagate import Stopped, propagate
-from .reading import beside, current, output_of, page, remember, view
+from .promises import Outcome, run_steps
+from .propagate import Stopped, propagate, resume
+from .reading import current, following, output_of, page, remember, view
 from .source import SourceError
 from .stats import table
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
@@ -31,11 +36,13 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> int:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         return _refuse(f"There is no command {arguments[0]!r}." + nearest(arguments[0], COMMANDS))
     try:
+        if not arguments:
+            print(overview(Curriculum(root or ROOT)))
+            return 0
         options = parser.parse_args(arguments)
         if arguments[0] in ("run", "show", "next", "check", "stats") and find_spec("numpy") is None:
             return _refuse("This Python has no NumPy. After `make tour`: source .venv/bin/activate")
-        curriculum = Curriculum(root or Path(__file__).resolve().parents[2])
-        return options.run(curriculum, options)
+        return options.run(Curriculum(root or ROOT), options)
     except (CurriculumError, SourceError) as error:
         return _refuse(str(error))
     except BrokenPipeError:  # `python -m steps list | head`
@@ -51,26 +58,8 @@ def _refuse(line: str, status: int = 2) -> int:
 
 
 def list_steps(curriculum: Curriculum, options) -> int:
-    for stage in curriculum.stages:
-        written = any(step.number in stage for step in curriculum.steps)
-        title = f"stage {stage.number}  {stage.title}" + ("" if written else "  (to come)")
-        print(paint(title, "bold"))
-        for step in curriculum.steps:
-            if step.number in stage:
-                kind = "" if step.kind == "lesson" else paint(f"  ({step.kind})", "faint")
-                print(f"  {step.number!s:3} {_title(step)}{kind}")
-                for module in curriculum.modules:
-                    if module.finished == step.number:
-                        print(paint(f"      -> {module.name}", "faint"))
-        print()
+    page(listing(curriculum, options.part, options.all))
     return 0
-
-
-def _title(step):
-    try:
-        return step.title
-    except SourceError as error:
-        return str(error)
 
 
 def show_command(curriculum: Curriculum, options) -> int:
@@ -82,14 +71,21 @@ def show_command(curriculum: Curriculum, options) -> int:
 def next_command(curriculum: Curriculum, options) -> int:
     if options.at:
         step = curriculum.select(options.at)[0]
+        if step.run:
+            raise CurriculumError(
+                f"{step.number} is in depth, and next stays on the main road. "
+                f"Read it with: python -m steps show {step.number}"
+            )
     else:
-        step = beside(curriculum, options.back)
+        step = following(curriculum, options.back)
     if step is None:
         print("There is none before." if options.back else "That was the last one.")
+        if runs_of(curriculum) and not options.back:
+            print("In depth there is more: python -m steps list --all")
         return 0
     text = view(curriculum, step)
     remember(curriculum, step)
-    page([text])
+    page([text, *beside_line(curriculum, step)])
     return 0
 
 
@@ -99,23 +95,36 @@ def run_command(curriculum: Curriculum, options) -> int:
     for step in left_out:
         print(f"{step.label} is left out: there is no program `{step.needs}`")
     steps = [step for step in steps if step not in left_out]
-    live = enabled() and not options.verbose
+    broken: list[Outcome] = []
+    rows = _ran(curriculum, steps, broken, options.verbose)
+    if options.verbose:
+        page(rows)
+    else:
+        for row in rows:
+            print(row, flush=True)
+        for outcome in broken:
+            print("\n" + outcome.report())
+    return 1 if broken else 0
+
+
+def _ran(curriculum, steps, broken, verbose):
+    """A row for each stage and run when its steps have run, and what they print if it is wanted;
+    on a terminal, the row that grows meanwhile."""
+    live = enabled() and not verbose
     outcomes = run_steps(steps, curriculum.root)
-    broken = []
-    for stage in curriculum.stages:
-        chosen = [step for step in steps if step.number in stage]
-        if not chosen:
-            continue
+    parts = curriculum.groups(steps)
+    width = 3 + max((len(_ends(chosen)) for _, chosen in parts), default=0)
+    for part, chosen in parts:
         done, seconds, kept = [], 0.0, 0
         for step in chosen:
             if live:
-                line = _bar(stage, chosen, len(done), f"{step.label} ...")
+                line = _bar(part, chosen, len(done), width, f"{step.label} ...")
                 print("\r" + line, end="", flush=True)
             outcome = next(outcomes)
             done.append(outcome)
-            if options.verbose:
-                print(paint(f"{step.label}: {_title(step)}", "bold"))
-                print(output_of(outcome) + "\n", flush=True)
+            if verbose:
+                yield paint(f"{step.label}: {title_of(step)}", "bold")
+                yield output_of(outcome) + "\n"
             seconds, kept = seconds + outcome.seconds, kept + outcome.kept
         bad = [outcome for outcome in done if not outcome.ok]
         broken += bad
@@ -123,22 +132,23 @@ def run_command(curriculum: Curriculum, options) -> int:
         if bad:
             count += ", not " + ", ".join(str(each.step.number) for each in bad)
         style = ["red"] if bad else []
-        line = _bar(stage, chosen, len(done), f"{count:34}{seconds:6.1f} s", *style)
-        print(("\r" if live else "") + line + ("\033[K" if live else ""), flush=True)
-    for outcome in [] if options.verbose else broken:
-        print("\n" + outcome.report())
-    return 1 if broken else 0
+        line = _bar(part, chosen, len(done), width, f"{count:34}{seconds:6.1f} s", *style)
+        yield ("\r" if live else "") + line + ("\033[K" if live else "")
 
 
-def _bar(stage, chosen, done, text, *styles):
+def _bar(part, chosen, done, width, text, *styles):
     """One line; where the terminal is narrow the bar goes, since a line that wraps stays there."""
     filled = 10 * done // len(chosen)
     bar = paint("#" * filled, "green") + "-" * (10 - filled) + "  "
-    head = f" stage {stage.number:<2} "
-    rest = f"{chosen[0].number}-{chosen[-1].number}".ljust(8)
+    head = f" stage {part.number:<2} " if isinstance(part, Stage) else " in depth "
+    rest = _ends(chosen).ljust(width)
     if enabled() and len(head + rest + text) + 12 >= shutil.get_terminal_size().columns:
         bar = ""
     return head + bar + rest + paint(text, *styles)
+
+
+def _ends(steps):
+    return f"{steps[0].number}-{steps[-1].number}"
 
 
 def check_command(curriculum: Curriculum, options) -> int:
@@ -160,30 +170,60 @@ def stats_command(curriculum: Curriculum, options) -> int:
 
 
 def diff_command(curriculum: Curriculum, options) -> int:
-    steps = curriculum.select(options.steps)
-    found, refusals = [], []
+    if options.name and (other := _step_called(curriculum, options.name)):
+        step = curriculum.step(options.steps)
+        difference = Difference(curriculum, other, against=step)
+        page([difference.html() if options.html else difference.text(options.demo)])
+    else:
+        page(_differences(curriculum, curriculum.select(options.steps), options))
+    return 0
+
+
+def _step_called(curriculum, name):
+    """The step that a word names; None where it is no step's name but a definition's."""
+    try:
+        number = Number.parse(name)
+    except ValueError:
+        return None
+    return None if number.run and number.run not in curriculum.runs else curriculum.step(number)
+
+
+def _differences(curriculum, steps, options):
+    count = 0
     for step in steps:
         difference = Difference(curriculum, step)
         if not options.name:
-            found.append(difference.html() if options.html else difference.text(options.demo))
-            continue
-        try:
-            lines = changed_definition(difference, options.name)
-        except CurriculumError as error:  # of several steps, those that change it are shown
-            refusals.append(str(error))
-            continue
-        found.append(f"{difference.head()}\n{lines}")
-    if not found:
-        none = f"None of the {len(steps)} steps changes {options.name}."
-        raise CurriculumError(refusals[0] if len(steps) == 1 else none)
-    print("\n\n".join(found))
-    return 0
+            text = difference.html() if options.html else difference.text(options.demo)
+        else:
+            try:
+                lines = changed_definition(difference, options.name)
+            except CurriculumError:  # of several steps, those that change it are shown
+                if len(steps) == 1:
+                    raise
+                continue
+            text = f"{difference.head()}\n{lines}"
+        yield "\n" * bool(count) + text
+        count += 1
+    if not count:
+        raise CurriculumError(f"None of the {len(steps)} steps changes {options.name}.")
 
 
 def history_command(curriculum: Curriculum, options) -> int:
     history = History(curriculum, options.name)
     _tell_faults(history)
-    print(history.text() if options.at is None else history.at(options.at))
+    page([history.text() if options.at is None else history.at(options.at)])
+    return 0
+
+
+def find_command(curriculum: Curriculum, options) -> int:
+    page(found_texts(curriculum, " ".join(options.words)))
+    return 0
+
+
+def readme_command(curriculum: Curriculum, options) -> int:
+    for name, text in tables(curriculum).items():
+        (curriculum.root / name).write_text(text, encoding="utf-8")
+        print(f"wrote {name}")
     return 0
 
 
@@ -195,34 +235,58 @@ def _tell_faults(history):
 def where_command(curriculum: Curriculum, options) -> int:
     history = History(curriculum, options.name)
     _tell_faults(history)
-    print(history.where())
+    page([history.where()])
     return 0
 
 
 def propagate_command(curriculum: Curriculum, options) -> int:
-    files = 0
-    for result in propagate(curriculum, options.step, options.revision):
+    if bool(options.step) == options.go_on:
+        raise CurriculumError("propagate takes the step that changed, or --continue after a stop.")
+    results = (
+        resume(curriculum)
+        if options.go_on
+        else propagate(curriculum, options.step, options.revision, options.dry_run)
+    )
+    files = stops = 0
+    for result in results:
         if isinstance(result, Stopped):
+            stops += 1
             print(f"{result.file}: {result.name} is written anew there; nothing was written to it.")
-            print(result.advice)
-            return 1
-        files += 1
-        print(f"{result.file}: {', '.join(result.names)}")
-    print(f"carried into {files} file{'s' if files != 1 else ''}")
-    return 0
+            print(f"{result.forms}\n{result.advice}")
+        else:
+            files += 1
+            print(f"{result.file}: {', '.join(result.names)}", flush=True)
+    if options.dry_run:
+        print(f"would be carried into {_counted(files, 'file')}, with {_counted(stops, 'stop')}")
+    elif not stops:
+        print(f"carried into {_counted(files, 'file')}")
+    return 1 if stops else 0
+
+
+def _counted(count, word):
+    return f"{count} {word}{'s' if count != 1 else ''}"
 
 
 def move_command(curriculum: Curriculum, options) -> int:
-    if len(options.names) % 2:
+    if len(options.names) % 2 or bool(options.names) == bool(options.plan):
         raise CurriculumError("move takes pairs: the old number and the new one.")
     pairs = list(zip(options.names[::2], options.names[1::2], strict=True))
-    moved = move(curriculum, pairs)
+    moved = (
+        carry_out(curriculum, options.plan, options.since)
+        if options.plan
+        else move(curriculum, pairs)
+    )
     for old, new in moved.renamed.items():
         print(f"{old} -> {new}")
     print(f"wrote {len(moved.written)} file{'s' if len(moved.written) != 1 else ''}")
     if moved.unsure:
         print("\nPlease look at these lines; a number there may be that of a step:")
         print("\n".join(moved.unsure))
+    return 0
+
+
+def moved_command(curriculum: Curriculum, options) -> int:
+    print(answer(curriculum, options.step))
     return 0
 
 
@@ -234,8 +298,11 @@ HANDLERS = {
     "diff": diff_command,
     "history": history_command,
     "where": where_command,
+    "find": find_command,
     "check": check_command,
     "stats": stats_command,
     "propagate": propagate_command,
     "move": move_command,
+    "readme": readme_command,
+    "moved": moved_command,
 }

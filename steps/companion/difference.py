@@ -14,6 +14,7 @@ from .paint import paint
 from .source import Definition, Source
 
 WIDTH = 79  # columns of a terminal that the heading fills
+IMPORTS = 3  # lines: where more imports change, they are only counted
 FOLDED = 30  # lines: definitions that go whole are only named, where together they have more
 
 
@@ -38,9 +39,12 @@ class Change:
 class Difference:
     """The step before a step, and the step. For the first step, all is new."""
 
-    def __init__(self, curriculum: Curriculum, step: Step):
+    def __init__(self, curriculum: Curriculum, step: Step, against: Step | None = None):
         self.curriculum, self.step = curriculum, step
-        self.before = curriculum.before(step)
+        self.before = against or curriculum.before(step)
+        # What the step declares is said of the step before, not of another one.
+        self.declared = against is None
+        self.renames = step.renames if self.declared else {}
         empty = Source(step.path, text="")
         self.old = self.before.source if self.before else empty
         self.new = step.source
@@ -53,28 +57,35 @@ class Difference:
     def place(self) -> str:
         """ "stage 2, lesson 4 of 8"; "stage 9, step 4 of 8, catalogue" where the kinds differ."""
         stage, step = self.step.stage, self.step
+        if not self.declared:
+            return f"against {self.before.label}"
         if stage is None:
             return ""
-        steps = [each for each in self.curriculum.steps if each.number in stage]
-        position = 1 + sum(each.number < step.number for each in steps)
+        steps = [each for each in self.curriculum.steps if each.stage == stage and not each.run]
+        if step.run:
+            steps = [each for each in self.curriculum.steps if each.run == step.run]
+        position = 1 + steps.index(step)
+        if step.run:
+            kind = "" if step.kind == "lesson" else f", {step.kind}"
+            return f"in depth, {step.run.name} {position} of {len(steps)}{kind}"
         if all(each.kind == "lesson" for each in steps):
             return f"stage {stage.number}, lesson {position} of {len(steps)}"
         return f"stage {stage.number}, step {position} of {len(steps)}, {step.kind}"
 
     @property
     def files(self) -> str:
-        new = f"steps/{self.step.path.name}"
-        return f"{self.old_file} -> {new}" if self.before else new
+        new = self.step.file
+        return f"{self.old_file} -> {new}" if self.before and not self.begins_anew else new
 
     @property
     def old_file(self) -> str:
-        return f"steps/{self.before.path.name}" if self.before else ""
+        return self.before.file if self.before else ""
 
     @cached_property
     def changes(self) -> list[Change]:
         """Every definition that is not as it was; those that went come last."""
         old, new = self.old_definitions, self.new.definitions
-        formers = {new_name: name for name, new_name in self.step.renames.items()}
+        formers = {new_name: name for name, new_name in self.renames.items()}
         found = []
         for name, definition in new.items():
             if definition.owner and name not in old:
@@ -88,7 +99,7 @@ class Difference:
             else:
                 found.append(Change("new", name, len(self.new.code_of(name))))
         for name, definition in old.items():
-            renamed = heir(name, self.step.renames)
+            renamed = heir(name, self.renames)
             if renamed in new or definition.owner and renamed.partition(".")[0] not in new:
                 continue  # a class that goes takes its methods along
             if name not in self.moved:
@@ -99,7 +110,7 @@ class Difference:
     def moved(self) -> dict[str, str]:
         """What left the file because a module is finished: {definition: module}."""
         found = {}
-        for name in self.old.top_level:
+        for name in self.old.top_level if self.declared else ():
             if name not in self.new.top_level or name in self._replaced:
                 if module := self.curriculum.module_of(name, self.step):
                     found[name] = module.name
@@ -124,7 +135,7 @@ class Difference:
 
     @cached_property
     def _replaced(self) -> set[str]:
-        return self.curriculum.replaced(self.step)
+        return self.curriculum.replaced(self.step) if self.declared else set()
 
     @cached_property
     def old_definitions(self) -> dict[str, Definition]:
@@ -146,7 +157,7 @@ class Difference:
     @cached_property
     def resumed(self) -> dict[str, Step]:
         """What the step takes up again from an earlier step that builds the same module."""
-        if self.before is None:
+        if self.before is None or not self.declared:
             return {}
         found = {}
         for name in self.new.top_level:
@@ -162,6 +173,15 @@ class Difference:
         What moved into a module is not there, nor what is `dropped`. A line that only follows a
         renaming is not a change.
         """
+        return self._places(whole=True)
+
+    @cached_property
+    def lesson(self) -> list[list[Line]]:
+        """The same for reading: without the imports that `imports` counts, and all new where the
+        file begins anew."""
+        return self._places(whole=False)
+
+    def _places(self, whole):
         left = set()
         for name in [*self.moved, *(change.name for change in self.dropped)]:
             definition = self.old.definitions[name]
@@ -172,15 +192,36 @@ class Difference:
                 left.add(number)
             above = number if text.strip() else above
         old = [
-            (number, with_renames(text, self.step.renames))
+            (number, with_renames(text, self.renames))
             for number, text in enumerate(self.old.framework, self.old.framework_first)
-            if number not in left
+            if number not in left and (whole or not self.begins_anew)
         ]
         for name, earlier in self.resumed.items():
             former = earlier.source.definitions[name]
             old += enumerate(former.text.splitlines(), former.first)
         new = list(enumerate(self.new.framework, self.new.framework_first))
+        if self.imports and not whole:
+            old = [line for line in old if line[0] not in self.old.import_lines]
+            new = [line for line in new if line[0] not in self.new.import_lines]
         return hunks(trimmed(old), trimmed(new))
+
+    @cached_property
+    def begins_anew(self) -> bool:
+        """Whether the file has none of the definitions of the one before."""
+        kept = [
+            name
+            for name in self.old_definitions
+            if heir(name, self.renames) in self.new.definitions
+        ]
+        return self.before is not None and not kept
+
+    @cached_property
+    def imports(self) -> str:
+        """ "imports: 7 lines", where so many change that they would hide the rest."""
+        old, new = self.old.import_lines, self.new.import_lines
+        former = [] if self.begins_anew else [self.old.lines[n - 1] for n in sorted(old)]
+        lines = sum(count(former, [self.new.lines[n - 1] for n in sorted(new)]))
+        return f"imports: {lines} lines" if lines > IMPORTS else ""
 
     @cached_property
     def demo(self) -> list[list[Line]]:
@@ -225,10 +266,11 @@ class Difference:
             found.append(f"  removed   {self.dropped_size} (they are in {self.old_file})")
             found += _wrapped(change.name for change in self.dropped)
         found += ["", paint(f"  {self.files}, framework", "bold")]
-        found += shown(self.framework) or ["    (no change)"]
-        if demo or not self.framework:  # then the demo is the lesson
-            file = f"steps/{self.step.path.name}"
-            found += ["", paint(f"  {file}, demo", "bold"), *shown(self.demo)]
+        if self.imports:
+            found.append(paint(f"    {self.imports}", "faint"))
+        found += shown(self.lesson) or ["    (no change)"]
+        if demo or not self.lesson:  # then the demo is the lesson
+            found += ["", paint(f"  {self.step.file}, demo", "bold"), *shown(self.demo)]
         else:
             found += ["", f"  demo: {self.demo_size} (show them with --demo)"]
         return "\n".join(found)
@@ -255,8 +297,9 @@ class Difference:
         return (
             f"<div><b>{html.escape(self.heading)}</b> <small>{self.place}</small>"
             f'<table style="text-align:left">{rows}</table>'
-            f"<small>{self.files}</small>{_pre(self.framework)}"
-            f"<details{'' if self.framework else ' open'}><summary>demo: {self.demo_size}</summary>"
+            f"<small>{'<br>'.join(filter(None, [self.files, self.imports]))}</small>"
+            f"{_pre(self.lesson)}"
+            f"<details{'' if self.lesson else ' open'}><summary>demo: {self.demo_size}</summary>"
             f"{_pre(self.demo)}</details></div>"
         )
 
@@ -275,7 +318,7 @@ class Difference:
             yield Change("renamed", former, note=name)
         old, new = self.old.shell(former), self.new.shell(name)
         texts = [self.new.lines[n - 1] for n in new]
-        renames = self.step.renames
+        renames = self.renames
         if [with_renames(self.old.lines[n - 1], renames) for n in old] == texts:
             return
         code = [self.new.code[n] for n in new if n in self.new.code]

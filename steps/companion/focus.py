@@ -35,7 +35,8 @@ def changed_definition(difference: Difference, name: str) -> str:
         raise CurriculumError(
             f"Step {step.number.short} leaves {name} as it was." + _others(difference, name)
         )
-    files = " -> ".join(f"steps/{each.path.name}" for each in (old, new) if each)
+    root = difference.curriculum.root
+    files = " -> ".join(each.path.relative_to(root).as_posix() for each in (old, new) if each)
     note = "" if old and new else "  (new)" if new else "  (removed)"
     return "\n".join([paint(f"  {name}{note}, {files}", "bold"), *shown(found)])
 

@@ -94,9 +94,12 @@ class History:
         count = len(life.steps)
         found = [f"{self._called(first)}   {count} form{'s' if count != 1 else ''}"]
         width = max((len(form.step.title) for form in life.forms), default=0)
-        called = self.name
+        called, run = self.name, None
         for form in life.forms:
             note = ""
+            if form.step.run and form.step.run is not run:
+                run = form.step.run
+                found.append(f"  in depth, {run.name}: {run.title}")
             if form.definition is not None and form.definition.name != called:
                 called = form.definition.name
                 note = f"  (as {called})"
@@ -105,7 +108,7 @@ class History:
         if life.home:
             module, definition = life.home
             note = f"  (as {definition.name})" if definition.name != called else ""
-            found.append(f"  {module.finished!s:3} -> {module.name}, line {definition.first}{note}")
+            found.append(f"  {module.finished!s:3} -> {module.name}:{definition.first}{note}")
         return "\n".join(found)
 
     def at(self, number: object) -> str:
@@ -118,27 +121,38 @@ class History:
             raise CurriculumError(
                 f"Step {step.number.short} has no {self.name}. Its forms are in {having}."
             )
-        head = f"{name}, steps/{step.path.name}, lines {definition.first}-{definition.last}"
+        head = f"{name}, {step.file}, lines {definition.first}-{definition.last}"
         return f"{head}\n\n{definition.text}"
 
     def where(self) -> str:
-        """The steps that gave it a form, and the file and line where it lives."""
+        """The file and line where it lives, the step that wrote it so, and the first step of the
+        main road that has it."""
         found = []
         for life in self.lives:
             found.append(self._called(first=life is self.lives[0]))
-            if built := [str(number) for number in life.steps]:
-                found.append(f"  built by   step{'s' if len(built) > 1 else ''} {' '.join(built)}")
-            if life.last:
-                step, definition = life.last
-                note = f"  (as {definition.name})" if definition.name != self.name else ""
-                found.append(f"  last in    steps/{step.path.name}, line {definition.first}{note}")
             if life.home:
                 module, definition = life.home
-                note = f"  (as {definition.name})" if definition.name != self.name else ""
-                found.append(f"  lives in   {module.name}, line {definition.first}{note}")
-            elif life.forms and life.forms[-1].definition is None:
-                found.append(f"  dropped by {life.forms[-1].step.label}: {life.forms[-1].step.why}")
+                found.append(self._place("lives in", module.name, definition))
+            written = [form for form in life.forms if form.definition]
+            road = [form for form in written if not form.step.run]
+            if written:
+                found.append(self._of_step("written by", written[-1].step, written[-1].definition))
+            if road and road[0] is not written[-1]:
+                found.append(self._of_step("began in", road[0].step, road[0].definition))
+            if not life.home and life.last:
+                found.append(self._of_step("last in", *life.last))
+            if not life.home and life.forms and life.forms[-1].definition is None:
+                found.append(
+                    f"  dropped by  {life.forms[-1].step.label}: {life.forms[-1].step.why}"
+                )
         return "\n".join(found)
+
+    def _of_step(self, title, step, definition):
+        return self._place(title, f"{step.label}, {step.file}", definition)
+
+    def _place(self, title, file, definition):
+        note = f"  (as {definition.name})" if definition.name != self.name else ""
+        return f"  {title:10}  {file}:{definition.first}{note}"
 
     def _lives(self, asked: Module | None) -> list[Life]:
         """One for each module that holds the name today; only the one in `asked` where it is given.
@@ -158,15 +172,15 @@ class History:
                 if step.number in mine or first and step.number not in builders
             ]
             if asked is None or home is None or home[0] is asked:
-                lives.append(Life(home, list(self._forms(steps)), self._last_holder(steps)))
+                lives.append(Life(home, self._forms(steps), self._last_holder(steps)))
         return lives
 
     def _homes(self) -> list[tuple[Module, Definition]]:
         """The modules of the package that hold the definition today, the oldest first."""
         aliases = {name_in(self.curriculum, self.name, step) for step in self.curriculum.steps}
         found = []
-        modules = self.curriculum.built_modules
-        for module in sorted(modules, key=lambda module: module.finished):
+        roads, modules = self.curriculum.roads, self.curriculum.built_modules
+        for module in sorted(modules, key=lambda module: roads.key(module.finished)):
             held = filter(None, (find(module, each) for each in (self.name, *aliases)))
             found += [(module, definition) for definition in held][:1]
         if not found:  # "Variable.__add__", which became Tensor.__add__, is a method of add's today
@@ -181,26 +195,41 @@ class History:
         return self.name if self.name == self.asked else f"{self.asked}: defined as {self.name}"
 
     def _forms(self, steps):
-        source: Source | None = None  # the source that holds the latest form
-        former = text = ""
-        for step in steps:
-            name = name_in(self.curriculum, self.name, step)
-            before, text = text, passage(step, name)
-            if source is not None and former == name and before == text:
-                continue
-            here = holder(step, name)
-            if here is not None:
-                definition = here.definitions[name]
-                if source is None:
-                    lines = len(here.code_of(name))
-                    yield Form(step, definition, lines, start="again" if former else "first")
-                elif source.definitions[former].text != definition.text:
-                    changed = count(source.code_of(former), here.code_of(name))
-                    yield Form(step, definition, *changed)
-                source, former = here, name
-            elif source is not None and former in step.removes:
-                yield Form(step, None)
-                source = None
+        """The forms that the steps gave it, in the order of reading; each is compared with the form
+        that the step began with."""
+        chosen = {step.number for step in steps}
+        left: dict[Any, tuple[Source | None, str, str]] = {None: (None, "", "")}
+        found = {}
+        for number in self.curriculum.roads.later():  # each after the one that it begins at
+            step = self.curriculum.by_number[number]
+            before = left[self.curriculum.roads.before[number]]
+            form, left[number] = None, before
+            if number in chosen:
+                form, left[number] = self._form(step, *before)
+            if form:
+                found[number] = form
+        return [found[step.number] for step in steps if step.number in found]
+
+    def _form(self, step, source, former, text):
+        """The form that a step gives to the definition, if any, and what it leaves to the next: the
+        source that holds the latest form, the name there, and the text around it."""
+        name = name_in(self.curriculum, self.name, step)
+        before, text = text, passage(step, name)
+        if source is not None and former == name and before == text:
+            return None, (source, former, text)
+        form, here = None, holder(step, name)
+        if here is not None:
+            definition = here.definitions[name]
+            if source is None:
+                lines = len(here.code_of(name))
+                form = Form(step, definition, lines, start="again" if former else "first")
+            elif source.definitions[former].text != definition.text:
+                changed = count(source.code_of(former), here.code_of(name))
+                form = Form(step, definition, *changed)
+            return form, (here, name, text)
+        if source is not None and former in step.removes:
+            return Form(step, None), (None, former, text)
+        return None, (source, former, text)
 
     def _last_holder(self, steps):
         for step in reversed(steps):
@@ -212,11 +241,12 @@ class History:
 
 def name_in(curriculum: Curriculum, name: str, step: Step) -> str:
     """What a definition is called in a step, whatever it was called before or is called later."""
+    roads, here = curriculum.roads, step.number
     for each in curriculum.renaming:  # forwards: the renamings up to this step
-        if each.number <= step.number:
+        if each.number == here or roads.stands_on(here, each.number):
             name = heir(name, each.renames)
-    for each in reversed(curriculum.renaming):  # backwards: undo the renamings that come later
-        if each.number > step.number:
+    for each in reversed(curriculum.renaming):  # backwards: undo those that come later or elsewhere
+        if each.number != here and not roads.stands_on(here, each.number):
             name = heir(name, {new: old for old, new in each.renames.items()})
     return name
 

@@ -14,27 +14,43 @@ LONG_LESSON = 60  # lines of a lesson that cannot be divided
 
 
 def check_numbers(curriculum: Curriculum):
-    """The parts of a topic are a, b, c, ..., and each step belongs to a stage."""
+    """The parts of a topic are a, b, c, ..., the steps of a run 01, 02, 03, ..., and each step
+    belongs to a stage."""
     parts: dict[int, str] = {}
     for step in curriculum.steps:
+        if step.run:
+            continue
         parts[step.number.topic] = parts.get(step.number.topic, "") + (step.number.part or "-")
     for topic, letters in parts.items():
         if letters not in ("-", ascii_lowercase[: len(letters)]):
             names = ", ".join(f"{topic}{each}".strip("-") for each in letters)
             yield Complaint("steps", f"the parts of {topic} are {names}", "write a, b, c, ...")
+    for run in curriculum.runs.values():
+        numbers = [step.number for step in curriculum.steps if step.run == run]
+        for expected, number in enumerate(numbers, 1):
+            if number.topic != expected:
+                how = "write 01, 02, 03, ..."
+                yield Complaint("steps", f"{number} is step {expected} of its run", how)
+                break
     for step in curriculum.steps:
         if step.stage is None:
             yield Complaint(step.label, "is in no stage", "add the stage to curriculum.toml")
     for path in sorted(curriculum.folder.glob("step*.py")):
         if not re.fullmatch(r"step\d\d+[a-z]?\.py", path.name):
             yield Complaint(f"steps/{path.name}", "is not named stepNN.py or stepNNa.py")
+    known = {step.path for step in curriculum.steps}
+    for path in sorted((curriculum.folder / "depth").glob("*.py")):
+        if path not in known and path.name != "tinytorch.py":
+            how = "name it after a run of curriculum.toml and two digits: conv07.py"
+            yield Complaint(f"steps/depth/{path.name}", "is no step of a run", how)
 
 
 def check_kinds(curriculum: Curriculum):
     """What curriculum.toml names is there, and at most one step in five is a catalogue."""
     named = curriculum.named | {module.name: module.builders for module in curriculum.modules}
+    named |= {f"run {run.name}, beside": [run.beside] for run in curriculum.runs.values()}
     for name, numbers in named.items():
-        for number in sorted(set(numbers) - curriculum.by_number.keys()):
+        for number in sorted(set(numbers) - curriculum.by_number.keys(), key=curriculum.roads.key):
             yield Complaint(f"curriculum.toml, {name}", f"there is no step {number}", "take it out")
     steps = curriculum.steps
     catalogues = [step for step in steps if step.kind == "catalogue"]

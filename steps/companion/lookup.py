@@ -24,7 +24,7 @@ def holder(each: Step | Module, name: str) -> Source | None:
     if "source" in vars(each):  # it is parsed already
         source = each.source
     else:
-        text = _text(each)
+        text = text_of(each)
         begin, end = extent(text, name)
         if begin == end:
             return None
@@ -46,7 +46,7 @@ def find(each: Step | Module, name: str) -> Definition | None:
 
 def passage(each: Step | Module, name: str) -> str:
     """The text in which the definition stands: where it is the same, so is the definition."""
-    text = _text(each)
+    text = text_of(each)
     begin, end = extent(text, name)
     return text[begin:end]
 
@@ -64,8 +64,7 @@ def extent(text: str, name: str) -> tuple[int, int]:
     """
     if re.match(r"\w*", name)[0] not in text:
         return 0, 0
-    demo = _DEMO.search(text)
-    stop = demo.start() if demo else len(text)
+    stop = demo_of(text)
     starts = [match.start() for match in _header(name).finditer(text, 0, stop)]
     if not starts:
         return 0, 0
@@ -85,10 +84,9 @@ def extent(text: str, name: str) -> tuple[int, int]:
 
 def names_of(each: Step | Module) -> list[str]:
     """The names that a file seems to define, found line by line."""
-    text, owner = _text(each), ""
+    text, owner = text_of(each), ""
     found: dict[str, None] = {}
-    demo = _DEMO.search(text)
-    for match in _NAMES.finditer(text, 0, demo.start() if demo else len(text)):
+    for match in _NAMES.finditer(text, 0, demo_of(text)):
         inside, is_class, defined, assigned = match.groups()
         name = defined or assigned
         if not inside:
@@ -96,6 +94,12 @@ def names_of(each: Step | Module) -> list[str]:
         if not inside or owner:
             found[f"{owner}.{name}" if inside else name] = None
     return list(found)
+
+
+def demo_of(text: str) -> int:
+    """Where the demo of a step begins; the end of the text where it has none."""
+    demo = _DEMO.search(text)
+    return demo.start() if demo else len(text)
 
 
 def _header(name):
@@ -106,7 +110,7 @@ def _header(name):
     return re.compile(rf"^(?:{'|'.join(patterns)})", re.MULTILINE)
 
 
-def _text(each):
+def text_of(each: Step | Module) -> str:
     """The text of a file; empty where it cannot be read."""
     if "source" in vars(each):
         return each.source.text

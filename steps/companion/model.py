@@ -1,4 +1,4 @@
-"""What a curriculum is made of: stages, steps, and the modules that they build."""
+"""What a curriculum is made of: stages, runs, steps, and the modules that they build."""
 
 from __future__ import annotations
 
@@ -29,26 +29,43 @@ class Stage:
     last: int
 
     def __contains__(self, number: Number) -> bool:
-        return self.first <= number.topic <= self.last
+        """Whether a number of the main road is one of the stage."""
+        return not number.run and self.first <= number.topic <= self.last
+
+
+@dataclass(frozen=True)
+class Run:
+    """Steps in depth that finish a module, or a few."""
+
+    name: str  # "conv", of conv01, conv02, ...
+    title: str
+    beside: Number  # the step of the main road after which it can be read
+    stage: Stage
 
 
 @dataclass
 class Step:
-    """One file `steps/step07.py` or `steps/step54a.py`, and what the curriculum says about it."""
+    """One file, `steps/step54a.py` or `steps/depth/conv07.py`, and what the curriculum says about
+    it."""
 
     number: Number
     path: Path
     stage: Stage | None
+    run: Run | None = None  # None on the main road
     kind: str = "lesson"
     removes: list[str] = field(default_factory=list)
     renames: dict[str, str] = field(default_factory=dict)
     why: str = ""
     gradcheck: list[str] = field(default_factory=list)
+    long: int = 0  # the lines of code above its demo, where they are more than the road allows
     budget: int = 0  # the lines that it may add, where the kind's number does not do
     unrun: list[str] = field(default_factory=list)  # definitions that the demo cannot run
     needs: str = ""  # a program without which the demo cannot keep its promises
+    # Promises with `...` for what is alike on one machine, and why it is not on another: "path"
+    varies: dict[str, str] = field(default_factory=dict)
     outcome: Any = None  # how it ran, once it has run
     added: dict[int, str] | None = None  # the lines that it adds, once they are known
+    minutes: float | None = None  # what it takes to read, once that is known
 
     @cached_property
     def source(self) -> Source:
@@ -57,6 +74,11 @@ class Step:
     @property
     def label(self) -> str:
         return f"step {self.number}"
+
+    @property
+    def file(self) -> str:
+        """ "steps/step54a.py", as it is named from the root of the repository."""
+        return f"steps/{self.number.file}"
 
     @property
     def title(self) -> str:

@@ -11,25 +11,39 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from .curriculum import Curriculum, CurriculumError
+from .difference import Difference
+from .moved import FILE, pairs_of
+from .names import nearest
 from .number import Number
-from .references import BETWEEN, FILE, ITEM, WORD, WORDS, prose
+from .references import BETWEEN, ITEM, WORD, WORDS, prose
+from .roads import Roads, defaults
+from .wrapping import wrapped
 
 # What is searched for references. The tests of the companion use numbers of curricula of their own.
 PLACES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs", "benchmarks", "examples", "notebooks")
 PLACES += ("tinytorch", "tests", "steps")
 LEFT_ALONE = ("tests/steps", "steps/companion")
-ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ""}
+ENDINGS = {".py", ".md", ".ipynb", ".svg", ".toml", ".tsv", ""}
 COLUMNS = 100
 LONG = 100_000  # characters of an output beyond which it is a picture
 
-_COMMAND = re.compile(r"(-m steps [a-z]+ (?:[\w.]+ --at )?)(\d+[a-z]?(?:-\d+[a-z]?)?)\b")
-_HEADING = re.compile(rf"^(#+ )({ITEM}(?:{BETWEEN}{ITEM})*)(?=:)", re.MULTILINE)
-_CALL = re.compile(r"""\b((?:diff|difference|load|show)\()(\d+|\\?["']\d+[a-z]\\?["'])(?=[,)])""")
-_RANGE = re.compile(r"(\d+[a-z]?)( to | through |-|–)(\d+[a-z]?)|\d+[a-z]?")
+_NAME = r"(?:\d+[a-z]?|[a-z]+\d\d)"
+_RANGE = re.compile(rf"({_NAME})( to | through |-|–)({_NAME})|{_NAME}")
+_PATTERNS = {  # the references in a text; each is found in one pass, and none twice
+    "command": rf"-m steps (?!moved\b)[a-z]+ (?:[\w.]+ --at )?{_NAME}(?:-{_NAME})?\b",
+    "heading": rf"^#+ {ITEM}(?:{BETWEEN}{ITEM})*(?=:)",
+    "call": rf"\b(?:diff|difference|load|show)\((?:\d+|\\?[\"']{_NAME}\\?[\"'])(?=[,)])",
+    "words": WORDS.pattern,
+    "word": WORD.pattern,
+    "file": r"(?:\bsteps[/.])?\bstep\d{2,}[a-z]?\b",
+    "depth": r"(?:\b(?:steps[/.])?depth[/.])?\b[a-z]+\d\d\b",
+}
 _MENTION = re.compile(r"\b[Ss]teps?\s+\d")
 
 
@@ -52,13 +66,33 @@ class Moves:
                 number = Number.parse(new)
             except ValueError as error:
                 raise CurriculumError(f"{error}.") from None
+            if number.run and number.run not in curriculum.runs:
+                raise CurriculumError(
+                    f"There is no run {number.run}. List it as a [[run]] in curriculum.toml."
+                    + nearest(number.run, curriculum.runs)
+                )
             self._add(curriculum.step(old).number, number)
-        stay = [each for each in curriculum.by_number if each not in self.map]
-        self.after = [*stay, *self.map.values()]
-        for number in self.after:
-            if self.after.count(number) > 1:
+        self.before = curriculum.roads.numbers
+        self.known = curriculum.by_number.keys()
+        after = Counter(map(self.number, self.before))
+        for number, times in after.items():
+            if times > 1:
                 raise CurriculumError(f"Two steps would have the number {number.short}.")
-        self.before = list(curriculum.by_number)
+        self.origins = self._origins(curriculum)
+        self.roads = Roads(after, curriculum.runs, self.origins)
+        self.after = self.roads.numbers
+        self._parts: dict[int, list[Number]] = {}
+        for number in self.before:
+            if not number.run:
+                self._parts.setdefault(number.topic, []).append(number)
+        self._left = {  # the topics that no longer mean what they meant
+            old.topic
+            for old, new in self.map.items()
+            if not old.run and (new.run or new.topic != old.topic)
+        }
+        self._pattern = re.compile(
+            "|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()), re.MULTILINE
+        )
 
     def _add(self, old, new):
         if old in self.map:
@@ -69,63 +103,167 @@ class Moves:
     def number(self, old: Number) -> Number:
         return self.map.get(old, old)
 
-    def text(self, text: str, calls: bool = False) -> str:
+    def _origins(self, curriculum):
+        """What `from` has to say, so that each step keeps the one that it begins at.
+
+        Steps that only change places on their own road follow each other in their new order.
+        """
+        roads, declared = curriculum.roads, curriculum.origins
+        old_of = {self.number(old): old for old in self.before}
+        default = defaults(sorted(old_of, key=roads.key))
+        found = {}
+        for old in self.before:
+            new, origin = self.number(old), roads.before[old]
+            if origin is None:
+                continue
+            expected, kept = default[new], self.number(origin)
+            if expected == kept:
+                if old in declared and origin == roads.default(old):
+                    found[new] = kept  # it said so before, though it need not
+                continue
+            road = [old, origin, *([old_of[expected]] if expected else [])]
+            crosses = any(self.number(each).run != each.run for each in road)
+            if old in declared or crosses or expected is None:
+                found[new] = kept
+        return found
+
+    def text(self, text: str, calls: bool = False, headings: bool = False) -> str:
         """A text with all its references renamed; `calls` includes `diff(57)` and `load(57)`."""
-        text = FILE.sub(lambda match: "step" + self._one(match[1]), text)
-        text = _COMMAND.sub(lambda match: match[1] + self._items(match[2], padded=False), text)
-        text = WORDS.sub(lambda match: match[1] + self._items(match[2]), text)
-        text = WORD.sub(lambda match: match[1] + self._items(match[2]), text)
-        return _CALL.sub(self._call, text) if calls else text
+        skipped = [*([] if calls else ["call"]), *([] if headings else ["heading"])]
+
+        def renamed(match):
+            kind, words = match.lastgroup, match[0]
+            if kind in skipped:
+                return words
+            if kind in ("word", "words") and self._counts(match):
+                return words
+            return getattr(self, f"_{kind}")(words)
+
+        return self._pattern.sub(renamed, text)
 
     def cell(self, text: str) -> str:
         """The same for a cell of a notebook; a heading may name steps: "## 50 and 51: a table"."""
-        text = _HEADING.sub(lambda match: match[1] + self._items(match[2]), text)
-        return self.text(text, calls=True)
+        return self.text(text, calls=True, headings=True)
 
     def output(self, text: str) -> str:
         """The same for what a cell printed. A difference has line numbers: no reference wraps."""
-        return "".join(map(self.text, text.splitlines(keepends=True)))
+        lines = text.splitlines(keepends=True)
+        return "".join(self.text(f"# -> {line}")[5:] for line in lines)
 
-    def _items(self, text, padded=True):
+    def _counts(self, match):
+        """Whether "step 100" may be a count, "step 100: 0.31": a program prints it, and no step has
+        this number, though a topic may."""
+        begin = match.string.rfind("\n", 0, match.start()) + 1
+        numbers = [Number.parse(each) for each in re.findall(_NAME, match[0])]
+        is_printed = "# ->" in match.string[begin : match.start()]
+        if match.lastgroup == "word" and match.string[match.end() :][:1] == ":":
+            is_printed = True  # a title, of a step that never was: "Step 99: "
+        return is_printed and any(number not in self.known for number in numbers)
+
+    def _command(self, words):
+        head, space, names = words.rpartition(" ")
+        return head + space + self._items(names, padded=False, to="-")
+
+    def _heading(self, words):
+        head, space, names = words.partition(" ")
+        return head + space + self._items(names)
+
+    def _words(self, words):
+        head = re.match(r"[Ss]teps\s+", words)[0]
+        return head + self._items(words[len(head) :])
+
+    def _word(self, words):
+        head = re.match(r"[Ss]tep", words)[0]
+        space = re.match(r"\s+", words[len(head) :])[0]
+        names = words[len(head + space) :]
+        new = self._items(names)
+        several = " " in new and " " not in names  # the parts of a topic
+        return f"{head}{'s' if several else ''}{space}{new}"
+
+    def _file(self, words):
+        folder, _, name = words.rpartition("step")
+        return self._path(folder[-1:], words, Number.parse(name))
+
+    def _depth(self, words):
+        *folders, name = re.split("[/.]", words)
+        between = words[len("steps")] if folders[:1] == ["steps"] else ""
+        return self._path(between, words, Number.parse(name))
+
+    def _path(self, between, words, old):
+        """The name of a file without its ending, with its folders where they stood before.
+
+        `between` is what stood between them: a slash, or a point in an import.
+        """
+        if old not in self.map:
+            return words
+        path = self.map[old].file.removesuffix(".py")
+        return f"steps/{path}".replace("/", between) if between else path.removeprefix("depth/")
+
+    def _items(self, text, padded=True, to=" to "):
         """A list of numbers and ranges: "40, 67 and 78", "38 to 51"."""
 
         def item(match):
             if match[1] is None:
-                return self._one(match[0], padded=padded)
+                return self._one(match[0], padded=padded, to=to)
             begin, end = self._one(match[1], 0, padded), self._one(match[3], -1, padded)
-            if Number.parse(begin).topic == Number.parse(end).topic:
+            ends = Number.parse(begin), Number.parse(end)
+            if ends[0].topic == ends[1].topic and not ends[0].run and not ends[1].run:
                 begin, end = self._one(match[1], None, padded), self._one(match[3], None, padded)
             return begin + match[2] + end
 
         return _RANGE.sub(item, text)
 
-    def _one(self, text, end=None, padded=True):
+    def _one(self, text, end=None, padded=True, to=" to "):
         """One number; `end` says whether it begins (0) or ends (-1) a range.
 
         A number without a letter may mean all parts of its topic: then it becomes the topic of
-        the first or the last of them. At the end of a range, a whole topic needs no letter.
+        the first or the last of them, or the first and the last of their names in depth. At the end
+        of a range on the main road, a whole topic needs no letter.
         """
         old = Number.parse(text)
-        meant = [each for each in self.before if each.topic == old.topic]
+        meant = [] if old.run else self._parts.get(old.topic, [])
         if old not in meant and old.part == "" and meant:
-            new = {self.number(each).topic for each in meant}
-            if len(new) == 1 or end is not None:
-                topic = self.number(sorted(meant)[end or 0]).topic
+            new = [self.number(each) for each in meant]
+            if all(each.run for each in new):
+                return self._names(new, to) if end is None else new[end].short
+            if any(each.run for each in new):
+                return text
+            if len({each.topic for each in new}) == 1 or end is not None:
+                topic = new[end or 0].topic
                 return text if topic == old.topic else f"{topic:02d}"
         if old not in self.map:
             return text
         new = self.map[old]
-        if end is not None:
-            parts = sorted(each for each in self.after if each.topic == new.topic)
+        if end is not None and not new.run and not old.run:
+            parts = [each for each in self.after if each.topic == new.topic and not each.run]
             new = Number(new.topic) if new == parts[end] else new
         return str(new) if padded else new.short
 
-    def _call(self, match):
-        old, quote = match[2].strip("\\\"'"), '"'
-        new = self._one(old, padded=False)
-        if new == old:
-            return match[0]
-        return f"{match[1]}{new if new.isdecimal() else quote + new + quote}"
+    @staticmethod
+    def _names(numbers, to):
+        """ "conv01 to conv09", or "conv08, conv09 and pool01 to pool04"."""
+        found = []
+        for _, group in groupby(numbers, key=lambda number: number.run):
+            first, *rest = group
+            if to == " to " and len(rest) == 1:
+                found += [first.short, rest[0].short]
+            else:
+                found.append(f"{first.short}{to}{rest[-1].short}" if rest else first.short)
+        if to != " to ":  # in a command, from the first to the last
+            return f"{numbers[0].short}{to}{numbers[-1].short}" if len(numbers) > 1 else found[0]
+        *most, last = found
+        return f"{', '.join(most)} and {last}" if most else last
+
+    def _call(self, words):
+        head, bracket, name = words.partition("(")
+        quote = (re.match(r"\\?[\"']", name) or ['"'])[0]
+        name = name.strip("\\\"'")
+        new = self._one(name, padded=False)
+        if " " in new:  # a notebook means the last part of a topic
+            new = self._one(name, -1, padded=False)
+        if new == name:
+            return words
+        return f"{head}({new if new.isdecimal() else quote + new + quote}"
 
     def unsure(self, text: str) -> list[int]:
         """The lines with a bare number of a moved step, in a paragraph that speaks of steps."""
@@ -143,23 +281,30 @@ class Moves:
         return found
 
     def _has_bare_number(self, line):
-        for pattern in (FILE, _COMMAND, WORDS, WORD):
-            line = pattern.sub("", line)
+        line = self._pattern.sub("", line)
         bare = re.findall(r"(?:^|\b(?:in|for|by|of|since|until|from|and|step) |\()(\d+)\b", line)
-        topics = {old.topic for old in self.map if self.map[old].topic != old.topic}
-        return any(int(each) in topics for each in bare if len(each) < 4)
+        return any(int(each) in self._left for each in bare if len(each) < 4)
 
 
-def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
-    """Rename steps, OLD to NEW, and every reference to them."""
+def move(curriculum: Curriculum, pairs: list[tuple[str, str]], wrap: bool = False) -> Moved:
+    """Rename steps, OLD to NEW, and every reference to them.
+
+    Lines that have become too long are named; `wrap` divides those of comments and texts.
+    """
     moves, result = Moves(curriculum, pairs), Moved()
+    places = _places(curriculum, moves.number)
+    roads = {old.file: (old, new) for old, new in moves.map.items() if old.run != new.run}
     for path in _files(curriculum.root):
         name = path.relative_to(curriculum.root).as_posix()
         text = path.read_text(encoding="utf-8")
         new = _rewritten(path, text, moves)
+        if ends := roads.get(name.removeprefix("steps/")):
+            new = _from_its_folder(new, *ends)
         result.unsure += [f"{name}, line {n}: {line}" for n, line in _unsure(path, text, moves)]
         if new == text:
             continue
+        if wrap and path.suffix == ".py":
+            new = wrapped(new, COLUMNS)
         result.written.append(name)
         path.write_text(new, encoding="utf-8")
         if path.suffix == ".py":
@@ -167,7 +312,124 @@ def move(curriculum: Curriculum, pairs: list[tuple[str, str]]) -> Moved:
                 if len(line) > COLUMNS:
                     result.unsure.append(f"{name}, line {number} is longer than {COLUMNS} columns")
     result.renamed = _rename(curriculum.root, moves)
+    _tell_places(curriculum.root, places)
     return result
+
+
+def carry_out(curriculum: Curriculum, plan: Path, since: str = "") -> Moved:
+    """Move all steps that a table names: a line holds a number, a tab, and the name.
+
+    The numbers are those of the revision `since`, and of today without one: a step that has another
+    number by now is known by its title. A step that is new goes into the run of the one before it,
+    and the names of a run are counted anew. A line that goes to the main road is for `moved` alone.
+    The stages and runs in the file of the same name that ends in .toml take the place of those in
+    curriculum.toml.
+    """
+    table = pairs_of(plan)
+    today = _numbers_today(curriculum, since)
+    gone = [old.short for old, new in table.items() if new.run and old not in today]
+    if gone or not table:
+        raise CurriculumError(
+            f"{plan.name} names steps that are not there: {', '.join(gone[:9]) or 'none at all'}"
+        )
+    runs = {today[old]: new.run for old, new in table.items() if new.run}
+    pairs, run, count = {}, "", 0
+    for number in [each for each in curriculum.roads.numbers if not each.run]:
+        if runs.get(number, run) != run:
+            run, count = runs[number], 0
+        if run:
+            count += 1
+            pairs[number] = Number(count, run=run)
+    lines = {old: pairs[today[old]] if new.run else new for old, new in table.items()}
+    plan.write_text("".join(f"{old}\t{new}\n" for old, new in lines.items()), encoding="utf-8")
+    tables, text = plan.with_suffix(".toml"), curriculum.file.read_text(encoding="utf-8")
+    if tables.exists():
+        new = _tables(tables.read_text(encoding="utf-8"))
+        runs = [table for table in new if "[[run]]\n" in table]
+        old = [table for table in _tables(text) if "[[stage]]\n" in table]
+        curriculum.file.write_text(_with_tables(text, old + runs), encoding="utf-8")
+        curriculum = Curriculum(curriculum.root)
+    result = move(curriculum, [(old.short, str(new)) for old, new in pairs.items()], wrap=True)
+    if tables.exists():
+        places = _places(Curriculum(curriculum.root))
+        text = curriculum.file.read_text(encoding="utf-8")
+        curriculum.file.write_text(_with_tables(text, new), encoding="utf-8")
+        _tell_places(curriculum.root, places)
+        _git(curriculum.root, "rm", "-q", "--cached", "--ignore-unmatch", "--", str(tables))
+        tables.unlink()
+    return result
+
+
+def _numbers_today(curriculum, since):
+    """The number of today for each number of a revision; a step that was moved keeps its title."""
+    today = {number: number for number in curriculum.by_number}
+    if not since:
+        return today
+    found = _git(curriculum.root, "grep", "-E", '^"""Step [0-9]+[a-z]?: ', since, "--", "steps")
+    then = dict(re.findall(r'"""Step (\w+): (.*\S)', found))
+    if not then:
+        raise CurriculumError(f"git knows no steps of {since}.")
+    titles = {step.title: step.number for step in curriculum.steps}
+    for name, title in then.items():
+        number = Number.parse(name)
+        if number in today and curriculum.by_number[number].title == title:
+            continue  # two steps may have one title
+        if title in titles:
+            today[number] = titles[title]
+        elif number in today and curriculum.by_number[number].title in then.values():
+            del today[number]  # its number belongs to another step by now
+    return today
+
+
+def _tables(text):
+    """The tables of a file, each with the comments above it."""
+    return re.split(r"(?<=\n)(?=(?:#.*\n)*\[)", text)
+
+
+def _with_tables(text, tables):
+    """curriculum.toml with other stages and runs."""
+    old = _tables(text)
+    listed = [n for n, each in enumerate(old) if re.search(r"^\[\[(stage|run)\]\]$", each, re.M)]
+    new = [each.strip("\n") + "\n\n" for each in tables if re.search(r"^\[\[", each, re.M)]
+    kept = [each for n, each in enumerate(old) if n not in listed]
+    return "".join(kept[: listed[0]] + new + kept[listed[0] :])
+
+
+def _from_its_folder(text, old, new):
+    """A step that looks for files from its own place on has one folder more to go up in depth."""
+    up, upper = r"((?<![\w.])__file__\)(?:\.resolve\(\))?\.parent)\b(?!s)", r"\1.parent"
+    if old.run and not new.run:
+        up, upper = up.replace(")\\b(?!s)", ")\\.parent\\b(?!s)"), r"\1"
+    return re.sub(up, upper, text)
+
+
+_HEAD = re.compile(rf"(<b>Step ({_NAME}): [^\n]*?</b> <small>)\(([^()\n]*)\)")
+
+
+def _places(curriculum, number=lambda number: number):
+    """The place of each step that an output of a notebook shows, "stage 9, lesson 4 of 8", by its
+    new number."""
+    found = {}
+    for path in sorted((curriculum.root / "notebooks").rglob("*.ipynb")):
+        for match in _HEAD.finditer(path.read_text(encoding="utf-8")):
+            step = curriculum.by_number.get(Number.parse(match[2]))
+            if step and str(number(step.number)) not in found:
+                found[str(number(step.number))] = Difference(curriculum, step).place
+    return found
+
+
+def _tell_places(root, before):
+    """Put the places of today into the outputs of notebooks that told them rightly before."""
+    today = _places(Curriculum(root))
+
+    def told(match):
+        right = before.get(match[2]) == match[3]
+        return f"{match[1]}({today[match[2]]})" if right else match[0]
+
+    for path in sorted((root / "notebooks").rglob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        if (after := _HEAD.sub(told, text)) != text:
+            path.write_text(after, encoding="utf-8")
 
 
 def _files(root: Path) -> list[Path]:
@@ -188,6 +450,8 @@ def _rewritten(path: Path, text: str, moves: Moves) -> str:
         return _notebook(text, moves)
     if path.name == "curriculum.toml":
         return _curriculum(text, moves)
+    if path.suffix in (".toml", ".tsv"):
+        return _table(text, moves) if path.name == FILE else text
     return moves.text(text, calls="docs" in path.parts or path.suffix == ".md")
 
 
@@ -227,15 +491,20 @@ def _notebook(text: str, moves: Moves) -> str:
     return text if after == before else after + "\n"
 
 
+def _table(text: str, moves: Moves) -> str:
+    """moved.tsv: where the steps are today."""
+    return re.sub(r"(?<=\t).*$", lambda match: moves._one(match[0]), text, flags=re.M)
+
+
 def _curriculum(text: str, moves: Moves) -> str:
-    """curriculum.toml: its lists of numbers, its tables [step.NN], and the words in it."""
+    """curriculum.toml: its lists of numbers, its tables [step.NN] and `from`, and its words."""
 
     def numbers(match):
-        values = [Number.parse(each.strip('"')) for each in re.findall(r'"?\d+[a-z]?"?', match[2])]
-        new = sorted(map(moves.number, values))
+        values = [Number.parse(each.strip('"')) for each in re.findall(rf'"?{_NAME}"?', match[2])]
+        new = moves.roads.in_order(map(moves.number, values))
         if new == values:
             return match[0]
-        items = [f'"{each}"' if each.part else str(each.topic) for each in new]
+        items = [_written(each) for each in new]
         line = f"{match[1]}[{', '.join(items)}]"
         if len(line) <= COLUMNS:
             return line
@@ -246,41 +515,87 @@ def _curriculum(text: str, moves: Moves) -> str:
             rows[-1] += f" {item},"
         return f"{match[1]}[\n" + "\n".join("   " + row for row in rows) + "\n]"
 
+    def value(match):
+        return match[1] + _written(moves.number(Number.parse(match[2].strip('"'))))
+
     lists = r'^((?:catalogues|"tinytorch/[\w/]+\.py") = )\[([^\]]*)\]'
     text = re.sub(lists, numbers, text, flags=re.M)
+    text = re.sub(rf'^((?:from|beside) = )("?{_NAME}"?)', value, text, flags=re.M)
     text = re.sub(
-        r"^(\[step\.)(\d+[a-z]?)\b",
-        lambda match: match[1] + moves._one(match[2]),
-        text,
-        flags=re.M,
+        rf"^(\[step\.)({_NAME})\b", lambda match: match[1] + moves._one(match[2]), text, flags=re.M
     )
-    return moves.text(text)
+    return _with_origins(moves.text(text), moves)
+
+
+def _written(number):
+    """A number as curriculum.toml writes it."""
+    return f'"{number}"' if number.part or number.run else str(number.topic)
+
+
+def _with_origins(text: str, moves: Moves) -> str:
+    """The text with `from` in the tables of those steps that need it, and in no other."""
+    tables = _tables(text)
+    named = {}
+    for position, table in enumerate(tables):
+        if header := re.search(rf"^\[step\.({_NAME})\]\n", table, re.M):
+            number = Number.parse(header[1])
+            named[number] = position
+            kept = re.sub(r"^from = .*\n", "", table, flags=re.M)
+            origin = moves.origins.get(number)
+            line = f"from = {_written(origin)}\n" if origin else ""
+            if not line and kept != table and kept.strip() == header[0].strip():
+                kept = ""  # it said nothing else
+                if position == len(tables) - 1:
+                    tables[position - 1] = tables[position - 1].rstrip("\n") + "\n"
+            elif line in table and line:
+                kept = table
+            else:
+                end = re.search(rf"^\[step\.{number}\]\n", kept, re.M).end()
+                kept = kept[:end] + line + kept[end:]
+            tables[position] = kept
+    order = {number: n for n, number in enumerate(moves.roads.later())}
+    for number in sorted(moves.origins.keys() - named.keys(), key=order.get, reverse=True):
+        after = [at for each, at in named.items() if order.get(each, 0) > order[number]]
+        new = f"[step.{number}]\nfrom = {_written(moves.origins[number])}\n"
+        if after:
+            tables[min(after)] = f"{new}\n{tables[min(after)]}"
+        else:
+            tables[-1] += f"\n{new}"
+    return "".join(tables)
 
 
 def _rename(root: Path, moves: Moves) -> dict[str, str]:
     """Rename the files named after a step, by way of other names: a move may be a permutation."""
     found = {}
-    for folder in ("steps", "docs"):
-        for path in sorted((root / folder).glob("step*.*")):
-            if match := re.fullmatch(r"step(\d\d+[a-z]?)", path.stem):
-                old = Number.parse(match[1])
-                if old in moves.map:
-                    found[path] = path.with_name(f"step{moves.map[old]}{path.suffix}")
-    away = {path: path.with_name(f"moving-{path.name}") for path in found}
-    for path, aside in away.items():
-        _git_mv(root, path, aside)
-    for path, aside in away.items():
-        _git_mv(root, aside, found[path])
-    names = {old: new.relative_to(root).as_posix() for old, new in found.items()}
-    return {old.relative_to(root).as_posix(): new for old, new in names.items()}
+    for old, new in moves.map.items():
+        found[root / "steps" / old.file] = root / "steps" / new.file
+        for path in (root / "docs").glob(f"{Path(old.file).stem}.*"):
+            found[path] = path.with_name(Path(new.file).stem + path.suffix)
+    tracked = _tracked(root, found)
+    for path in found:
+        path.rename(path.with_name(f"moving-{path.name}"))
+    for path, new in found.items():
+        new.parent.mkdir(exist_ok=True)
+        path.with_name(f"moving-{path.name}").rename(new)
+    if tracked:  # git sees by itself that a file was renamed
+        _git(root, "rm", "-q", "--cached", "--", *map(str, tracked))
+        _git(root, "add", "--", *(str(found[path]) for path in tracked))
+    return {
+        old.relative_to(root).as_posix(): new.relative_to(root).as_posix()
+        for old, new in found.items()
+    }
 
 
-def _git_mv(root, old, new):
-    """`git mv`, or a plain renaming where git does not know the file."""
-    command = ["git", "-C", str(root), "mv", str(old), str(new)]
+def _tracked(root, paths):
+    """Those of some files that git knows; none where there is no git."""
+    names = _git(root, "ls-files", "-z", "--", *map(str, paths)).split("\0")
+    return [path for path in paths if path.relative_to(root).as_posix() in names]
+
+
+def _git(root, *arguments):
+    """What git prints; nothing where it fails or is not there."""
     try:
-        if subprocess.run(command, capture_output=True).returncode == 0:
-            return
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True).stdout
     except FileNotFoundError:
-        pass
-    old.rename(new)
+        return ""

@@ -70,7 +70,9 @@ def check_order(curriculum: Curriculum):
         for each in imports:
             for name in modules_named(each, modules):
                 other = modules.get(name, module)
-                known = other.finished <= module.finished or module.finished in other.builders
+                known = module.finished in other.builders or curriculum.roads.precedes(
+                    other.finished, module.finished
+                )
                 if not known and not each.type_checking:
                     yield Complaint(
                         f"{module.name}, line {each.line}",

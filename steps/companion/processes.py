@@ -26,31 +26,45 @@ FORKS = sys.platform == "linux"
 _WARM = Path(__file__).with_name("warm.py")
 
 
-def one_thread() -> dict[str, str]:
+def one_thread(threads: str = "1") -> dict[str, str]:
     """The environment with one thread for linear algebra: two steps run at a time."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    environment = os.environ | dict.fromkeys(names, "1") | {"PYTHONIOENCODING": "utf-8"}
+    environment = os.environ | dict.fromkeys(names, threads) | {"PYTHONIOENCODING": "utf-8"}
     environment.pop("PYTEST_CURRENT_TEST", None)  # another one in each test, and none of a step
     return environment
 
 
-def run_script(script: Path, arguments: list[str], folder: Path, timeout: float):
+def environment_with(seed: int, threads: int) -> dict[str, str]:
+    """The environment with a hash seed and a number of threads."""
+    return one_thread(str(threads)) | {"PYTHONHASHSEED": str(seed)}
+
+
+def run_script(
+    script: Path,
+    arguments: list[str],
+    folder: Path,
+    timeout: float,
+    environment: dict[str, str] | None = None,
+):
     """Run a script in a folder: (exit status, output, error output).
 
     After `timeout` seconds it ends, with all its processes; then the status is None. What it
     started and left behind counts as part of it, as long as that holds its error output open.
+    In another `environment` than usual a Python starts for it.
     """
     command = [str(script), *arguments]
-    run = _run_forked if FORKS else _run_started
-    status, output, errors = run(command, folder, timeout)
+    if environment is None and FORKS:
+        status, output, errors = _run_forked(command, folder, timeout)
+    else:
+        status, output, errors = _run_started(command, folder, timeout, environment)
     return status, output.decode(errors="replace"), errors.decode(errors="replace")
 
 
-def _run_started(command, folder, timeout):
+def _run_started(command, folder, timeout, environment=None):
     process = subprocess.Popen(
         [sys.executable, "-W", "error", *command],
         cwd=folder,
-        env=one_thread(),
+        env=environment or one_thread(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

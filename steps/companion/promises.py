@@ -80,6 +80,7 @@ class Outcome:
     failure: str = ""  # why the run failed: an exception, too slow, a promise in the wrong place
     ran: set[int] | None = None  # which of the watched lines ran; None where none were watched
     output: str = ""  # all that it printed
+    given: dict[int, tuple[str, list[str]]] = field(default_factory=dict)  # for each promised line
 
     @property
     def ok(self) -> bool:
@@ -140,52 +141,74 @@ def innermost(spans, line):
 
 def compare(promises: list[Promise], printed: list[tuple[list[int], str]]) -> list[Broken]:
     """The promised lines that were not kept. `printed` comes from the recorder."""
+    broken = []
+    for promise, lines in _with_lines(promises, printed):
+        broken += _compare_lines(promise.lines, lines)
+    return broken
+
+
+def given(promises: list[Promise], printed: list[tuple[list[int], str]]):
+    """What was printed for each promised line: {line: (promised, printed)}. That may be several
+    lines, or none."""
+    return {
+        line: (text, found)
+        for promise, lines in _with_lines(promises, printed)
+        for (line, text), found in zip(promise.lines, _divided(promise.lines, lines), strict=True)
+    }
+
+
+def _with_lines(promises, printed):
+    """Each promise with the lines that its statement printed."""
     texts = {(each.first, each.last): "" for each in promises}
     for lines, text in printed:
         for line in lines:
             if span := innermost(texts, line):
                 texts[span] += text
                 break
-    broken = []
     for promise in promises:
         text = texts[promise.first, promise.last]
-        broken += _compare_lines(
-            promise.lines, [each for each in text.splitlines() if each.strip()]
-        )
-    return broken
+        yield promise, [each for each in text.splitlines() if each.strip()]
+
+
+def _divided(promised, printed):
+    """The printed lines that belong to each promised line."""
+    if len(promised) == 1:
+        return [printed[-1:]]
+    found, position = [], 0
+    for index, (_, text) in enumerate(promised):
+        taken, below = 1, promised[index + 1 :]
+        if text == "..." and all(each != "..." for _, each in below):
+            # as many lines as leave one for each promise below
+            taken = max(1, len(printed) - position - len(below))
+        found.append(printed[position : position + taken])
+        position += taken
+    return found
 
 
 def _compare_lines(promised, printed):
     if not printed:
         return [Broken(promised[0][0], promised[0][1], None)]
-    if len(promised) == 1:
-        [(line, text)] = promised
-        return [] if matches(text, printed[-1]) else [Broken(line, text, printed[-1].strip())]
-    position = 0
-    for index, (line, text) in enumerate(promised):
-        if text == "...":  # as many lines as leave one for each promise below
-            left = len(promised) - index - 1
-            taken = max(1, len(printed) - position - left)
-            if any(each == "..." for _, each in promised[index + 1 :]):
-                taken = 1
-            position += taken
-            if position > len(printed):
-                return [Broken(line, text, None)]
-            continue
-        if position == len(printed):
+    parts = _divided(promised, printed)
+    for (line, text), part in zip(promised, parts, strict=True):
+        if not part:
             return [Broken(line, text, None)]
-        if not matches(text, printed[position]):
-            return [Broken(line, text, printed[position].strip())]
-        position += 1
-    if position < len(printed):
-        return [Broken(promised[-1][0], "no further line", printed[position].strip())]
+        if text != "..." and not matches(text, part[0]):
+            return [Broken(line, text, part[0].strip())]
+    count = sum(map(len, parts))
+    if len(promised) > 1 and count < len(printed):
+        return [Broken(promised[-1][0], "no further line", printed[count].strip())]
     return []
 
 
-def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
+def run_step(
+    step: Step,
+    root: Path,
+    lines: list[int] | None = None,
+    environment: dict[str, str] | None = None,
+) -> Outcome:
     """Run a step in a process of its own and compare its output with its promises.
 
-    It watches which of the `lines` run, if there are any.
+    It watches which of the `lines` run, if there are any. `environment` is another one than usual.
     """
     nothing = None if lines is None else set()
     try:
@@ -195,7 +218,7 @@ def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder, "record.json")
         arguments = [str(step.path), str(record), *map(str, lines or ())]
-        status, output, errors = run_script(_RECORDER, arguments, root, TIMEOUT)
+        status, output, errors = run_script(_RECORDER, arguments, root, TIMEOUT, environment)
         if status is None:
             message = f"stopped after {TIMEOUT} s"
             return Outcome(step, [], 0, float(TIMEOUT), message, nothing, output)
@@ -213,7 +236,8 @@ def run_step(step: Step, root: Path, lines: list[int] | None = None) -> Outcome:
     elif noted["seconds"] > LIMIT:
         failure = f"took {noted['seconds']:.1f} s; the limit is {LIMIT:.0f} s"
     ran = None if lines is None else set(noted["ran"])
-    return Outcome(step, broken, kept, noted["seconds"], failure, ran, output)
+    found = given(promises, noted["printed"])
+    return Outcome(step, broken, kept, noted["seconds"], failure, ran, output, found)
 
 
 def run_steps(steps: list[Step], root: Path):

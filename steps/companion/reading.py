@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import shlex
 import shutil
@@ -12,6 +14,7 @@ from collections.abc import Iterable
 
 from .curriculum import Curriculum, CurriculumError, Step
 from .difference import Difference
+from .moved import place_told, table_of
 from .number import Number
 from .paint import paint
 from .promises import Outcome, run_step
@@ -24,7 +27,7 @@ def view(curriculum: Curriculum, step: Step) -> str:
     difference = Difference(curriculum, step)
     words = step.source.docstring.partition("\n")[2].strip("\n").rstrip()
     outcome = run_step(step, curriculum.root)
-    printed = paint(f"  python steps/{step.path.name}   ({outcome.seconds:.1f} s)", "bold")
+    printed = paint(f"  python {step.file}   ({outcome.seconds:.1f} s)", "bold")
     parts = [difference.head(), words, difference.body(demo=True)]
     parts.append(f"{printed}\n{output_of(outcome)}")
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -43,7 +46,7 @@ def place_of(curriculum: Curriculum) -> Number | None:
     """The step that was shown last; None at the beginning.
 
     Raises:
-        CurriculumError: the file that remembers it holds something else.
+        CurriculumError: the file that remembers it holds something else, or a step that was moved.
     """
     try:
         text = (curriculum.root / PLACE).read_text(encoding="utf-8").strip()
@@ -52,38 +55,58 @@ def place_of(curriculum: Curriculum) -> Number | None:
     except (OSError, UnicodeDecodeError) as error:
         raise CurriculumError(f"{PLACE} cannot be read: {error}") from None
     try:
-        return Number.parse(text)
+        number = Number.parse(text)
     except ValueError as error:
         advice = f"Set it anew, for example with: python -m steps next --at {_first(curriculum)}"
         raise CurriculumError(f"{PLACE}: {error}. {advice}") from None
+    # A place of today is written as "step 41a". A number alone is from before the steps were moved.
+    if number not in curriculum.by_number or not text.startswith("step"):
+        if new := table_of(curriculum).get(number):
+            raise CurriculumError(place_told(curriculum, number, new))
+    return number
 
 
 def remember(curriculum: Curriculum, step: Step) -> None:
     """Make a step the reader's place."""
     try:
-        (curriculum.root / PLACE).write_text(f"{step.number}\n", encoding="utf-8")
+        (curriculum.root / PLACE).write_text(f"{step.label}\n", encoding="utf-8")
     except OSError as error:
         print(f"{PLACE} cannot be written, so the place is forgotten: {error}", file=sys.stderr)
 
 
-def beside(curriculum: Curriculum, back: bool = False) -> Step | None:
-    """The step after the reader's place, or before it; None where there is no such step.
+def main_road(curriculum: Curriculum) -> list[Step]:
+    """The steps that are read one after the other, without those in depth."""
+    return [step for step in curriculum.steps if not step.run]
 
-    The place may be a step that was moved or is gone: then the nearest one counts.
+
+def read_steps(curriculum: Curriculum) -> list[Step]:
+    """The steps of the main road up to the reader's place.
+
+    The place may be a step that is gone: then the nearest one counts. A step in depth is read
+    beside one of the main road.
     """
-    place = place_of(curriculum)
+    place, key = place_of(curriculum), curriculum.roads.key
+    if place and place.run in curriculum.runs:
+        place = curriculum.runs[place.run].beside
+    return [step for step in main_road(curriculum) if place and key(step.number) <= key(place)]
+
+
+def following(curriculum: Curriculum, back: bool = False) -> Step | None:
+    """The step of the main road after the reader's place, or the one before it; None where there is
+    no such step."""
+    read = read_steps(curriculum)
     if back:
-        below = [step for step in curriculum.steps if place and step.number < place]
-        return below[-1] if below else None
-    above = [step for step in curriculum.steps if place is None or step.number > place]
-    return above[0] if above else None
+        gone = bool(read) and read[-1].number != place_of(curriculum)
+        return read[-1] if gone else read[-2] if len(read) > 1 else None
+    return next(iter(main_road(curriculum)[len(read) :]), None)
 
 
 def current(curriculum: Curriculum) -> Step:
     """The step at the reader's place; the first one at the beginning."""
     place = place_of(curriculum)
-    below = [step for step in curriculum.steps if place and step.number <= place]
-    return below[-1] if below else curriculum.step(_first(curriculum))
+    read = [curriculum.by_number[place]] if place in curriculum.by_number else []
+    read = read or read_steps(curriculum)
+    return read[-1] if read else curriculum.step(_first(curriculum))
 
 
 def _first(curriculum):
@@ -92,19 +115,28 @@ def _first(curriculum):
 
 def page(texts: Iterable[str]) -> None:
     """Print through $PAGER, else through `less -R`; without either, or elsewhere than on a
-    terminal, as it is."""
+    terminal, as it is. Each text is shown as soon as it is there."""
     command = shlex.split(os.environ.get("PAGER", "less -R")) if sys.stdout.isatty() else []
     if not command or not shutil.which(command[0]):
         for text in texts:
             print(text, flush=True)
         return
+    texts = iter(texts)
+    if (first := next(texts, None)) is None:  # before the pager: an error is told without it
+        return
     # -F: what fits on the screen needs no pager; -R: colours; -X: the text stays when it ends.
     environment = {"LESS": "FRX"} | os.environ
     sys.stdout.flush()
-    whole = "\n".join(texts)
     pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, encoding="utf-8")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C has a meaning in the pager
     try:
-        pager.communicate(whole)
+        for text in itertools.chain([first], texts):
+            pager.stdin.write(text + "\n")
+            pager.stdin.flush()
+    except BrokenPipeError:  # its reader has seen enough
+        pass
     finally:
+        with contextlib.suppress(BrokenPipeError):
+            pager.stdin.close()
+        pager.wait()
         signal.signal(signal.SIGINT, before)

@@ -11,9 +11,9 @@ from .curriculum import Curriculum, Step
 from .number import Number
 from .source import Source, tokens_of
 
-ITEM = r"\d{2,}[a-z]?(?![\w%]|\.\d)"
+ITEM = r"(?:\d{2,}[a-z]?|[a-z]+\d\d)(?![\w%]|\.\d)"  # 54b, conv07
 BETWEEN = r"(?:, and |, | and | or | to | through |-|–)"
-FILE = re.compile(r"\bstep(\d{2,}[a-z]?)\b")
+FILE = re.compile(r"\bstep(\d{2,}[a-z]?)\b|\bsteps/depth/([a-z]+\d\d)\b")
 WORDS = re.compile(rf"\b([Ss]teps\s+)({ITEM}(?:{BETWEEN}{ITEM})*)")
 WORD = re.compile(rf"\b([Ss]tep\s+)({ITEM}(?:(?:-|–){ITEM})?)")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "Makefile", "benchmarks/README.md")
@@ -32,15 +32,15 @@ def prose(text: str) -> str:
 
 def dangling(curriculum: Curriculum, text: str) -> list[tuple[int, str]]:
     """The references in a text to steps that do not exist: (line, number)."""
-    topics = {step.number.topic for step in curriculum.steps}
+    topics = {step.number.topic for step in curriculum.steps if not step.run}
     found = set()
     for pattern in (FILE, WORDS, WORD):
         for match in pattern.finditer(text):
-            for item in re.finditer(ITEM, match[0][4:]):
+            for item in re.compile(ITEM).finditer(text, match.start() + 4, match.end()):
                 number = Number.parse(item[0])
-                whole = not number.part and number.topic in topics
+                whole = not number.part and not number.run and number.topic in topics
                 if not whole and number not in curriculum.by_number:
-                    line = text.count("\n", 0, match.start() + 4 + item.start()) + 1
+                    line = text.count("\n", 0, item.start()) + 1
                     found.add((line, str(number)))
     return sorted(found)
 
@@ -48,6 +48,27 @@ def dangling(curriculum: Curriculum, text: str) -> list[tuple[int, str]]:
 def check_references(curriculum: Curriculum, step: Step):
     """The steps that the text and the comments of a step speak of are there."""
     yield from _complaints(curriculum, step.label, prose(step.source.text))
+    if not step.run:
+        yield from _into_depth(curriculum, step)
+
+
+def _into_depth(curriculum, step):
+    """What the text of a main step says of the depth, but for its last line "In depth: ..."."""
+    if not curriculum.runs:
+        return
+    words = prose(step.source.text).splitlines()
+    last = step.source.framework_first - 1  # the docstring ends here
+    ends = [n for n, line in enumerate(words[:last]) if line.startswith("In depth: ")]
+    for line in range(ends[-1], last) if ends else ():
+        if not words[line].strip():  # a paragraph below it: then it is not the last line
+            break
+        words[line] = ""
+    names = re.compile(rf"\b(?:{'|'.join(curriculum.runs)})\d\d\b")
+    for number, line in enumerate(words, 1):
+        for match in names.finditer(line):
+            where = f"{step.label}, line {number}"
+            how = 'name it in a last line "In depth: ..."'
+            yield Complaint(where, f"sends the reader to {match[0]}, which is in depth", how)
 
 
 def check_documents(curriculum: Curriculum):

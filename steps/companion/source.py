@@ -161,6 +161,13 @@ class Source:
         return found
 
     @cached_property
+    def import_lines(self) -> set[int]:
+        """The lines of the imports at the margin, above the demo."""
+        nodes = [node for node in self.tree.body if _is_import(node)]
+        spans = [range(node.lineno, node.end_lineno + 1) for node in nodes]
+        return {line for span in spans for line in span if line < self.demo_first}
+
+    @cached_property
     def imports(self) -> list[Import]:
         """Every import of the file, also inside functions, in order of lines."""
         found: list[Import] = []

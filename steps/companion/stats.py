@@ -1,4 +1,4 @@
-"""Figures of the stages: how much their steps add, change and run."""
+"""Figures of the stages and runs: how much their steps add, change and run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from statistics import median
 from .added import added_lines, added_statements, changing_lines
 from .coverage_checks import missed_statements
 from .curriculum import Curriculum, Step
+from .model import Run
 from .promises import AT_ONCE
 
 HEAD = "stage  lessons catalogues   lines added: median   90 %   max   changing     run"
@@ -21,9 +22,9 @@ def table(curriculum: Curriculum, steps: list[Step], run: bool = True):
             counts = pool.map(lambda step: len(missed_statements(curriculum, step)), steps)
             missed = dict(zip([step.number for step in steps], counts, strict=True))
     yield HEAD
-    for stage in curriculum.stages:
-        if chosen := [step for step in steps if step.number in stage]:
-            yield _row(curriculum, f"{stage.number:5}", chosen, missed)
+    for part, chosen in curriculum.groups(steps):
+        name = part.name if isinstance(part, Run) else part and str(part.number) or ""
+        yield _row(curriculum, f"{name:>5}", chosen, missed)
     yield _row(curriculum, "  all", steps, missed)
 
 

@@ -16,6 +16,21 @@ last = 20
 """
 
 
+RUNS = """
+[[run]]
+name = "pool"
+title = "Pooling"
+beside = 2
+stage = 1
+
+[[run]]
+name = "conv"
+title = "Convolutions"
+beside = 3
+stage = 1
+"""
+
+
 def padded(number):
     """7 is 07 in the name of a step, "7a" is 07a."""
     return str(Number.parse(number))
@@ -38,7 +53,9 @@ def make(tmp_path):
     def write(steps=None, files=None, toml="", stages=STAGE):
         (tmp_path / "steps").mkdir(exist_ok=True)
         for number, text in (steps or {}).items():
-            (tmp_path / "steps" / f"step{padded(number)}.py").write_text(text)
+            path = tmp_path / "steps" / Number.parse(number).file
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
         for name, text in (files or {}).items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ def test_a_good_step_gives_no_complaint(make):
         ("Words.", "Words.\n" * 40, "the docstring has 46 lines (stay under 40)"),
         ("x = 1", "x = 1  # " + "long " * 20, "at most 100 are allowed"),
         ('if __name__ == "__main__":', "if True:", "has no demo"),
-        ("x = 1", "\n" * 500 + "x = 1", "lines above the demo; at most 500"),
+        ("x = 1", "x = 1\n" * 1201, "1201 lines of code above the demo; at most 1200"),
     ],
 )
 def test_form(make, old, new, found):

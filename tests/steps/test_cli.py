@@ -14,7 +14,7 @@ from steps.companion.cli import main
 from steps.companion.curriculum import Curriculum, CurriculumError
 from steps.companion.history import in_the_package, known_names
 
-from .conftest import step_text
+from .conftest import STAGE, step_text
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +43,8 @@ def test_list(command):
     status, out, err = command("list")
     assert (status, err) == (0, "")
     assert out == (
-        "stage 1  A small stage\n  01  The first\n  02  The second\n  04  The fourth\n\n"
+        "stage 1  A small stage   3 steps, 7 min\n  01  The first    2 min\n"
+        "  02  The second   2 min\n  04  The fourth   2 min\n\n"
     )
 
 
@@ -51,6 +52,15 @@ def test_run(command):
     status, out, err = command("run", "1-2")
     assert (status, err) == (0, "")
     assert out.startswith(" stage 1  ##########  01-02   2 steps, 2 promises kept ")
+
+
+def test_run_leaves_room_for_long_numbers(command, make):
+    second = '[[stage]]\nnumber = 2\ntitle = "B"\nfirst = 21\nlast = 200\n'
+    make({n: step_text(n) for n in ("103a", "106m")}, stages=STAGE + second)
+    _, out, _ = command("run")
+    rows = [line.partition("##########  ")[2] for line in out.splitlines()]
+    assert [row[:20] for row in rows[1:2]] == ["103a-106m   2 steps,"]
+    assert out.splitlines()[0].startswith(" stage 1  ##########  01-04       3 steps")
 
 
 @pytest.mark.parametrize("text", ["x = (", "x = 1\n  y", b"\xff", b"x = 1\0"])
@@ -83,10 +93,10 @@ def test_a_module_that_cannot_be_read_is_named_and_left_out(make, capsys):
     root = make({1: step_text(1, "x = 1\ny = 1")}, files, toml).root
     assert main(["where", "y"], root) == 0  # a.py has no y
     out, err = capsys.readouterr()
-    assert "lives in   tinytorch/b.py, line 1" in out and err == ""
+    assert "lives in    tinytorch/b.py:1" in out and err == ""
     assert main(["where", "x"], root) == 0
     out, err = capsys.readouterr()
-    assert "last in    steps/step01.py, line 10" in out
+    assert "written by  step 01, steps/step01.py:10" in out
     assert err == "left out: a.py, line 1: '(' was never closed\n"
     assert main(["check"], root) == 1
     assert "a.py, line 1: '(' was never closed" in capsys.readouterr().out
@@ -97,9 +107,9 @@ def test_list_shows_the_kind(make, capsys):
     root = make(steps, toml='catalogues = ["2a"]\n').root
     assert main(["list"], root) == 0
     assert capsys.readouterr().out.splitlines()[1:4] == [
-        "  01  A title",
-        "  02a Catalogue: the rest  (catalogue)",
-        "  03  A title",
+        "  01  A title                            2 min",
+        "  02a Catalogue: the rest  (catalogue)   2 min",
+        "  03  A title                            2 min",
     ]
 
 
@@ -129,7 +139,12 @@ def test_the_others(command):
     assert command("diff", "2", "--html")[1].startswith("<div>")
     assert command("history", "x")[1].startswith("x   3 forms\n")
     assert "x = 2" in command("history", "x", "--at", "2")[1]
-    assert "built by   steps 01 02 04" in command("where", "x")[1]
+    assert command("where", "x")[1].splitlines() == [
+        "x",
+        "  written by  step 04, steps/step04.py:10",
+        "  began in    step 01, steps/step01.py:10",
+        "  last in     step 04, steps/step04.py:10",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +161,10 @@ def test_the_others(command):
         (["diff", "99"], "There is no step 99. The nearest is 4."),
         (["diff", "two"], "'two' does not name steps. Write 14, 54a or 11-18."),
         (["diff", "2b"], "There is no step 2b, but 2."),
+        (["list", "2"], "There is no stage 2. There are stages 1 to 1."),
+        (["list", "con"], "'con' is no stage (8) and no run in depth (conv)."),
+        (["propagate"], "propagate takes the step that changed, or --continue after a stop."),
+        (["propagate", "--continue"], "No propagate has stopped"),
         (["move", "1"], "move takes pairs: the old number and the new one."),
         (
             ["where", "xx"],
@@ -163,7 +182,7 @@ def test_bad_input_gets_one_line_and_status_2(command, arguments, line):
     assert err.startswith(line) and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["diff"], ["run", "1", "2"]])
+@pytest.mark.parametrize("arguments", [["diff"], ["run", "1", "2"], ["find"]])
 def test_wrong_usage_gets_one_line_and_status_2(command, arguments):
     status, out, err = command(*arguments)
     assert (status, out) == (2, "")
@@ -255,14 +274,14 @@ def test_a_name_as_a_program_writes_it(asked, name, capsys):
     assert main(["where", asked]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == f"{asked}: defined as {name}"
-    assert rest[-1].startswith("  lives in   tinytorch/")
+    assert rest[0].startswith("  lives in    tinytorch/")
 
 
 def test_a_name_that_two_modules_use_means_the_one_that_the_program_writes(capsys):
     for asked, home in (("torch.relu", "ops/elementwise"), ("nn.functional.relu", "nn/activation")):
         assert main(["where", asked]) == 0
         out = capsys.readouterr().out
-        assert f"lives in   tinytorch/{home}.py" in out and "another" not in out
+        assert f"lives in    tinytorch/{home}.py:" in out and "another" not in out
 
 
 def test_every_function_and_class_of_the_package_has_an_answer():
@@ -292,9 +311,9 @@ def test_every_function_and_class_of_the_package_has_an_answer():
 )
 def test_what_a_first_step_wrote_is_found_in_the_package(asked, home, capsys):
     assert main(["where", asked]) == 0
-    assert f"lives in   {home}, line " in capsys.readouterr().out.splitlines()[-1]
+    assert f"lives in    {home}:" in capsys.readouterr().out.splitlines()[1]
     assert main(["history", asked]) == 0
-    assert f"-> {home}, line " in capsys.readouterr().out.splitlines()[-2]
+    assert f"-> {home}:" in capsys.readouterr().out.splitlines()[-2]
 
 
 def test_python_m_steps():
@@ -347,5 +366,6 @@ def test_the_stand_in_for_tinytorch_is_on_no_path_here():
 
 def test_run_leaves_out_a_step_whose_program_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(cli.shutil, "which", lambda program: None)
-    assert main(["run", "99u"], ROOT) == 0
-    assert "step 99u is left out: there is no program `cc`" in capsys.readouterr().out
+    step = next(step for step in Curriculum(ROOT).steps if step.needs == "cc")
+    assert main(["run", str(step.number)], ROOT) == 0
+    assert f"{step.label} is left out: there is no program `cc`" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import pytest
 from steps.companion.added import added_lines, changing_lines
 from steps.companion.curriculum import CurriculumError
 from steps.companion.difference import Difference, hunks
+from steps.companion.difference_checks import check_difference
 from steps.companion.focus import changed_definition
 from steps.companion.history import History
 
@@ -195,14 +196,14 @@ def test_history_goes_through_renamings(curriculum):
         "Box.second   2 forms",
         "  01  A box     first, 3 lines",
         "  02  It grows  +1 -1",
-        "  03  -> tinytorch/case.py, line 7  (as Case.second)",
+        "  03  -> tinytorch/case.py:7  (as Case.second)",
     ]
     assert History(curriculum, "Case.second").text().splitlines()[1].startswith("  01  A box")
 
 
 def test_history_tells_what_was_taken_away(curriculum):
     assert "  04  It leaves  removed: enough" in History(curriculum, "x").text()
-    assert History(curriculum, "x").where().endswith("\n  dropped by step 04: enough")
+    assert History(curriculum, "x").where().endswith("\n  dropped by  step 04: enough")
 
 
 def test_history_at(curriculum):
@@ -215,9 +216,8 @@ def test_history_at(curriculum):
 def test_where(curriculum):
     assert History(curriculum, "Box.third").where().splitlines() == [
         "Box.third",
-        "  built by   step 02",
-        "  last in    steps/step03.py, line 20  (as Case.third)",
-        "  lives in   tinytorch/case.py, line 11  (as Case.third)",
+        "  lives in    tinytorch/case.py:11  (as Case.third)",
+        "  written by  step 02, steps/step02.py:20",
     ]
 
 
@@ -230,23 +230,23 @@ def test_two_modules_with_one_name_have_a_life_each(make):
     )
     assert History(curriculum, "f").where().splitlines() == [
         "f",
-        "  built by   steps 01 02",
-        "  last in    steps/step02.py, line 10",
-        "  lives in   tinytorch/one.py, line 1",
+        "  lives in    tinytorch/one.py:1",
+        "  written by  step 02, steps/step02.py:10",
+        "  began in    step 01, steps/step01.py:10",
         "another f",
-        "  built by   steps 03 04",
-        "  last in    steps/step04.py, line 10",
-        "  lives in   tinytorch/two.py, line 1",
+        "  lives in    tinytorch/two.py:1",
+        "  written by  step 04, steps/step04.py:10",
+        "  began in    step 03, steps/step03.py:10",
     ]
     assert History(curriculum, "f").text().splitlines() == [
         "f   2 forms",
         "  01  Form 1  first, 2 lines",
         "  02  Form 2  +1 -1",
-        "  02  -> tinytorch/one.py, line 1",
+        "  02  -> tinytorch/one.py:1",
         "another f   2 forms",
         "  03  Form 3  first, 2 lines",
         "  04  Form 4  +1 -1",
-        "  04  -> tinytorch/two.py, line 1",
+        "  04  -> tinytorch/two.py:1",
         "show one with: python -m steps history f --at 02",
     ]
 
@@ -270,6 +270,26 @@ def test_a_name_that_means_another_thing_is_new(make):
     assert changing_lines(curriculum, curriculum.step(2)) == set()
 
 
+def test_a_name_is_not_enough_to_have_moved(make):
+    """`run` of a lesson is not `run` of a module that it did not build."""
+    run = "def run(x):\n    return x + 1\n"
+    steps = {
+        1: step_text(1, run),
+        2: step_text(2, "y = 1"),
+        3: step_text(3, "y = 1\n\n\ndef run(x):\n    return [each for each in x if each]"),
+        4: step_text(4, "y = 2"),
+    }
+    toml = '[modules]\n"tinytorch/one.py" = [1]\n[step.4]\nremoves = ["run"]\nwhy = "w"\n'
+    curriculum = make(steps, {"tinytorch/one.py": run}, toml)
+    assert Difference(curriculum, curriculum.step(2)).moved_to == {"tinytorch/one.py": ["run"]}
+    assert changes(curriculum, 4) == [("changed", "y", "+1 -1", ""), ("removed", "run", "-2", "")]
+    assert Difference(curriculum, curriculum.step(4)).moved_to == {}
+    assert not list(check_difference(curriculum, curriculum.step(4)))
+    silent = make(toml=toml.partition("[step.4]")[0])
+    [complaint] = check_difference(silent, silent.step(4))
+    assert "drops run of step 03 in silence" in str(complaint)
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -286,3 +306,40 @@ def test_unknown_names(curriculum, name, found):
     said = f"{name!r} is not there yet: no step and no module defines it."
     assert str(error.value).startswith(said)
     assert found in str(error.value) if found else str(error.value) == said
+
+
+def test_a_file_that_begins_anew_is_new(make):
+    """Another file's imports and definitions are not taken away in red."""
+    curriculum = make(
+        {
+            1: step_text(1, "import math\nimport sys\n\n\ndef f():\n    return 1"),
+            2: step_text(2, "import os\n\n\ndef g():\n    return 2"),
+        },
+        toml='[step.2]\nremoves = ["f"]\nwhy = "another thing"\n',
+    )
+    difference = Difference(curriculum, curriculum.step(2))
+    assert difference.files == "steps/step02.py"
+    assert ("removed", "f", "-2", "") in changes(curriculum, 2)
+    marks = [line.mark for hunk in difference.lesson for line in hunk if line.text.strip()]
+    assert marks == ["+", "+", "+"]
+
+
+@pytest.mark.parametrize(("count", "folded"), [(3, False), (4, True)])
+def test_many_imports_are_only_counted(make, count, folded):
+    imports = "".join(f"import m{n}\n" for n in range(count))
+    curriculum = make({1: step_text(1, "x = 1"), 2: step_text(2, f"{imports}\n\nx = 1\n\n\ny = 2")})
+    difference = Difference(curriculum, curriculum.step(2))
+    added = [line.text for hunk in difference.lesson for line in hunk if line.mark == "+"]
+    assert ("import m0" in added) is not folded and "y = 2" in added
+    row = f"\n    imports: {count} lines\n"
+    assert (row in difference.text()) is folded
+    assert (f"imports: {count} lines" in difference.html()) is folded
+
+
+def test_a_difference_of_any_two_steps(curriculum):
+    difference = Difference(curriculum, curriculum.step(4), against=curriculum.step(1))
+    assert difference.files == "steps/step04.py" and difference.place == "against step 01"
+    assert difference.moved_to == {}
+    renamed = Difference(curriculum, curriculum.step(3), against=curriculum.step(1))
+    names = {(change.kind, change.name) for change in renamed.changes}
+    assert ("new", "Case") in names and ("removed", "Box") in names

@@ -1,14 +1,20 @@
 """Renaming steps: the files, their titles, curriculum.toml, and every reference in words."""
 
 import json
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from steps.companion.cli import main
 from steps.companion.curriculum import Curriculum, CurriculumError
 from steps.companion.move import Moves, move
+from steps.companion.number import Number
 
-from .conftest import STAGE, step_text
+from .conftest import RUNS, STAGE, step_text
+
+ROOT = Path(__file__).resolve().parents[2]
 
 WORDS = '''
 # Step 11 is the first; steps 11, 12 and 13 follow it.
@@ -188,3 +194,200 @@ def test_a_number_without_a_letter_means_all_parts_of_its_topic(make):
         "step 08, steps 05 to 08, steps 08 and 09"
     )
     assert moves.text("steps 06b to 07, steps 06a-06b") == "steps 08b to 09, steps 08a-08b"
+
+
+# Between the roads
+
+DEPTH = """Step 12 is one, steps 12 and 13 are two, as steps 11 to 13 and step 14 (all) show.
+`python steps/step12.py`, `python -m steps check 12-13`, `python -m steps show 14`, step12.py.
+"""
+
+
+@pytest.fixture
+def two_roads(make):
+    """11 - 12 - 13 - 14a - 14b, and the runs pool and conv, which have no steps yet."""
+    forms = {name: step_text(name, f"x = {n}") for n, name in enumerate(["11", "12", "13"])}
+    forms |= {name: step_text(name, f"y = '{name}'") for name in ("14a", "14b")}
+    forms["13"] = step_text("13", "from pathlib import Path\n\nhere = Path(__file__).parent / 'a'")
+    output = "Step 13: A title\nstep 14: 0.25\n"
+    cells = [("code", "show(12)\nload(14)\nload('14a')", output), ("markdown", "## 14: all", "")]
+    files = {
+        "README.md": DEPTH,
+        "tinytorch/a.py": "# As in step 12.\nfrom steps.step12 import x\n",
+        "notebooks/stage01.ipynb": notebook(*cells),
+        "steps/moved.tsv": "11\t12\n",
+    }
+    toml = 'catalogues = [13, "14b"]\n\n[modules]\n"tinytorch/a.py" = [12, 13, "14a"]\n\n'
+    toml += '[step.12]\ngradcheck = ["x"]\n\n[step.14b]\ngradcheck = ["y"]\n'
+    return make(forms, files, toml, STAGE + RUNS)
+
+
+def test_a_step_goes_into_depth_and_all_keep_what_they_follow(two_roads):
+    result, text = moved(two_roads, "12", "conv01")
+    assert result.renamed == {"steps/step12.py": "steps/depth/conv01.py"}
+    new = Curriculum(two_roads.root)
+    assert [str(step.number) for step in new.steps] == ["11", "13", "14a", "14b", "conv01"]
+    assert [str(n) for n in new.roads.chain(new.step("14b").number)] == [
+        "11", "conv01", "13", "14a", "14b",
+    ]  # fmt: skip
+    assert [str(n) for n in new.modules[0].builders] == ["conv01", "13", "14a"]
+    assert '[step.conv01]\nfrom = 11\ngradcheck = ["x"]\n' in text("steps/curriculum.toml")
+    assert '[step.13]\nfrom = "conv01"\n\n[step.14b]' in text("steps/curriculum.toml")
+    assert text("steps/depth/conv01.py").startswith('"""Step conv01: A title\n')
+    assert text("README.md") == (
+        "Step conv01 is one, steps conv01 and 13 are two, as steps 11 to 13 and step 14 "
+        "(all) show.\n`python steps/depth/conv01.py`, `python -m steps check conv01-13`, "
+        "`python -m steps show 14`, conv01.py.\n"
+    )
+    assert text("tinytorch/a.py") == "# As in step conv01.\nfrom steps.depth.conv01 import x\n"
+    assert text("steps/moved.tsv") == "11\tconv01\n"
+
+
+def test_there_and_back_between_the_roads_changes_nothing(two_roads):
+    before = {p: p.read_bytes() for p in two_roads.root.rglob("*") if p.is_file()}
+    there = ("12", "conv01", "13", "conv02", "14a", "pool01")
+    moved(two_roads, *there)
+    assert len(list(two_roads.folder.glob("depth/*.py"))) == 3
+    moved(Curriculum(two_roads.root), *there[::-1])
+    after = {p: p.read_bytes() for p in two_roads.root.rglob("*") if p.is_file()}
+    assert [p.name for p in after.keys() | before.keys() if after.get(p) != before.get(p)] == []
+
+
+def test_a_whole_topic_becomes_the_range_of_its_names(two_roads):
+    moves = Moves(two_roads, [("12", "conv01"), ("14a", "conv02"), ("14b", "pool01")])
+    for old, new in {
+        "step 14": "steps conv02 and pool01",
+        "Steps 12 and 14": "Steps conv01 and conv02 and pool01",
+        "steps 13 to 14": "steps 13 to pool01",
+        "-m steps run 14": "-m steps run conv02-pool01",
+        "step 14.5": "step 14.5",
+    }.items():
+        assert moves.text(old) == new
+    assert moves.cell("load(14)\nload('14a')\nload(12)") == (
+        'load("pool01")\nload(\'conv02\')\nload("conv01")'
+    )
+
+
+def test_a_printed_count_is_no_step(two_roads):
+    moves = Moves(two_roads, [("12", "conv01"), ("14a", "conv02"), ("14b", "conv03")])
+    assert moves.text('start = "Step 14: "') == 'start = "Step 14: "'
+    assert moves.text('print(f"step {n}: 1")  # -> step 14: 1\n').endswith("# -> step 14: 1\n")
+    assert (
+        moves.output("step 14: 0.5\nStep 14a: A title\n") == "step 14: 0.5\nStep conv02: A title\n"
+    )
+
+
+def test_a_path_from_its_own_file_goes_up_one_folder_more(two_roads):
+    _, text = moved(two_roads, "13", "conv01")
+    assert "Path(__file__).parent.parent / 'a'" in text("steps/depth/conv01.py")
+
+
+def test_a_wrong_name_of_a_run_is_refused(two_roads):
+    with pytest.raises(CurriculumError) as error:
+        moved(two_roads, "12", "cnov01")
+    assert str(error.value) == (
+        "There is no run cnov. List it as a [[run]] in curriculum.toml. Did you mean conv?"
+    )
+
+
+PLAN = "10\t11\n12\tconv01\n13\tconv02\n14a\tconv03\n14b\tpool01\n"
+NEW = """
+[[stage]]
+number = 1
+title = "The only one"
+first = 1
+last = 11
+
+[[run]]
+name = "conv"
+title = "Convolutions"
+beside = 11
+stage = 1
+
+[[run]]
+name = "pool"
+title = "Pooling"
+beside = 11
+stage = 1
+"""
+
+
+def test_a_plan_is_carried_out(make, capsys):
+    long = "word " * 17 + "also step 14a."  # 99 columns
+    steps = {name: step_text(name, "x = 1") for name in ("11", "12", "13", "14a", "14b")}
+    steps["12"] = steps["12"].replace("Words.", f"{long}\nMore words.")
+    files = {"steps/moved.tsv": PLAN, "steps/moved.toml": NEW}
+    root = make(steps, files, "[step.14a]\ngradcheck = []\n", STAGE).root
+    assert main(["move", "--plan", str(root / "steps" / "moved.tsv")], root) == 0
+    new = Curriculum(root)
+    names = [str(step.number) for step in new.steps]
+    assert names == ["11", "conv01", "conv02", "conv03", "pool01"]
+    assert [str(n) for n in new.roads.chain(new.steps[-1].number)] == names
+    assert [(stage.title, stage.last) for stage in new.stages] == [("The only one", 11)]
+    assert new.origins.keys() == {new.steps[1].number, new.steps[4].number}
+    text = new.step("conv01").path.read_text()
+    assert long.replace(" 14a.", "\nconv03. More words.") in text
+    assert not (root / "steps" / "moved.toml").exists()
+    assert (root / "steps" / "moved.tsv").read_text() == PLAN
+    capsys.readouterr()
+    assert main(["moved", "14"], root) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "step 14a is now conv03, in depth: steps/depth/conv03.py",
+        "step 14b is now pool01, in depth: steps/depth/pool01.py",
+    ]
+
+
+def test_a_plan_knows_steps_by_their_titles(make):
+    """13 of the plan is 14 by now, after a new 13; 12 has another title."""
+    titles = {"11": "Thirteen", "12": "Twelve", "13": "Thirteen", "14a": "Fourteen"}
+    steps = {name: step_text(name, "x = 1", title=title) for name, title in titles.items()}
+    plan = "10\t11\n12\tconv01\n13\tconv02\n14a\tpool01\n"
+    files = {"steps/moved.tsv": plan, "steps/moved.toml": NEW}
+    root = make(steps, files, stages=STAGE).root
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *command], check=True)
+    moved(Curriculum(root), "13", "14", "14a", "15")
+    make({"13": step_text("13", title="New"), "12": step_text("12", title="A dozen")})
+    make(files={"steps/moved.toml": NEW}, stages=STAGE)
+    arguments = ["move", "--plan", str(root / "steps" / "moved.tsv"), "--since"]
+    assert main([*arguments, "nothing"], root) == 2
+    assert main([*arguments, "HEAD"], root) == 0
+    new = {str(step.number): step.title for step in Curriculum(root).steps}
+    assert new == {
+        "11": "Thirteen", "conv01": "A dozen", "conv02": "New", "conv03": "Thirteen",
+        "pool01": "Fourteen",
+    }  # fmt: skip
+    table = (root / "steps" / "moved.tsv").read_text()
+    assert table == "10\t11\n12\tconv01\n13\tconv03\n14a\tpool01\n"
+
+
+def test_a_plan_that_names_other_steps_is_refused(make, capsys):
+    files = {"steps/moved.tsv": PLAN.replace("14b", "15"), "steps/moved.toml": NEW}
+    root = make({n: step_text(n) for n in ("11", "12", "13", "14a")}, files, stages=STAGE).root
+    assert main(["move", "--plan", str(root / "steps" / "moved.tsv")], root) == 2
+    assert capsys.readouterr().err == "moved.tsv names steps that are not there: 15\n"
+
+
+@pytest.mark.slow
+def test_a_real_step_goes_to_the_other_road_and_back(tmp_path):
+    """Byte for byte: 84a becomes conv01, or, where it is in depth by now, conv01 a main step."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in names.stdout.decode().rstrip("\0").split("\0"):
+        if (ROOT / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, tmp_path / name)
+    there = ("84a", "conv01")
+    curriculum = Curriculum(tmp_path)
+    if "conv" not in curriculum.runs:
+        run = '\n[[run]]\nname = "conv"\ntitle = "Convolution"\nbeside = "40b"\nstage = 14\n'
+        curriculum.file.write_text(curriculum.file.read_text() + run)
+    elif curriculum.step("conv01"):
+        there = ("conv01", "98z")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    moved(Curriculum(tmp_path), *there)
+    assert not (tmp_path / "steps" / Number.parse(there[0]).file).exists()
+    assert (tmp_path / "steps" / Number.parse(there[1]).file).exists()
+    moved(Curriculum(tmp_path), *there[::-1])
+    after = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert [p.name for p in after.keys() | before.keys() if after.get(p) != before.get(p)] == []

@@ -70,7 +70,7 @@ def test_show_tells_what_is_wrong_with_a_step(command):
 def test_next_remembers_the_place(command):
     titles = [command("next")[1].splitlines()[0][:8] for _ in range(3)]
     assert titles == ["Step 01:", "Step 02a", "Step 02b"]
-    assert (command.root / ".steps-place").read_text() == "02b\n"
+    assert (command.root / ".steps-place").read_text() == "step 02b\n"
     assert command("next") == (0, "That was the last one.\n", "")
     assert command("show")[1].startswith("Step 02b")
     assert command("next", "--back")[1].startswith("Step 02a")
@@ -97,15 +97,19 @@ def test_git_ignores_the_place():
     assert "/.steps-place" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-@pytest.mark.parametrize(("pager", "through"), [("cat -n", True), ("", False), ("gone", False)])
-def test_a_terminal_gets_a_pager(command, pager, through):
-    """`cat -n` numbers the lines, and so shows that they went through it."""
+def on_a_terminal(root, pager, *arguments):
+    """What a command shows on a terminal, and its exit status."""
     code = "import sys; from pathlib import Path; from steps.companion.cli import main\n"
-    code += f"sys.exit(main(['show', '1'], Path({str(command.root)!r})))"
+    code += f"sys.exit(main({list(arguments)!r}, Path({str(root)!r})))"
     here, there = pty.openpty()
     environment = os.environ | {"PAGER": pager, "TERM": "dumb"}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=there, stdout=there, cwd=ROOT, env=environment
+        [sys.executable, "-c", code],
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        cwd=ROOT,
+        env=environment,
     )
     os.close(there)
     out = b""
@@ -115,10 +119,50 @@ def test_a_terminal_gets_a_pager(command, pager, through):
     except OSError:  # the other end is closed
         pass
     os.close(here)
-    assert process.wait() == 0
-    first, *rest = out.decode().splitlines()
-    assert first.lstrip().startswith("1\tStep 01: The first" if through else "Step 01: The first")
-    assert "one 1.5" in out.decode()
+    return out.decode(), process.wait()
+
+
+@pytest.mark.parametrize(("pager", "through"), [("cat -n", True), ("", False), ("gone", False)])
+def test_a_terminal_gets_a_pager(command, pager, through):
+    """`cat -n` numbers the lines, and so shows that they went through it."""
+    out, status = on_a_terminal(command.root, pager, "show", "1")
+    assert status == 0
+    first = out.splitlines()[0].lstrip()
+    assert first.startswith("1\tStep 01: The first" if through else "Step 01: The first")
+    assert "one 1.5" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "1", "-v"],
+        ["list"],
+        ["diff", "1-2"],
+        ["history", "f"],
+        ["where", "f"],
+        ["show"],
+        ["find", "the"],
+    ],
+)
+def test_every_reading_command_is_paged(command, arguments):
+    out, status = on_a_terminal(command.root, "cat -n", *arguments)
+    assert status == 0 and out.lstrip().startswith("1\t")
+
+
+def test_the_pager_is_fed_step_by_step(command):
+    """It ends after the first line, and step 2 has not run by then, nor does it ever."""
+    path = command.root / "steps" / "step02b.py"
+    path.write_text(
+        path.read_text().replace('    print("one"', '    open("ran", "w")\n    print("one"')
+    )
+    out, status = on_a_terminal(command.root, "head -n 1", "show", "1-2")
+    assert (out.count("Step 0"), status) == (1, 0)
+    assert not (command.root / "ran").exists()
+
+
+def test_an_error_is_told_without_a_pager(command):
+    out, status = on_a_terminal(command.root, "cat -n", "diff", "2a", "nothing")
+    assert status == 2 and out.startswith("Step 2a has no nothing.")
 
 
 def test_diff_of_one_definition(command):
@@ -161,7 +205,7 @@ def test_an_endless_step_stops_only_run(command, monkeypatch):
     monkeypatch.setattr(promises, "TIMEOUT", 1)
     text = step_text(3, ONE, 'print("begun", flush=True)  # -> begun\nwhile True:\n    pass')
     (command.root / "steps" / "step03.py").write_text(text)
-    assert "built by   steps 01 02a 03" in command("where", "f")[1]
+    assert "written by  step 03, steps/step03.py" in command("where", "f")[1]
     assert "f   3 forms" in command("history", "f")[1]
     status, out, _ = command("run", "-v")
     assert status == 1 and "    begun\n\nstep 03: stopped after 1 s" in out and "not 03" in out

@@ -28,7 +28,7 @@ from tinytorch.compiler.tracer import (
 )
 from tinytorch.core.device import Device, cpu, default
 from tinytorch.core.state import open_modes, state
-from tinytorch.core.tensor import Tensor
+from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.ops.random import Generator, generator_for
 
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
@@ -109,6 +109,17 @@ class TraceMode(FunctionMode):
             return whole(function).apply(*args)
 
 
+# What the package itself notes in a tensor.
+OWN = frozenset(
+    "array device _requires_grad _edge _view _grad _hooks _after_hooks retains_grad".split()
+)
+
+
+def attributes_of(tensor: Tensor) -> dict[str, Any]:
+    """The attributes that the program has given to a tensor."""
+    return {name: item for name, item in vars(tensor).items() if name not in OWN}
+
+
 @dataclasses.dataclass
 class Source:
     """A tensor of the program that a trace has replaced by tracers, and what it was before."""
@@ -121,6 +132,7 @@ class Source:
     view: Any
     grad: Any
     requires_grad: bool
+    attributes: dict  # the program's own
 
 
 class Trace:
@@ -154,7 +166,9 @@ class Trace:
         node = Node("input", (), {}, array.shape, array.dtype)
         tracer = Tracer(array.copy(), node)
         self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
+            *(tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad),
+            requires_grad,
+            attributes_of(tensor),
         )
         tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
@@ -165,6 +179,9 @@ class Trace:
             tensor.array, tensor.device = source.array, self.device
             tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
             tensor._requires_grad = source.requires_grad
+            for name in attributes_of(tensor).keys() - source.attributes.keys():
+                delattr(tensor, name)
+            vars(tensor).update(source.attributes)
 
     def __enter__(self) -> "Trace":
         tracing.trace = self
@@ -175,6 +192,7 @@ class Trace:
         tracing_device.type, tracing_device.index = self.device.type, self.device.index
         default.devices.append(tracing_device)
         default.stand_ins[self.device] = tracing_device
+        generator_for(tracing_device, None)
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -212,6 +230,21 @@ class Output:
     number: int
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shown:
+    """In the result of a traced function: a view of the graph's output of this number.
+
+    Attributes:
+        calls: the (Function, parameters) that lead to it; None for one outside of autograd's graph.
+        path: the (operation, arguments) that lead to its array.
+    """
+
+    number: int
+    calls: list | None
+    path: list
+    requires_grad: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Given:
     """In the result of a traced function: the source of this number itself."""
@@ -220,13 +253,13 @@ class Given:
 
 
 def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
-    dicts.
+    """`value` with function(x) in place of each tensor, Output, Shown and Given, in new lists,
+    tuples and dicts.
 
     Raises:
         Break: something in it is none of these, and no number or text.
     """
-    if isinstance(value, (Tensor, Output, Given)):
+    if isinstance(value, (Tensor, Output, Shown, Given)):
         return function(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(rebuilt(item, function) for item in value))
@@ -342,6 +375,9 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
             raise Break("a tensor's data or gradient is replaced inside the function")
         if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
             raise Break("a tensor that was made outside gets a history, or gives it up")
+        now, before = attributes_of(tensor), source.attributes
+        if now.keys() != before.keys() or any(now[name] is not before[name] for name in now):
+            raise Break("an attribute of a tensor is set inside the function")
     written = [number for number, source in enumerate(sources) if source.tracer.version]
     for number in written:
         shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
@@ -350,27 +386,76 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
     return written
 
 
+def way_from(start: tuple, path: tuple) -> list | None:
+    """The operations (op, args) of a view's path that come after those of `start`; None where it
+    does not begin with these."""
+    if len(path) < len(start) or any(a is not b for a, b in zip(start, path, strict=False)):
+        return None
+    return [(op, args) for op, args, _ in path[len(start) :]]
+
+
+def owners(made: Sequence[Tensor], sources: Sequence[Source]) -> dict[Tensor, tuple]:
+    """For each tensor that a function returns and has made: the tensor that is an output of the
+    graph for it, and how it comes from that one; None if it is this one.
+
+    Of those that share memory one is an output: so they share memory in each run.
+
+    Raises:
+        Break: one shows the memory of a source, or is not made by the graph alone.
+    """
+    groups: dict[int, list[Tensor]] = {}
+    originals = {formula: function for function, formula in formulas.items()}
+    for tensor in made:
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
+            raise Break("the function returns a view of a tensor that was made outside")
+        if type(tensor) is not Tensor or attributes_of(tensor):
+            raise Break(f"the function returns a new {type(tensor).__name__}, or with attributes")
+        groups.setdefault(id(root), []).append(tensor)
+    found = {}
+    for group in groups.values():
+        root = group[0].array if group[0].array.root is None else group[0].array.root
+        bases = [x if x._view is None else x._view.base for x in group]
+        shown = [x.array.path for x in group]
+        owner = next(
+            (x for x in bases if all(way_from(x.array.path, path) is not None for path in shown)),
+            wrap(root, tracing_device),
+        )
+        for tensor in group:
+            view, path = tensor._view, way_from(owner.array.path, tensor.array.path)
+            if tensor is owner or len(group) == 1:
+                found[tensor] = tensor, None
+            elif view is not None and view.base is owner:
+                calls = [(originals.get(call, call), args) for call, args in view.calls]
+                found[tensor] = owner, (calls, [], tensor.requires_grad)
+            elif tensor.requires_grad or any(op == "getitem" for op, _ in path):
+                raise Break("the function returns tensors that share memory")
+            else:
+                found[tensor] = owner, (None, path, False)
+    return found
+
+
 def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
+    written, places = check_sources(sources), list(trace.sources)
+    returned: dict[Tensor, None] = {}
+    rebuilt(result, returned.setdefault)
+    made = [x for x in returned if id(x) not in trace.sources and isinstance(x.array, Tracer)]
+    found, numbers, views = owners(made, sources), {}, {}
 
     def output(tensor: Tensor) -> Any:
         if id(tensor) in trace.sources:
             return Given(places.index(id(tensor)))
-        if not isinstance(tensor.array, Tracer):
+        if tensor not in found:
             return tensor
-        root = tensor.array if tensor.array.root is None else tensor.array.root
-        if any(root is source.tracer for source in sources):
-            raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor:
-            raise Break(f"the function returns a new {type(tensor).__name__}")
-        known = [number for number, other in enumerate(outputs) if other is tensor]
-        if not known:
-            outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1)
+        owner, way = found[tensor]
+        number = numbers.setdefault(owner, len(numbers))
+        if way is None:
+            return Output(number)
+        return views.setdefault(tensor, Shown(number, *way))
 
-    result = rebuilt(result, output)
+    result, outputs = rebuilt(result, output), list(numbers)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]

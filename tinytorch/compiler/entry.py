@@ -8,9 +8,10 @@ import numpy as np
 
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
-from tinytorch.compiler.capture import Captured, Output, rebuilt, tensors_in
+from tinytorch.compiler.capture import Captured, Output, Shown, rebuilt, tensors_in
+from tinytorch.compiler.graph import perform
 from tinytorch.compiler.guards import Watch
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, wrap
@@ -32,8 +33,8 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place cannot be "
-                "differentiated twice: call the function itself"
+                "a compiled function that draws random numbers or writes in place, or returns "
+                "views of one memory, cannot be differentiated twice: call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
@@ -46,6 +47,19 @@ class CompiledCall(Function):
 
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What a function returned beside `tensor`, of the same memory."""
+    if shown.calls is None:
+        array, xp = tensor.array, tensor.device.xp
+        for op, args in shown.path:
+            array = perform(xp, op, (array, *args), {})
+        return wrap(array, tensor.device)
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -71,7 +85,10 @@ class Entry:
 
     @property
     def once(self) -> bool:
-        return bool(self.generator is not None or self.captured.written)
+        parts: list = []
+        rebuilt(self.captured.result, parts.append)
+        views = any(isinstance(part, Shown) for part in parts)
+        return bool(self.generator is not None or self.captured.written or views)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""
@@ -143,9 +160,15 @@ class Entry:
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
+        views: dict[Shown, Tensor] = {}
+
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tinytorch.compiler.graph import Node, like, perform
 from tinytorch.core.device import Backend, Device, register_backend
+from tinytorch.ops.random import Generator
 
 
 class Untraceable(Exception):
@@ -545,7 +546,9 @@ class TracedSource:
         self.device = device
 
     def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
+        """A trace begins with one generator. A run would not seed it, or others, again."""
+        if self.device in Generator.default:
+            raise Untraceable("a generator is made or seeded")
 
     def __getattr__(self, method: str) -> Callable:
         if method not in ("uniform", "normal", "integers", "permutation"):

@@ -6,9 +6,7 @@ import datetime
 import dis
 import functools
 import gc
-import itertools
 import mmap
-import operator
 import random
 import sys
 import threading
@@ -21,7 +19,7 @@ import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.modes import FunctionMode
-from tinytorch.compiler.capture import Break, attributes_of
+from tinytorch.compiler.capture import OWN, Break, attributes_of
 from tinytorch.compiler.tracer import line_of_the_program
 from tinytorch.core.device import Device
 from tinytorch.core.dtype import Defaults, DType
@@ -70,14 +68,14 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         array = value.array
-        own = None  # attributes of the program's; most tensors have none
-        if len(value.__dict__) > 5:
+        own = None  # attributes that the program has given it: most tensors have none
+        if not OWN.issuperset(value.__dict__):
             own = kind_of_value(attributes_of(value), tensors)
         return type(value), array.shape, array.dtype, value.device, value.requires_grad, own
     if isinstance(value, PLAIN):
         return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+        return type(value), tuple([kind_of_value(item, tensors) for item in value])
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
@@ -98,8 +96,11 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
     """(what a graph for this call depends on, the tensors among the arguments)."""
     tensors: list[Tensor] = []
     key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    alike: tuple = ()
+    if len(tensors) > 1:
+        places = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(places) < len(tensors):
+            alike = tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
 
 
@@ -113,6 +114,7 @@ class Watch:
     def __init__(self, root: Any):
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
         self.fields: list[tuple[Any, str, Any]] = []  # (object, name, value): not in a container
+        self.functions: list[tuple] = []  # (function, code, defaults)
         self.sizes: list[tuple[Any, int]] = []
         self.cells: list[tuple[Any, Any]] = []
         self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
@@ -125,12 +127,8 @@ class Watch:
         self.modules: list[types.ModuleType] = []
         self.visit(root)
         self.named_attributes()
-        # In columns, so that Python compares them in one loop of C.
-        self.columns = [
-            tuple(zip(*x, strict=True)) or ((),) * 3 for x in (self.entries, self.fields)
-        ]
         self.dicts = [vars(tensor) for tensor in self.tensors]
-        self.lengths = list(map(len, self.dicts))
+        self.lengths = [*map(len, self.dicts)]
         self.before = [(each, dict(vars(each))) for each in self.classes]
 
     def visit(self, value: Any) -> None:
@@ -217,13 +215,14 @@ class Watch:
             except ValueError:
                 continue  # a variable that is not there yet
             self.visit(cell.cell_contents)
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):
-            self.field(function, name)
+        self.functions.append((function, function.__code__, function.__defaults__))
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
         self.visit(getattr(function, "__wrapped__", None))
 
     def variables(self, names: dict[str, Any], code: types.CodeType) -> None:
         """Notes the variables of a module that code names, and the modules that it imports."""
-        for name in names_in(code, GLOBALS):
+        for name in set(names_in(code, GLOBALS)):
             if name in names:
                 self.entries.append((names, name, names[name]))
                 self.visit(names[name])
@@ -257,28 +256,27 @@ class Watch:
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
-        (containers, keys, values), (objects, names, fields) = self.columns
         try:
-            if not all(map(operator.is_, map(operator.getitem, containers, keys), values)):
-                for container, key, value in self.entries:
-                    now = container[key]
-                    if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                        return f"{key} is {now!r:.60}, and was {value!r:.60}"
-        except (KeyError, IndexError):
-            return "something that the function can see is gone"
-        now = map(getattr, objects, names, itertools.repeat(MISSING))
-        if not all(map(operator.is_, now, fields)):
-            for each, name, value in self.fields:
-                now = getattr(each, name, MISSING)
+            for container, key, value in self.entries:
+                now = container[key]
                 if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
-                    return f"{name} of {type(each).__name__} has changed"
-        if (lengths := list(map(len, self.dicts))) != self.lengths:
+                    return f"{key} is {now!r:.60}, and was {value!r:.60}"
+        except (KeyError, IndexError):
+            return f"{key} is gone"
+        for each, name, value in self.fields:
+            now = getattr(each, name, MISSING)
+            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                return f"{name} of {each!r:.60} is not what it was"
+        for function, code, defaults in self.functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return f"the function {function.__name__} has another code, or other defaults"
+        if self.lengths != [*map(len, self.dicts)]:
             noted = {(id(container), key) for container, key, _ in self.entries}
-            for tensor in self.tensors:
+            for tensor, attributes in zip(self.tensors, self.dicts, strict=True):
                 for name in attributes_of(tensor):
-                    if (id(vars(tensor)), name) not in noted:
-                        return f"a tensor has an attribute '{name}' now"
-            self.lengths = lengths  # it was the package's own, such as a gradient
+                    if (id(attributes), name) not in noted:
+                        return f"a tensor has got an attribute '{name}'"
+            self.lengths = [*map(len, self.dicts)]  # it was the package's own: a gradient
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"

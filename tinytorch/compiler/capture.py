@@ -28,7 +28,7 @@ from tinytorch.compiler.tracer import (
 )
 from tinytorch.core.device import Device, cpu, default
 from tinytorch.core.state import open_modes, state
-from tinytorch.core.tensor import Tensor, wrap
+from tinytorch.core.tensor import Tensor
 from tinytorch.ops.random import Generator, generator_for
 
 # One trace at a time: tensors that several threads use hold tracers meanwhile.
@@ -232,16 +232,11 @@ class Output:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shown:
-    """In the result of a traced function: a view of the graph's output of this number.
-
-    Attributes:
-        calls: the (Function, parameters) that lead to it; None for one outside of autograd's graph.
-        path: the (operation, arguments) that lead to its array.
-    """
+    """In the result of a traced function: a view of the graph's output of this number. `calls` are
+    the (Function, parameters) that lead to it."""
 
     number: int
-    calls: list | None
-    path: list
+    calls: list
     requires_grad: bool
 
 
@@ -386,76 +381,54 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
     return written
 
 
-def way_from(start: tuple, path: tuple) -> list | None:
-    """The operations (op, args) of a view's path that come after those of `start`; None where it
-    does not begin with these."""
-    if len(path) < len(start) or any(a is not b for a, b in zip(start, path, strict=False)):
-        return None
-    return [(op, args) for op, args, _ in path[len(start) :]]
-
-
-def owners(made: Sequence[Tensor], sources: Sequence[Source]) -> dict[Tensor, tuple]:
-    """For each tensor that a function returns and has made: the tensor that is an output of the
-    graph for it, and how it comes from that one; None if it is this one.
-
-    Of those that share memory one is an output: so they share memory in each run.
+def owner_of(tensor: Tensor, made: Sequence[Tensor]) -> Tensor:
+    """The tensor that has to be the graph's output for a result: where others of the results that
+    were `made` show the same memory, too, their common base; else the result itself.
 
     Raises:
-        Break: one shows the memory of a source, or is not made by the graph alone.
+        Break: these have no common base.
     """
-    groups: dict[int, list[Tensor]] = {}
-    originals = {formula: function for function, formula in formulas.items()}
-    for tensor in made:
-        root = tensor.array if tensor.array.root is None else tensor.array.root
-        if any(root is source.tracer for source in sources):
-            raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor or attributes_of(tensor):
-            raise Break(f"the function returns a new {type(tensor).__name__}, or with attributes")
-        groups.setdefault(id(root), []).append(tensor)
-    found = {}
-    for group in groups.values():
-        root = group[0].array if group[0].array.root is None else group[0].array.root
-        bases = [x if x._view is None else x._view.base for x in group]
-        shown = [x.array.path for x in group]
-        owner = next(
-            (x for x in bases if all(way_from(x.array.path, path) is not None for path in shown)),
-            wrap(root, tracing_device),
-        )
-        for tensor in group:
-            view, path = tensor._view, way_from(owner.array.path, tensor.array.path)
-            if tensor is owner or len(group) == 1:
-                found[tensor] = tensor, None
-            elif view is not None and view.base is owner:
-                calls = [(originals.get(call, call), args) for call, args in view.calls]
-                found[tensor] = owner, (calls, [], tensor.requires_grad)
-            elif tensor.requires_grad or any(op == "getitem" for op, _ in path):
-                raise Break("the function returns tensors that share memory")
-            else:
-                found[tensor] = owner, (None, path, False)
-    return found
+    root = tensor.array if tensor.array.root is None else tensor.array.root
+    group = [x for x in made if x.array is root or x.array.root is root]
+    bases = [x if x._view is None else x._view.base for x in group]
+    if len(group) == 1:
+        return tensor
+    if any(base is not bases[0] for base in bases):
+        raise Break("the function returns tensors that share memory, and are not views of one")
+    return bases[0]
 
 
 def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, places = check_sources(sources), list(trace.sources)
+    written, outputs, places = check_sources(sources), [], list(trace.sources)
     returned: dict[Tensor, None] = {}
     rebuilt(result, returned.setdefault)
     made = [x for x in returned if id(x) not in trace.sources and isinstance(x.array, Tracer)]
-    found, numbers, views = owners(made, sources), {}, {}
+    views: dict[Tensor, Shown] = {}
+    originals = {formula: function for function, formula in formulas.items()}
 
     def output(tensor: Tensor) -> Any:
         if id(tensor) in trace.sources:
             return Given(places.index(id(tensor)))
-        if tensor not in found:
+        if not isinstance(tensor.array, Tracer):
             return tensor
-        owner, way = found[tensor]
-        number = numbers.setdefault(owner, len(numbers))
-        if way is None:
+        root = tensor.array if tensor.array.root is None else tensor.array.root
+        if any(root is source.tracer for source in sources):
+            raise Break("the function returns a view of a tensor that was made outside")
+        if type(tensor) is not Tensor or attributes_of(tensor):
+            raise Break(f"the function returns a new {type(tensor).__name__}, or attributes of it")
+        owner = owner_of(tensor, made)
+        known = [number for number, other in enumerate(outputs) if other is owner]
+        if not known:
+            outputs.append(owner)
+        number = known[0] if known else len(outputs) - 1
+        if owner is tensor:
             return Output(number)
-        return views.setdefault(tensor, Shown(number, *way))
+        calls = [(originals.get(call, call), parameters) for call, parameters in tensor._view.calls]
+        return views.setdefault(tensor, Shown(number, calls, tensor.requires_grad))
 
-    result, outputs = rebuilt(result, output), list(numbers)
+    result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
     writes = [sources[number].tracer.node for number in written]
     roots = [n for n, tensor in enumerate(outputs) if tensor.requires_grad and grad_enabled]

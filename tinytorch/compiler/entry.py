@@ -11,7 +11,6 @@ from tinytorch.autograd.engine import grad as gradients
 from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.capture import Captured, Output, Shown, rebuilt, tensors_in
-from tinytorch.compiler.graph import perform
 from tinytorch.compiler.guards import Watch
 from tinytorch.core.device import cpu
 from tinytorch.core.tensor import Tensor, wrap
@@ -50,12 +49,7 @@ class CompiledCall(Function):
 
 
 def view_of(tensor: Tensor, shown: Shown) -> Tensor:
-    """What a function returned beside `tensor`, of the same memory."""
-    if shown.calls is None:
-        array, xp = tensor.array, tensor.device.xp
-        for op, args in shown.path:
-            array = perform(xp, op, (array, *args), {})
-        return wrap(array, tensor.device)
+    """What the function returned beside `tensor`, of the same memory."""
     with set_grad_enabled(shown.requires_grad):
         for function, parameters in shown.calls:
             tensor = function.apply(tensor, *parameters)

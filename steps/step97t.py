@@ -22,8 +22,8 @@ show memory that no node knows; and a result whose shape depends on values, such
 
 (PyTorch: the same order of things: decompose what you can, call the rest.)
 
-New: call_backward, WholeCall.backward, WholeCall.name, OF_UNKNOWN_SHAPE, EFFECTS, refuse.
-Changed: perform, make_device, TraceMode, Trace, Captured, finish, divided.
+New: call_backward, WholeCall.backward, WholeCall.name, OF_UNKNOWN_SHAPE, EFFECTS.
+Changed: perform, TraceMode, Trace, Captured, finish, divided.
 Try: print the inputs of the backward's first call_backward. Which of them is a Called?
 """
 
@@ -1137,7 +1137,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         state.grad_enabled, state.modes = recording, modes
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
 
 if __name__ == "__main__":
     manual_seed(0)

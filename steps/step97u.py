@@ -19,6 +19,8 @@ numbers again.
 The trap: a draw has an effect, as a call has. It moves the stream. So it is kept where its numbers
 are not used, and two equal draws are two draws. Otherwise later numbers would differ from eager's.
 
+What a run would not do again is refused: to seed the stream, or to make a generator.
+
 (PyTorch: the seed and offset of the stream become inputs of the graph.)
 
 New: TracedSource. Changed: perform, make_device, Trace, EFFECTS, without_dead_code, capture.
@@ -769,7 +771,9 @@ class TracedSource:
         self.device = device
 
     def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
+        """A trace begins with one generator. A run would not seed it, or others, again."""
+        if self.device in Generator.default:
+            raise Untraceable("a generator is made or seeded")
 
     def __getattr__(self, method: str) -> Callable:
         if method not in ("uniform", "normal", "integers", "permutation"):
@@ -960,6 +964,7 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
+        generator_for(tracing_device, None)
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -1217,3 +1222,7 @@ if __name__ == "__main__":
         capture(lambda: generator_for(tracing_device, None).get_state(), (), {}, [])
     except Untraceable as error:
         print(error)  # -> the generator's 'get_state'
+    try:
+        capture(lambda: Generator(tracing_device), (), {}, [])
+    except Untraceable as error:
+        print(error)  # -> a generator is made or seeded

@@ -810,7 +810,9 @@ class TracedSource:
         self.device = device
 
     def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
+        """A trace begins with one generator. A run would not seed it, or others, again."""
+        if self.device in Generator.default:
+            raise Untraceable("a generator is made or seeded")
 
     def __getattr__(self, method: str) -> Callable:
         if method not in ("uniform", "normal", "integers", "permutation"):
@@ -1005,6 +1007,7 @@ class Trace:
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
+        generator_for(tracing_device, None)
         return self
 
     def __exit__(self, *exception: Any) -> None:

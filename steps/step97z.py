@@ -584,7 +584,9 @@ class TracedSource:
         self.device = device
 
     def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
+        """A trace begins with one generator. A run would not seed it, or others, again."""
+        if self.device in Generator.default:
+            raise Untraceable("a generator is made or seeded")
 
     def __getattr__(self, method: str) -> Callable:
         if method not in ("uniform", "normal", "integers", "permutation"):
@@ -790,6 +792,7 @@ class Trace:
         tracing_device.type, tracing_device.index = self.device.type, self.device.index
         default.devices.append(tracing_device)
         default.stand_ins[self.device] = tracing_device
+        generator_for(tracing_device, None)
         return self
 
     def __exit__(self, *exception: Any) -> None:

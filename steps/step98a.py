@@ -838,6 +838,16 @@ class Output:
     number: int
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shown:
+    """In the result of a traced function: a view of the graph's output of this number. `calls` are
+    the (Function, parameters) that lead to it."""
+
+    number: int
+    calls: list
+    requires_grad: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Given:
     """In the result of a traced function: the source of this number itself."""
@@ -846,13 +856,13 @@ class Given:
 
 
 def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
-    dicts.
+    """`value` with function(x) in place of each tensor, Output, Shown and Given, in new lists,
+    tuples and dicts.
 
     Raises:
         Break: something in it is none of these, and no number or text.
     """
-    if isinstance(value, (Tensor, Output, Given)):
+    if isinstance(value, (Tensor, Output, Shown, Given)):
         return function(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(rebuilt(item, function) for item in value))
@@ -979,10 +989,27 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
     return written
 
 
+def owner_of(tensor: Tensor, made: Sequence[Tensor]) -> Tensor:
+    """The tensor that has to be the graph's output for a result: where others of the results that
+    were `made` show the same memory, too, their common base; else the result itself.
+
+    Raises:
+        Break: these have no common base.
+    """
+    root = tensor.array if tensor.array.root is None else tensor.array.root
+    group = [x for x in made if x.array is root or x.array.root is root]
+    bases = [x if x._view is None else x._view.base for x in group]
+    if any(base is not bases[0] for base in bases):
+        raise Break("the function returns tensors that share memory, and are not views of one")
+    return bases[0] if len(group) > 1 else tensor
+
+
 def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
+    written, outputs, places, views = check_sources(sources), [], list(trace.sources), {}
+    made = [x for x in dict.fromkeys(tensors_in(result)) if id(x) not in trace.sources]
+    made = [x for x in made if isinstance(x.array, Tracer)]
 
     def output(tensor: Tensor) -> Any:
         if id(tensor) in trace.sources:
@@ -992,12 +1019,16 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
         root = tensor.array if tensor.array.root is None else tensor.array.root
         if any(root is source.tracer for source in sources):
             raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor:
-            raise Break(f"the function returns a new {type(tensor).__name__}")
-        known = [number for number, other in enumerate(outputs) if other is tensor]
+        if type(tensor) is not Tensor or attributes_of(tensor):
+            raise Break(f"the function returns a new {type(tensor).__name__}, or attributes of it")
+        owner = owner_of(tensor, made)
+        known = [number for number, other in enumerate(outputs) if other is owner]
         if not known:
-            outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1)
+            outputs.append(owner)
+        number = known[0] if known else len(outputs) - 1
+        if owner is tensor:
+            return Output(number)
+        return views.setdefault(tensor, Shown(number, tensor._view.calls, tensor.requires_grad))
 
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
@@ -1069,7 +1100,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         raise Break("the backward pass takes another way for other values")
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
 if __name__ == "__main__":
     manual_seed(0)
     x, places = rand(3, 3, requires_grad=True), tensor([[0], [1], [0]])

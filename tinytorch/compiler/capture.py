@@ -391,21 +391,17 @@ def owner_of(tensor: Tensor, made: Sequence[Tensor]) -> Tensor:
     root = tensor.array if tensor.array.root is None else tensor.array.root
     group = [x for x in made if x.array is root or x.array.root is root]
     bases = [x if x._view is None else x._view.base for x in group]
-    if len(group) == 1:
-        return tensor
     if any(base is not bases[0] for base in bases):
         raise Break("the function returns tensors that share memory, and are not views of one")
-    return bases[0]
+    return bases[0] if len(group) > 1 else tensor
 
 
 def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
-    returned: dict[Tensor, None] = {}
-    rebuilt(result, returned.setdefault)
-    made = [x for x in returned if id(x) not in trace.sources and isinstance(x.array, Tracer)]
-    views: dict[Tensor, Shown] = {}
+    written, outputs, places, views = check_sources(sources), [], list(trace.sources), {}
+    made = [x for x in dict.fromkeys(tensors_in(result)) if id(x) not in trace.sources]
+    made = [x for x in made if isinstance(x.array, Tracer)]
     originals = {formula: function for function, formula in formulas.items()}
 
     def output(tensor: Tensor) -> Any:

@@ -29,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.modes import set_grad_enabled
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt
+from tinytorch.compiler.capture import Captured, Output, Shown, capture, rebuilt
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify

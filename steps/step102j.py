@@ -27,6 +27,7 @@ Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost n
 
 import array
 import functools
+import gc
 import importlib
 import math
 import mmap
@@ -45,13 +46,16 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
+    OWN,
     Break,
     Captured,
     Output,
+    Shown,
+    attributes_of,
     capture,
     rebuilt,
     tensors_in,

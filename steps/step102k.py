@@ -32,6 +32,7 @@ Try: watch f, and print the keys of its entries. Is the name "scale" there?
 import array
 import dis
 import functools
+import gc
 import importlib
 import mmap
 import sys
@@ -50,13 +51,16 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
+    OWN,
     Break,
     Captured,
     Output,
+    Shown,
+    attributes_of,
     capture,
     rebuilt,
     tensors_in,

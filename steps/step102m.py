@@ -32,6 +32,7 @@ import contextlib
 import datetime
 import dis
 import functools
+import gc
 import importlib
 import mmap
 import os
@@ -52,13 +53,16 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
+    OWN,
     Break,
     Captured,
     Output,
+    Shown,
+    attributes_of,
     capture,
     rebuilt,
     tensors_in,
@@ -74,6 +78,7 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
+from tinytorch.ops.random import Generator
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")

@@ -37,13 +37,14 @@ import numpy as np
 
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     Break,
     Captured,
     Output,
+    Shown,
     capture,
     rebuilt,
     tensors_in,

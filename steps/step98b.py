@@ -10,8 +10,8 @@ TraceMode looks into a table before it calls a Function:
     formulas[Diagonal] = PlainDiagonal         what a trace calls instead
 
 An entry is a Function like all others, with forward and backward; the decorator @in_place_of puts
-it into the table. A view that is returned beside its base is made outside of the graph (step 97z): there,
-`finish` puts the Function for which the formula stands.
+it into the table. A view that is returned beside its base is made outside of the graph (step 97z):
+for that, `finish` looks up the Function for which the formula stands.
 
 The trap: a picked part is not a view. Its path is recorded, so that a read follows the writes to
 its root, but a write to it is refused.

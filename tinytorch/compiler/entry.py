@@ -32,13 +32,18 @@ class CompiledCall(Function):
         entry, (function, args, kwargs) = ctx.entry, ctx.call_made
         if entry.once:
             raise RuntimeError(
-                "a compiled function that draws random numbers or writes in place, or returns "
-                "views of one memory, cannot be differentiated twice: call the function itself"
+                "a compiled function that draws random numbers or writes in place cannot be "
+                "differentiated twice: call the function itself"
             )
         with enable_grad():
             result = function(*args, **kwargs)
         given = {id(source) for source in ctx.sources}
         roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        if len(roots) != len(grads):  # its views have one gradient, that of their base
+            raise RuntimeError(
+                "a compiled function that returns views of one memory cannot be differentiated "
+                "twice: call the function itself"
+            )
         pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
         wanted = [ctx.sources[number] for number in entry.captured.wanted]
         outs, gs = zip(*pairs, strict=True)
@@ -79,10 +84,7 @@ class Entry:
 
     @property
     def once(self) -> bool:
-        parts: list = []
-        rebuilt(self.captured.result, parts.append)
-        views = any(isinstance(part, Shown) for part in parts)
-        return bool(self.generator is not None or self.captured.written or views)
+        return bool(self.generator is not None or self.captured.written)
 
     def sources(self, tensors: list[Tensor]) -> list[Tensor]:
         """The tensors that the graph reads, in a call with these among its arguments."""

@@ -98,6 +98,14 @@ def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
     return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
 
 
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
+
+
 @dataclass
 class Entry:
     """A graph of a function, compiled, with what it holds for.
@@ -123,10 +131,15 @@ class Entry:
         """What the function returns."""
         device = sources[0].device if sources else cpu
         outs = [wrap(value, device) for value in self.forward(arrays)]
+        views: dict[Shown, Tensor] = {}
 
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(self.captured.result, leaf)
@@ -216,7 +229,6 @@ def compile(model: Callable) -> Callable:
 
     call.compiled = compiled
     return call
-
 
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():

@@ -241,6 +241,14 @@ class CompiledCall(Function):
         return "CompiledFunctionBackward"
 
 
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
+
+
 @dataclass
 class Entry:
     """A graph of a function, compiled, with what it holds for.
@@ -329,9 +337,15 @@ class Entry:
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
+        views: dict[Shown, Tensor] = {}
+
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
@@ -488,7 +502,6 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
 
     call.compiled = compiled
     return call
-
 
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():

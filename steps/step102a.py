@@ -6,7 +6,8 @@ that was traced. These checks are called guards.
 
 Most of what a graph depends on fits into one tuple, the key of the call:
 
-    a tensor     its class, shape, type, device, requires_grad; not its elements
+    a tensor     its class, shape, type, device, requires_grad, and what the program has
+                 written to it, such as x.tag; not its elements
     a number     its type and its value, since the graph contains it as a constant
     a tuple      the keys of its items
     the modes    grad mode, the default type, the open autocast blocks
@@ -57,11 +58,14 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+        own = None  # attributes that the program has given it: most tensors have none
+        if not OWN.issuperset(value.__dict__):
+            own = kind_of_value(attributes_of(value), tensors)
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad, own
     if isinstance(value, PLAIN):
         return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+        return type(value), tuple([kind_of_value(item, tensors) for item in value])
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
@@ -72,8 +76,11 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
     """(what a graph for this call depends on, the tensors among the arguments)."""
     tensors: list[Tensor] = []
     key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    alike: tuple = ()
+    if len(tensors) > 1:
+        places = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(places) < len(tensors):
+            alike = tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
 
 
@@ -162,6 +169,9 @@ if __name__ == "__main__":
     print("other values:", alike((x,), (y,)))  # -> other values: True
     print("another shape:", alike((x,), (ones(3, 2),)))  # -> another shape: False
     print("requires grad:", alike((x,), (ones(2, 3).requires_grad_(),)))  # -> requires grad: False
+    y.tag = 5
+    print("an attribute:", alike((x,), (y,)))  # -> an attribute: False
+    del y.tag
     print("inside lists:", alike(([x, 1],), ([y, 1],)))  # -> inside lists: True
     print("1 and True:", alike((1,), (True,)))  # -> 1 and True: False
     print("0.0 and -0.0:", alike((0.0,), (-0.0,)))  # -> 0.0 and -0.0: False

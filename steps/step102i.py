@@ -92,10 +92,12 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
 
 def objects_in(value: Any) -> list:
     """The arguments for which a key has only their id."""
+    if isinstance(value, Tensor):
+        value = attributes_of(value)
     if isinstance(value, (tuple, list, dict)):
         items = value.values() if isinstance(value, dict) else value
         return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return [] if isinstance(value, PLAIN) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:

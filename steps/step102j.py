@@ -9,7 +9,8 @@ but an array has too many elements for that, and the items of a set have no keys
 
 So the watch keeps a copy, and compares at each call. The copy of an array is its bytes: the bytes
 of an unchanged array are equal even where an element is nan, which is not equal to itself. A set, a
-deque, a bytearray or an array.array is copied as a list.
+deque, a bytearray or an array.array is copied as a list, and its items are visited too. Of a
+frozenset, and of a dict seen through a MappingProxyType, only what is inside can change.
 
 The trap is a large array, such as a data set that the function can reach but does not read.
 Comparing it would take longer than everything else. NumPy does not count writes, and a sum over a
@@ -21,7 +22,7 @@ Tensors are not affected: they are inputs of the graph, and their elements are n
 
 PyTorch turns a NumPy array into a tensor, which is an input of the graph.
 
-New: LARGE, is_constant, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
+New: LARGE, is_constant, how_to_copy, differ. Changed: Watch.__init__, Watch.visit, Watch.changed.
 Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost now?
 """
 
@@ -100,10 +101,12 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
 
 def objects_in(value: Any) -> list:
     """The arguments for which a key has only their id."""
+    if isinstance(value, Tensor):
+        value = attributes_of(value)
     if isinstance(value, (tuple, list, dict)):
         items = value.values() if isinstance(value, dict) else value
         return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return [] if isinstance(value, PLAIN) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
@@ -153,6 +156,12 @@ class Watch:
             self.function(value)
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
+            for item in value if how is list else ():
+                self.visit(item)
+        elif isinstance(value, frozenset):
+            self.visit(tuple(value))
+        elif isinstance(value, types.MappingProxyType):
+            self.visit(*gc.get_referents(value))
         elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             self.contents(vars(value), vars(value).items())
             self.visit(getattr(type(value), "forward", None))
@@ -198,7 +207,7 @@ class Watch:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
         for value, how, copy in self.copies:
-            if how(value) != copy:
+            if differ(how(value), copy):
                 return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
@@ -228,6 +237,15 @@ def how_to_copy(value: Any) -> Callable | None:
             )
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
+def differ(a: Any, b: Any) -> bool:
+    """Whether what how_to_copy has copied differs."""
+    if isinstance(a, list):
+        pairs = zip(a, b, strict=False)
+        alike = all(x is y or (isinstance(y, PLAIN) and same(x, y)) for x, y in pairs)
+        return len(a) != len(b) or not alike
+    return a != b
 
 
 def same(a: Any, b: Any) -> bool:
@@ -575,6 +593,14 @@ if __name__ == "__main__":
     count = len(f.compiled.log)
     f(ones(1))
     print("nan is no change:", len(f.compiled.log) == count)  # -> nan is no change: True
+
+    values = {"scale": 2.0}
+    queue, fixed, proxy = deque([[1.0]]), frozenset([3.0]), types.MappingProxyType(values)
+    inside = compile(lambda x: x * sum(queue[0]) * sum(fixed) * proxy["scale"])
+    print(inside(ones(1)).item())  # -> 6.0
+    queue[0].append(4.0)
+    values["scale"] = 1.0
+    print("what is inside:", inside(ones(1)).item())  # -> what is inside: 15.0
 
     large = np.zeros(1_000_000)
     g = compile(lambda x: x + float(large[0]))

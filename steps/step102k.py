@@ -79,7 +79,16 @@ from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
-ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
+IMPORTS = ("IMPORT_NAME",)
+# getattr(x, "scale") names an attribute too.
+ATTRIBUTES = (
+    "LOAD_ATTR",
+    "LOAD_METHOD",
+    "LOAD_SUPER_ATTR",
+    "STORE_ATTR",
+    "IMPORT_FROM",
+    "LOAD_CONST",
+)
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
@@ -108,10 +117,12 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
 
 def objects_in(value: Any) -> list:
     """The arguments for which a key has only their id."""
+    if isinstance(value, Tensor):
+        value = attributes_of(value)
     if isinstance(value, (tuple, list, dict)):
         items = value.values() if isinstance(value, dict) else value
         return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return [] if isinstance(value, PLAIN) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
@@ -139,9 +150,13 @@ class Watch:
         self.cells: list[tuple[Any, Any]] = []
         self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
         self.tensors: list[Tensor] = []
+        self.functions: list[tuple] = []  # (function, code, defaults)
+        self.used: set[str] = set()  # the attributes that code names
+        self.modules: list[types.ModuleType] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
         self.visit(root)
+        self.named_attributes()
 
     def visit(self, value: Any) -> None:
         if isinstance(value, PLAIN) or id(value) in self.seen:
@@ -163,7 +178,15 @@ class Watch:
             self.visit((value.func, value.args, value.keywords))
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+            for item in value if how is list else ():
+                self.visit(item)
+        elif isinstance(value, frozenset):
+            self.visit(tuple(value))
+        elif isinstance(value, types.MappingProxyType):
+            self.visit(*gc.get_referents(value))
+        elif isinstance(value, types.ModuleType):
+            self.modules.append(value)  # what it holds is watched if code names it
+        elif hasattr(value, "__dict__"):
             self.contents(vars(value), vars(value).items())
             self.visit(getattr(type(value), "forward", None))
 
@@ -180,28 +203,41 @@ class Watch:
     def function(self, function: types.FunctionType) -> None:
         if is_library(function):
             return  # what it returns depends on its arguments only
-        self.variables(function.__globals__, function.__code__, [])
+        self.used.update(names_in(function.__code__, ATTRIBUTES))
+        self.variables(function.__globals__, function.__code__)
         for cell in function.__closure__ or ():
             try:
                 self.cells.append((cell, cell.cell_contents))
             except ValueError:
                 continue  # a variable that is not there yet
             self.visit(cell.cell_contents)
+        self.functions.append((function, function.__code__, function.__defaults__))
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
         self.visit(getattr(function, "__wrapped__", None))
 
-    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
-        """Notes the variables of a module that code names, and those of modules among them."""
-        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
-            if name not in names:
-                continue
-            value = names[name]
-            self.entries.append((names, name, value))
-            if not isinstance(value, types.ModuleType):
-                self.visit(value)
-            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
-                self.variables(vars(value), code, [*modules, value])
+    def variables(self, names: dict[str, Any], code: types.CodeType) -> None:
+        """Notes the variables of a module that code names, and the modules that it imports."""
+        for name in set(names_in(code, GLOBALS)):
+            if name in names:
+                self.entries.append((names, name, names[name]))
+                self.visit(names[name])
+        for name in names_in(code, IMPORTS):
+            for whole in (name, name.partition(".")[0], f"{names.get('__package__')}.{name}"):
+                self.visit(sys.modules.get(whole))
+
+    def named_attributes(self) -> None:
+        """Notes what modules hold under names that code uses, until no new names turn up. Of what a
+        library holds, only modules and lists are looked into."""
+        done: set[tuple] = set()
+        while new := {(x, n) for x in self.modules for n in self.used & vars(x).keys()} - done:
+            done |= new
+            for holder, name in new:
+                value = vars(holder)[name]
+                self.entries.append((vars(holder), name, value))
+                own = holder.__name__.partition(".")[0] not in LIBRARIES
+                if own or isinstance(value, (types.ModuleType, list)):
+                    self.visit(value)
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -212,11 +248,14 @@ class Watch:
                     return f"{key} is {now!r:.60}, and was {value!r:.60}"
         except (KeyError, IndexError):
             return f"{key} is gone"
+        for function, code, defaults in self.functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return f"the function {function.__name__} has another code, or other defaults"
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
         for value, how, copy in self.copies:
-            if how(value) != copy:
+            if differ(how(value), copy):
                 return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
@@ -248,6 +287,15 @@ def how_to_copy(value: Any) -> Callable | None:
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
 
 
+def differ(a: Any, b: Any) -> bool:
+    """Whether what how_to_copy has copied differs."""
+    if isinstance(a, list):
+        pairs = zip(a, b, strict=False)
+        alike = all(x is y or (isinstance(y, PLAIN) and same(x, y)) for x, y in pairs)
+        return len(a) != len(b) or not alike
+    return a != b
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values are the same; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
@@ -261,7 +309,7 @@ def is_library(value: Any) -> bool:
 def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
     """The names that instructions of these kinds use in some code, and in functions inside it."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in opcodes:
+        if instruction.opname in opcodes and isinstance(instruction.argval, str):
             yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -576,6 +624,7 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
     call.compiled = compiled
     return call
 
+
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
@@ -611,4 +660,20 @@ if __name__ == "__main__":
     def averages(x):
         return np.mean([1.0, 3.0]) * x  # np.mean is not walked through
 
-    print(len(Watch(averages).entries), is_library(np.mean), is_library(f))  # -> 1 True False
+    print(len(Watch(averages).entries), is_library(np.mean), is_library(f))  # -> 2 True False
+
+    def circle(x):
+        import math
+
+        return x * math.tau
+
+    compiled, math = compile(circle), importlib.import_module("math")
+    before = math.tau
+    compiled(ones(1))
+    math.tau = 6.0
+    print("a name of a library:", compiled(ones(1)).item())  # -> a name of a library: 6.0
+    math.tau = before
+    g = compile(lambda x, n=2: x * n)
+    g(ones(1))
+    g.__wrapped__.__defaults__ = (3,)
+    print("another default:", g(ones(1)).item())  # -> another default: 3.0

@@ -25,7 +25,8 @@ from tinytorch.core.device import Device
 from tinytorch.core.dtype import Defaults, DType
 from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor
-from tinytorch.ops.random import Generator
+from tinytorch.ops.random import initial_seed
+from tinytorch.ops.shape import is_contiguous, stride
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
@@ -49,14 +50,13 @@ ONCE = {print, input, globals, threading.get_ident, threading.get_native_id, *CL
 # Modules of Python whose functions and types ask, or change, the world outside: files, clocks ...
 OUTSIDE = {"posix", "nt", "io", "_io", "time", "_contextvars", "_socket", "select"}
 PURE = {"fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"}  # of texts only
-# What is done there for the package or for Python itself: it is no part of what a function means.
-MACHINERY = (
-    *("importlib", "warnings", "numpy._core._ufunc_config", "numpy._core.arrayprint"),
-    *("tinytorch.compiler.build", "tinytorch.kernels"),
-)
-# Facts of a tensor that a graph does not know, and for which no guard looks at each call.
-ASKED = {Tensor.grad.fget.__code__: "grad", Generator.initial_seed.__code__: "initial_seed()"}
-LAYOUT = {Tensor.is_contiguous.__code__: "is_contiguous()", Tensor.stride.__code__: "stride()"}
+# Where these are called for Python or for the package: no part of what a function means.
+MACHINERY = "importlib warnings numpy._core tinytorch.compiler.build tinytorch.kernels".split()
+# Facts for which no guard looks at each call.
+ASKED = {
+    **{Tensor.grad.fget.__code__: "a tensor's grad", initial_seed.__code__: "initial_seed()"},
+    **{x.__wrapped__.__code__: f"{x.__name__}()" for x in (is_contiguous, stride)},
+}
 MISSING = object()
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
@@ -343,13 +343,15 @@ def set_state(stream: Any, value: Any) -> None:
 
 def listen(frame: Any, event: str, called: Any) -> None:
     """Python calls this for each call of a program (sys.setprofile)."""
+    what = None
     if event == "c_call" and (called in ONCE or is_outside(called)) and not is_machinery(frame):
-        raise Break(f"{line_of_the_program()}: {called.__name__}() is not part of a graph")
-    if event == "call" and frame.f_code in ASKED | LAYOUT:
-        name = ASKED.get(frame.f_code)
-        if name or not frame.f_back.f_globals.get("__name__", "").startswith("tinytorch."):
-            name = name or LAYOUT[frame.f_code]
-            raise Break(f"{line_of_the_program()}: {name} of a tensor is not part of a graph")
+        what = f"{called.__name__}()"
+    elif event == "call" and frame.f_code in ASKED:
+        caller, what = frame.f_back.f_globals.get("__name__", ""), ASKED[frame.f_code]
+        if what != "a tensor's grad" and caller.startswith("tinytorch."):
+            what = None  # the package decides how, not what
+    if what:
+        raise Break(f"{line_of_the_program()}: {what} is not part of a graph")
 
 
 def is_outside(called: Any) -> bool:
@@ -361,7 +363,7 @@ def is_outside(called: Any) -> bool:
 def is_machinery(frame: Any) -> bool:
     """Whether Python's import, a warning or the package's own use of a C compiler is at work."""
     while frame and (name := frame.f_globals.get("__name__", "")).partition(".")[0] in LIBRARIES:
-        if name.startswith(MACHINERY):
+        if name.startswith((*MACHINERY,)):
             return True
         frame = frame.f_back
     return False

@@ -16,16 +16,18 @@ there was one. Now it uses the module `dis` to list the names of one kind of ins
 global is a module, the watch looks up in it the attributes that the code names. It does the same
 for modules inside it (a.b.scale).
 
-The functions of LIBRARIES (Python, NumPy and this package) are skipped: their results depend on
-their arguments only. (Random numbers and clocks are exceptions: see step 102m.)
+Of a module in LIBRARIES (Python, NumPy and this package), the watch notes what its names stand for,
+so that a patched math.pi is noticed, but does not look inside: the results of their functions
+depend on their arguments only. (Random numbers and clocks are exceptions: see step 102m.) A module
+that the code imports is in sys.modules. Another code or default of a function is a change, too.
 
-The trap is modules that import each other: a.b.a.b... The list `modules` holds the path of modules
-visited, and a module that is on the path is not entered again.
+The trap is modules that import each other: a.b.a.b... `done` holds the names that were looked up,
+so that each is looked up once.
 
 PyTorch guards the attributes that the bytecode reads, one by one.
 
-New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: names_in, Watch.function, and
-Watch.visit, which looks into a functools.partial.
+New: GLOBALS, IMPORTS, LIBRARIES, is_library, Watch.variables, Watch.named_attributes.
+Changed: names_in, Watch.function, and Watch.visit, which looks into a functools.partial.
 Try: watch f, and print the keys of its entries. Is the name "scale" there?
 """
 
@@ -673,7 +675,8 @@ if __name__ == "__main__":
     math.tau = 6.0
     print("a name of a library:", compiled(ones(1)).item())  # -> a name of a library: 6.0
     math.tau = before
-    g = compile(lambda x, n=2: x * n)
+    box = types.SimpleNamespace(n=1)
+    g = compile(lambda x, n=2: x * n * box.n)
     g(ones(1))
     g.__wrapped__.__defaults__ = (3,)
     print("another default:", g(ones(1)).item())  # -> another default: 3.0

@@ -17,12 +17,18 @@ the classes. A method found there uses more names, so the search repeats until i
 Some methods are called without being named: a + b calls __add__. UNNAMED holds these names from the
 start. A method may also be wrapped: staticmethod, classmethod, property.
 
+An object with __slots__ has no dict: its attributes are read by name. A tensor has a dict, in which
+the package keeps notes of its own; those of the program are compared, and if the dict has grown,
+`changed` looks whether it was the program. What an object of threading.local holds is another in
+each thread, which no guard can see: a Break.
+
 The trap is inheritance: `factor` may be defined in a base class. __mro__ lists a class and its
 bases.
 
 PyTorch guards the type of an object, and each attribute that the bytecode reads.
 
-New: UNNAMED, Watch.class_attributes. Changed: Watch.__init__, Watch.visit, Watch.function.
+New: UNNAMED, MISSING, Watch.slots, Watch.field. Changed: Watch.__init__, Watch.visit,
+Watch.changed, Watch.named_attributes.
 Try: name another attribute in forward. Which entries does the watch have then?
 """
 
@@ -199,6 +205,8 @@ class Watch:
             self.visit(tuple(value))
         elif isinstance(value, types.MappingProxyType):
             self.visit(*gc.get_referents(value))
+        elif isinstance(value, threading.local):
+            raise Break(f"the function can see {value!r:.60}: another thread finds other values")
         elif isinstance(value, types.ModuleType):
             self.modules.append(value)  # what it holds is watched if code names it
         else:
@@ -723,6 +731,27 @@ if __name__ == "__main__":
     # -> what a static method names: 36.0
     SHIFT = 0.5
     print("what an operator names:", compiled(x).item())  # -> what an operator names: 36.5
+
+    class Slotted:
+        __slots__ = ("value",)
+
+    slotted, w = Slotted(), ones(1)
+    slotted.value = w.tag = 2.0
+    f = Compiled(lambda x: x * slotted.value * w.tag * getattr(w, "more", 1.0))
+    f(x)
+    w.grad = ones(1)  # the package's own
+    f(x)
+    slotted.value = 3.0
+    print("a slot:", f(x).item())  # -> a slot: 6.0
+    w.tag = 5.0
+    print("an attribute of a tensor:", f(x).item())  # -> an attribute of a tensor: 15.0
+    w.more = 2.0
+    print("a new one:", f(x).item())  # -> a new one: 30.0
+    local = threading.local()
+    local.value = 2.0
+    f = Compiled(lambda x: x * local.value)
+    f(x)
+    print(f.log[0][:54])  # -> runs in eager: the function can see <_thread._local ob
     count = len(compiled.log)
     UNUSED = 1
     compiled(x)

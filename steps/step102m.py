@@ -15,6 +15,10 @@ in eager, so the trace must detect it. Three cases need three ways:
     print        It changes nothing that could be compared. But Python calls the function given to
                  sys.setprofile at each call, calls of C functions such as print included.
 
+In the same way the trace notices functions that ask or change the world outside: files, clocks, the
+name of a thread, a ContextVar (OUTSIDE, ONCE). Python's import and warnings open files, too, and
+this package its compiler's: such calls are no part of what the function means.
+
 The package's own random numbers are nodes of the graph (step 97u).
 
 The trap: Python allows one such profiling function at a time. If there is one already, it stays,
@@ -22,7 +26,8 @@ and print is not detected.
 
 PyTorch breaks the graph at print and at clocks, and replays a generator's calls or breaks.
 
-New: CLOCKS, ONCE, STREAMS, state_of, set_state, listen, no_effects.
+New: CLOCKS, ONCE, OUTSIDE, PURE, MACHINERY, STREAMS, state_of, set_state, listen, is_outside,
+is_machinery, no_effects.
 Changed: Watch.__init__, Watch.visit, Compiled.traced.
 Try: take out set_state. Which lines of the demo go wrong?
 """
@@ -34,7 +39,9 @@ import dis
 import functools
 import gc
 import importlib
+import io
 import mmap
+import os
 import random
 import sys
 import threading
@@ -77,8 +84,6 @@ from tinytorch.core.state import state
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.core.version import bump_version, next_sequence_nr
 from tinytorch.ops.creation import ones
-from tinytorch.ops.random import initial_seed
-from tinytorch.ops.shape import is_contiguous, stride
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
@@ -104,11 +109,6 @@ OUTSIDE = {"posix", "nt", "io", "_io", "time", "_contextvars", "_socket", "selec
 PURE = {"fspath", "_path_normpath", "_path_splitroot", "_path_splitroot_ex"}  # of texts only
 # Where these are called for Python or for the package: no part of what a function means.
 MACHINERY = "importlib warnings numpy._core tinytorch.compiler.build tinytorch.kernels".split()
-# Facts for which no guard looks at each call.
-ASKED = {
-    **{Tensor.grad.fget.__code__: "a tensor's grad", initial_seed.__code__: "initial_seed()"},
-    **{x.__wrapped__.__code__: f"{x.__name__}()" for x in (is_contiguous, stride)},
-}
 MISSING = object()
 STREAMS = (random.Random, np.random.Generator, np.random.RandomState)
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
@@ -361,15 +361,8 @@ def set_state(stream: Any, value: Any) -> None:
 
 def listen(frame: Any, event: str, called: Any) -> None:
     """Python calls this for each call of a program (sys.setprofile)."""
-    what = None
     if event == "c_call" and (called in ONCE or is_outside(called)) and not is_machinery(frame):
-        what = f"{called.__name__}()"
-    elif event == "call" and frame.f_code in ASKED:
-        caller, what = frame.f_back.f_globals.get("__name__", ""), ASKED[frame.f_code]
-        if what != "a tensor's grad" and caller.startswith("tinytorch."):
-            what = None  # the package decides how, not what
-    if what:
-        raise Break(f"{line_of_the_program()}: {what} is not part of a graph")
+        raise Break(f"{line_of_the_program()}: {called.__name__}() is not part of a graph")
 
 
 def is_outside(called: Any) -> bool:
@@ -818,10 +811,35 @@ if __name__ == "__main__":
     timed(ones(1))
     print(timed.compiled.log[0].split(": ", 2)[2])  # -> time() is not part of a graph
 
-    try:
-        listen(None, "c_call", print)  # Python does this before it calls print
-    except Break as error:
-        print(error)  # -> step102m.py...: print() is not part of a graph
+    def reads(x):
+        with open(os.devnull) as file:
+            return x + float(len(file.read()))
+
+    f = compile(reads)
+    f(ones(1))
+    print(f.compiled.log[0].split(": ", 2)[2])  # -> open() is not part of a graph
+
+    def warns(x):
+        warnings.warn("on stderr", stacklevel=1)
+        return x + float(len(os.path.join("a", "b")))
+
+    f = compile(warns)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("always")
+        print(f(ones(1)).item(), f.compiled.log[0].split(" in ")[0])  # -> 4.0 compiled
+
+    # Python does this before it calls print, and before a library's code calls open.
+    frames = [
+        eval("sys._getframe()", {"sys": sys, "__name__": name}) for name in ("json", "importlib")
+    ]
+    for frame, called in ((None, print), (frames[0], open)):
+        try:
+            listen(frame, "c_call", called)
+        except Break as error:
+            print(error)
+    # -> step102m.py...: print() is not part of a graph
+    # -> step102m.py...: open() is not part of a graph
+    listen(frames[1], "c_call", open)  # an import may
 
     sys.setprofile(lambda *event: None)  # another profiler
     f = compile(talks)

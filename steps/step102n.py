@@ -16,15 +16,21 @@ Python values, and the watch has a note of each of them from before the trace, w
     (object, how, copy)          fill the array or collection with the copy
     (class, its attributes)      set those that were replaced, delete those that were added
 
+    (object, name, value)        set a slot, or delete it
+
 Until now these notes served to compare; `restore` reads them in the other direction. Only the last
 one is new: of a class, the watch has noted what code names, and a trace may set other attributes.
+
+One thing is left that a trace can ask and no guard repeats: a tensor's grad, the layout of its
+memory, the seed. They are asked of the package's own functions, so `listen` knows them by their
+code (ASKED).
 
 The trap is a dict: it may have lost one key and got another, and has the same length. So the keys
 that the notes know are collected first, and all others are removed.
 
 PyTorch does not run the program while it traces; it replays side effects after the graph.
 
-New: Watch.restore, put_back. Changed: Watch.__init__, Compiled.traced.
+New: Watch.restore, put_back, ASKED. Changed: listen, Watch.__init__, Compiled.traced.
 Try: leave out the loop over the cells. Which line of the demo goes wrong?
 """
 
@@ -835,6 +841,9 @@ if __name__ == "__main__":
     class Options:
         calls = 0
 
+    class Slotted:
+        __slots__ = ("value", "more")
+
     def make():
         calls = 0
 
@@ -849,10 +858,13 @@ if __name__ == "__main__":
             log.append("called")
             queue.pop(0)
             names["new"] = names.pop("old", 0) + 1
+            slotted.value, slotted.more = slotted.value + 1, 5
             return x if x.sum() > 0 else -x  # the trace ends here
 
         return f, lambda: calls
 
+    slotted = Slotted()
+    slotted.value = 1
     f, calls = make()
     compiled = compile(f)
     print(compiled(ones(2)).tolist(), compiled.compiled.log[0][:13])
@@ -861,4 +873,26 @@ if __name__ == "__main__":
     print("a class:", Options.calls, Options.last)  # -> a class: 1 2
     print("lists:", log, queue)  # -> lists: ['called'] [2, 3]
     print("a dict:", names)  # -> a dict: {'new': 1}
+    print("slots:", slotted.value, slotted.more)  # -> slots: 2 5
     print("an array and a set:", table.tolist(), seen)  # -> an array and a set: [1.0, 0.0] {1, 2}
+
+    w = ones(2)
+    for asks in (lambda x: x if w.grad is None else -x, lambda x: x.contiguous() * x.stride(0)):
+        f = compile(asks)
+        f(ones(2))
+        print(f.compiled.log[0].split(": ", 2)[2])
+    # -> a tensor's grad is not part of a graph
+    # -> stride() is not part of a graph
+
+    def asked():
+        listen(sys._getframe(), "call", None)  # Python does this when the function is called
+
+    ASKED[asked.__code__] = "asked()"
+    exec("asked()", {"asked": asked, "__name__": "tinytorch.demo"})  # the package may ask
+    for call in (asked, lambda: listen(None, "c_call", print)):
+        try:
+            call()
+        except Break as error:
+            print(error)
+    # -> step102n.py...: asked() is not part of a graph
+    # -> step102n.py...: print() is not part of a graph

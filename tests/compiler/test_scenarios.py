@@ -732,8 +732,16 @@ CONTENTS = {
     "dict_value": ({"a": 1.0}, lambda v: v.update(a=5.0), lambda v: v["a"]),
     "dict_key_added": ({"a": 1.0}, lambda v: v.update(b=5.0), lambda v: sum(v.values())),
     "dict_key_gone": ({"a": 1.0, "b": 2.0}, lambda v: v.pop("b"), lambda v: v.get("b", 9.0)),
-    "default_dict": (collections.defaultdict(float, a=1.0), lambda v: v.update(a=3.0), lambda v: v["a"]),
-    "ordered_dict": (collections.OrderedDict(a=1.0, b=2.0), lambda v: v.update(a=4.0), lambda v: v["a"]),
+    "default_dict": (
+        collections.defaultdict(float, a=1.0),
+        lambda v: v.update(a=3.0),
+        lambda v: v["a"],
+    ),
+    "ordered_dict": (
+        collections.OrderedDict(a=1.0, b=2.0),
+        lambda v: v.update(a=4.0),
+        lambda v: v["a"],
+    ),
     "counter": (collections.Counter("ab"), lambda v: v.update("a"), lambda v: v["a"]),
     "set_of_numbers": ({1.0}, lambda v: v.add(2.0), sum),
     "deque": (collections.deque([1.0]), lambda v: v.append(2.0), sum),
@@ -744,7 +752,11 @@ CONTENTS = {
     "tensors_in_a_list": ([T.ones(3)], lambda v: v.append(T.ones(3)), lambda v: sum(v)),
     "tuple_with_a_list": (([1.0],), lambda v: v[0].append(2.0), lambda v: sum(v[0])),
     "namespace": (types.SimpleNamespace(k=1.0), lambda v: setattr(v, "k", 5.0), lambda v: v.k),
-    "chain_map": (collections.ChainMap({"a": 1.0}), lambda v: v.maps[0].update(a=3.0), lambda v: v["a"]),
+    "chain_map": (
+        collections.ChainMap({"a": 1.0}),
+        lambda v: v.maps[0].update(a=3.0),
+        lambda v: v["a"],
+    ),
 }
 
 
@@ -1307,13 +1319,19 @@ EDITS = {
     "weight_replaced": (lambda n: setattr(n[0], "weight", nn.Parameter(T.ones(2, 2))), None),
     "weight_filled": (lambda n: nn.init.zeros_(n[0].weight), None),
     "bias_removed": (lambda n: setattr(n[0], "bias", None), None),
-    "state_loaded": (lambda n: n.load_state_dict({k: v * 0 + 1 for k, v in n.state_dict().items()}), None),
+    "state_loaded": (
+        lambda n: n.load_state_dict({k: v * 0 + 1 for k, v in n.state_dict().items()}),
+        None,
+    ),
     "frozen": (lambda n: n.requires_grad_(False), None),
     "forward_hook": (lambda n: n[0].register_forward_hook(lambda m, a, y: y * 2), None),
     "forward_pre_hook": (lambda n: n.register_forward_pre_hook(lambda m, a: (a[0] * 2,)), None),
     "forward_replaced": (lambda n: setattr(n[1], "forward", lambda x: x * 9), None),
     "net_in_double": (lambda n: n.to(T.float32), None),
-    "slope_of_a_layer": (lambda n: setattr(n[1], "negative_slope", 0.5), lambda: nn.Sequential(nn.Linear(2, 2), nn.LeakyReLU())),
+    "slope_of_a_layer": (
+        lambda n: setattr(n[1], "negative_slope", 0.5),
+        lambda: nn.Sequential(nn.Linear(2, 2), nn.LeakyReLU()),
+    ),
     "training_flag": (lambda n: n.eval(), lambda: nn.Sequential(nn.BatchNorm1d(2))),
     "number_of_a_module": (lambda n: setattr(n, "k", 3.0), Gate),
     "flag_of_a_module": (lambda n: setattr(n, "on", False), Gate),
@@ -1496,7 +1514,7 @@ def clock_stops(names):
         before = f(T.ones(1, dtype=T.float64)).item()
         time.sleep(0.002)
         yield f(T.ones(1, dtype=T.float64)).item() > before
-        yield "end",
+        yield ("end",)
 
     return run
 

@@ -1,7 +1,7 @@
 """Programs whose state changes between the calls: the compiled function gives what eager gives.
 
-A scenario is a generator that is given `c`: at first a function that returns its argument, and then
-`compile`. It yields results, and changes something between the calls. Both runs must yield the same.
+A scenario is a generator that is given `c`: at first a function that returns its argument, then
+`compile`. It yields results, and changes something between the calls. Both runs yield the same.
 """
 
 import array
@@ -60,7 +60,7 @@ def plain(value):
 def outcomes(function, c):
     """What a scenario yields, and with which error it ends."""
     found = []
-    T.manual_seed(1), random.seed(1), np.random.seed(1)
+    T.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
     try:
         for result in function(c):
             found.append(plain(result))
@@ -400,7 +400,7 @@ def python_random(c):
 
 @in_eager
 def numpy_random(c):
-    f = c(lambda x: x * float(np.random.rand()))
+    f = c(lambda x: x * float(np.random.rand()))  # noqa: NPY002
     for _ in range(3):
         yield f(T.ones(2))
 
@@ -933,7 +933,7 @@ OBJECTS = {
     "attribute": (lambda: Point(1.0), "v", 5.0, lambda p: p.v),
     "property_of_an_object": (lambda: Point(1.0), "v", 5.0, lambda p: p.twice),
     "computed_attribute": (lambda: Point(1.0), "v", 5.0, lambda p: p.computed),
-    "attribute_by_name": (lambda: Point(1.0), "v", 5.0, lambda p: getattr(p, "v")),
+    "attribute_by_name": (lambda: Point(1.0), "v", 5.0, lambda p: getattr(p, "v")),  # noqa: B009
     "attribute_in_vars": (lambda: Point(1.0), "v", 5.0, lambda p: vars(p)["v"]),
     "attribute_added": (lambda: Point(1.0), "new", 5.0, lambda p: getattr(p, "new", 1.0)),
     "class_attribute_hidden": (lambda: Point(1.0), "unit", 5.0, lambda p: p.unit),
@@ -1017,7 +1017,8 @@ def class_attribute(c):
 
 @scenario
 def class_attribute_by_name(c):
-    yield from around(c(lambda x: x * getattr(Point, "unit")), set_attribute(Point, "unit", 5.0))
+    f = c(lambda x: x * getattr(Point, "unit"))  # noqa: B009
+    yield from around(f, set_attribute(Point, "unit", 5.0))
     Point.unit = 1.0
 
 

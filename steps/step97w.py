@@ -9,7 +9,8 @@ not say so.
 
 The numbers are known only when the graph runs. So from now on, a tracer refuses each question for
 them: bool(t), t.item() and t.tolist() raise ValueNeeded. (numpy() raises TypeError, as for each
-tensor that is not on the CPU.) capture turns it into a Break, with the line of the program that asked:
+tensor that is not on the CPU.) capture turns it into a Break, with the line of the program that
+asked:
 
     model.py:3: the value of an element is needed while the function is traced
 

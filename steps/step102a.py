@@ -39,7 +39,14 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.modes import FunctionMode, no_grad, set_grad_enabled
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import OWN, Captured, Output, Shown, attributes_of, rebuilt
+from tinytorch.compiler.capture import (
+    OWN,
+    Captured,
+    Output,
+    Shown,
+    attributes_of,
+    rebuilt,
+)
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify

@@ -965,6 +965,7 @@ class Trace:
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
         generator_for(tracing_device, None)
+        self.nodes.clear()  # to find its device made a constant
         return self
 
     def __exit__(self, *exception: Any) -> None:

@@ -230,7 +230,7 @@ class Watch:
             self.visit(*gc.get_referents(value))
         elif hasattr(type(value), "__next__"):
             raise Break(f"the function can see {value!r:.60}: what is next is not known")
-        elif isinstance(value, threading.local):
+        elif isinstance(value, threading.local) and "tinytorch" not in type(value).__module__:
             raise Break(f"the function can see {value!r:.60}: another thread finds other values")
         elif isinstance(value, types.ModuleType):
             self.modules.append(value)  # what it holds is watched if code names it

@@ -11,12 +11,13 @@ are the same objects in each call:
     sources:   [x, weight, bias]        places:   [0, None, None]
 
 `captured.result` (step 97r) is a copy of what the function returned, with Output(0), Output(1), ...
-in the places of the tensors. `run` rebuilds it with the new tensors.
+in the places of the tensors. `run` rebuilds it with the new tensors. For a Shown (step 97z) it
+makes the calls that lead from an output to a view: so these share memory again.
 
 The trap: a result may be a tensor that the function did not compute, such as its weight. Given(1)
 stands for it, and each call returns that same tensor, not a copy.
 
-New: Entry.
+New: Entry, view_of.
 Try: call weight.fill_(0.0) and run the entry again. Which scores does it return?
 """
 
@@ -29,14 +30,23 @@ from typing import Any
 
 import numpy as np
 
+from tinytorch.autograd.modes import set_grad_enabled
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt
+from tinytorch.compiler.capture import Captured, Output, Shown, capture, rebuilt
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
 from tinytorch.core.device import Device, cpu
 from tinytorch.core.tensor import Tensor, tensor, wrap
 from tinytorch.ops.creation import ones
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -64,10 +74,15 @@ class Entry:
         """What the function returns."""
         device = sources[0].device if sources else cpu
         outs = [wrap(value, device) for value in self.forward(arrays)]
+        views: dict[Shown, Tensor] = {}
 
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(self.captured.result, leaf)
@@ -115,5 +130,10 @@ if __name__ == "__main__":
     found = entry.run(sources, [source.array for source in sources])
     expected = scores(other)
     print((found["scores"] - expected["scores"]).abs().max().item() < 1e-6)  # -> True
+    entry = Entry(capture(lambda x: (y := x * 2.0, y[0]), (x,), {}, [x]), None, [0], 0.0)
+    entry.forward = generate(entry.captured.graph, "inductor", cpu)
+    whole, row = entry.run([other], [other.array])
+    row.fill_(7.0)
+    print("a view:", whole.tolist())  # -> a view: [[7.0, 7.0], [2.0, 2.0], [4.0, 0.0]]
     print("passed on:", found["weight"] is weight, found["names"] is names)
     # -> passed on: True True

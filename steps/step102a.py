@@ -6,7 +6,8 @@ that was traced. These checks are called guards.
 
 Most of what a graph depends on fits into one tuple, the key of the call:
 
-    a tensor     its class, shape, type, device, requires_grad; not its elements
+    a tensor     its class, shape, type, device, requires_grad, and what the program has
+                 written to it, such as x.tag; not its elements
     a number     its type and its value, since the graph contains it as a constant
     a tuple      the keys of its items
     the modes    grad mode, the default type, the open autocast blocks
@@ -36,9 +37,16 @@ from typing import Any
 import numpy as np
 
 from tinytorch.amp.autocast_mode import autocast
-from tinytorch.autograd.modes import FunctionMode, no_grad
+from tinytorch.autograd.modes import FunctionMode, no_grad, set_grad_enabled
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, rebuilt
+from tinytorch.compiler.capture import (
+    OWN,
+    Captured,
+    Output,
+    Shown,
+    attributes_of,
+    rebuilt,
+)
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
@@ -57,11 +65,14 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+        own = None  # attributes that the program has given it: most tensors have none
+        if not OWN.issuperset(value.__dict__):
+            own = kind_of_value(attributes_of(value), tensors)
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad, own
     if isinstance(value, PLAIN):
         return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+        return type(value), tuple([kind_of_value(item, tensors) for item in value])
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
@@ -72,8 +83,11 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
     """(what a graph for this call depends on, the tensors among the arguments)."""
     tensors: list[Tensor] = []
     key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    alike: tuple = ()
+    if len(tensors) > 1:
+        places = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(places) < len(tensors):
+            alike = tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
 
 
@@ -85,6 +99,14 @@ def describe_modes(modes: tuple[FunctionMode, ...]) -> tuple | None:
     if not all(isinstance(mode, autocast) for mode in modes):
         return None
     return tuple((mode.device_type, mode.dtype, mode.one_type) for mode in modes)
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -112,10 +134,15 @@ class Entry:
         """What the function returns."""
         device = sources[0].device if sources else cpu
         outs = [wrap(value, device) for value in self.forward(arrays)]
+        views: dict[Shown, Tensor] = {}
 
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(self.captured.result, leaf)
@@ -137,7 +164,6 @@ def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], lis
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp)
 
-
 if __name__ == "__main__":
     x, y = ones(2, 3), zeros(2, 3)
     key, tensors = call_key((x, 2.0), {"flag": True}, ())
@@ -150,6 +176,9 @@ if __name__ == "__main__":
     print("other values:", alike((x,), (y,)))  # -> other values: True
     print("another shape:", alike((x,), (ones(3, 2),)))  # -> another shape: False
     print("requires grad:", alike((x,), (ones(2, 3).requires_grad_(),)))  # -> requires grad: False
+    y.tag = 5
+    print("an attribute:", alike((x,), (y,)))  # -> an attribute: False
+    del y.tag
     print("inside lists:", alike(([x, 1],), ([y, 1],)))  # -> inside lists: True
     print("1 and True:", alike((1,), (True,)))  # -> 1 and True: False
     print("0.0 and -0.0:", alike((0.0,), (-0.0,)))  # -> 0.0 and -0.0: False

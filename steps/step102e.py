@@ -41,10 +41,20 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
-from tinytorch.compiler.capture import Captured, Output, capture, rebuilt, tensors_in, tracing_lock
+from tinytorch.compiler.capture import (
+    OWN,
+    Captured,
+    Output,
+    Shown,
+    attributes_of,
+    capture,
+    rebuilt,
+    tensors_in,
+    tracing_lock,
+)
 from tinytorch.compiler.graph import Graph
 from tinytorch.compiler.program import compile_graph
 from tinytorch.compiler.simplify import simplify
@@ -67,11 +77,14 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+        own = None  # attributes that the program has given it: most tensors have none
+        if not OWN.issuperset(value.__dict__):
+            own = kind_of_value(attributes_of(value), tensors)
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad, own
     if isinstance(value, PLAIN):
         return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+        return type(value), tuple([kind_of_value(item, tensors) for item in value])
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
@@ -82,8 +95,11 @@ def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tenso
     """(what a graph for this call depends on, the tensors among the arguments)."""
     tensors: list[Tensor] = []
     key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    alike: tuple = ()
+    if len(tensors) > 1:
+        places = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(places) < len(tensors):
+            alike = tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
 
 
@@ -119,6 +135,11 @@ class CompiledCall(Function):
             result = function(*args, **kwargs)
         given = {id(source) for source in ctx.sources}
         roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        if len(roots) != len(grads):  # its views have one gradient, that of their base
+            raise RuntimeError(
+                "a compiled function that returns views of one memory cannot be differentiated "
+                "twice: call the function itself"
+            )
         pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
         wanted = [ctx.sources[number] for number in entry.captured.wanted]
         outs, gs = zip(*pairs, strict=True)
@@ -126,6 +147,14 @@ class CompiledCall(Function):
 
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -187,9 +216,15 @@ class Entry:
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
+        views: dict[Shown, Tensor] = {}
+
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
@@ -293,7 +328,6 @@ def compile(model: Callable) -> Callable:
 
     call.compiled = compiled
     return call
-
 
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():

@@ -9,7 +9,8 @@ but an array has too many elements for that, and the items of a set have no keys
 
 So the watch keeps a copy, and compares at each call. The copy of an array is its bytes: the bytes
 of an unchanged array are equal even where an element is nan, which is not equal to itself. A set, a
-deque, a bytearray or an array.array is copied as a list.
+deque, a bytearray or an array.array is copied as a list, and its items are visited too. Of a
+frozenset, and of a dict seen through a MappingProxyType, only what is inside can change.
 
 The trap is a large array, such as a data set that the function can reach but does not read.
 Comparing it would take longer than everything else. NumPy does not count writes, and a sum over a
@@ -21,12 +22,13 @@ Tensors are not affected: they are inputs of the graph, and their elements are n
 
 PyTorch turns a NumPy array into a tensor, which is an input of the graph.
 
-New: LARGE, is_constant, how_to_copy. Changed: Watch.__init__, Watch.visit, Watch.changed.
+New: LARGE, is_constant, how_to_copy, differ. Changed: Watch.__init__, Watch.visit, Watch.changed.
 Try: let f use torch.from_numpy(TABLE). It was right before. What does it cost now?
 """
 
 import array
 import functools
+import gc
 import importlib
 import math
 import mmap
@@ -45,13 +47,16 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
+    OWN,
     Break,
     Captured,
     Output,
+    Shown,
+    attributes_of,
     capture,
     rebuilt,
     tensors_in,
@@ -80,11 +85,14 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+        own = None  # attributes that the program has given it: most tensors have none
+        if not OWN.issuperset(value.__dict__):
+            own = kind_of_value(attributes_of(value), tensors)
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad, own
     if isinstance(value, PLAIN):
         return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+        return type(value), tuple([kind_of_value(item, tensors) for item in value])
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
@@ -93,18 +101,23 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
 
 def objects_in(value: Any) -> list:
     """The arguments for which a key has only their id."""
+    if isinstance(value, Tensor):
+        value = attributes_of(value)
     if isinstance(value, (tuple, list, dict)):
         items = value.values() if isinstance(value, dict) else value
         return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return [] if isinstance(value, PLAIN) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
     """(what a graph for this call depends on, the tensors among the arguments)."""
     tensors: list[Tensor] = []
     key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    alike: tuple = ()
+    if len(tensors) > 1:
+        places = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(places) < len(tensors):
+            alike = tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
 
 
@@ -143,6 +156,12 @@ class Watch:
             self.function(value)
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
+            for item in value if how is list else ():
+                self.visit(item)
+        elif isinstance(value, frozenset):
+            self.visit(tuple(value))
+        elif isinstance(value, types.MappingProxyType):
+            self.visit(*gc.get_referents(value))
         elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
             self.contents(vars(value), vars(value).items())
             self.visit(getattr(type(value), "forward", None))
@@ -188,7 +207,7 @@ class Watch:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
         for value, how, copy in self.copies:
-            if how(value) != copy:
+            if differ(how(value), copy):
                 return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
@@ -218,6 +237,15 @@ def how_to_copy(value: Any) -> Callable | None:
             )
         return np.ndarray.tobytes
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
+
+
+def differ(a: Any, b: Any) -> bool:
+    """Whether what how_to_copy has copied differs."""
+    if isinstance(a, list):
+        pairs = zip(a, b, strict=False)
+        alike = all(x is y or (isinstance(y, PLAIN) and same(x, y)) for x, y in pairs)
+        return len(a) != len(b) or not alike
+    return a != b
 
 
 def same(a: Any, b: Any) -> bool:
@@ -265,6 +293,11 @@ class CompiledCall(Function):
             result = function(*args, **kwargs)
         given = {id(source) for source in ctx.sources}
         roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        if len(roots) != len(grads):  # its views have one gradient, that of their base
+            raise RuntimeError(
+                "a compiled function that returns views of one memory cannot be differentiated "
+                "twice: call the function itself"
+            )
         pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
         wanted = [ctx.sources[number] for number in entry.captured.wanted]
         outs, gs = zip(*pairs, strict=True)
@@ -272,6 +305,14 @@ class CompiledCall(Function):
 
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -362,9 +403,15 @@ class Entry:
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
+        views: dict[Shown, Tensor] = {}
+
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
@@ -522,7 +569,6 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
     call.compiled = compiled
     return call
 
-
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():
         importlib.import_module(f"tinytorch.ops.{name}")  # gives Tensor its methods
@@ -547,6 +593,14 @@ if __name__ == "__main__":
     count = len(f.compiled.log)
     f(ones(1))
     print("nan is no change:", len(f.compiled.log) == count)  # -> nan is no change: True
+
+    values = {"scale": 2.0}
+    queue, fixed, proxy = deque([[1.0]]), frozenset([3.0]), types.MappingProxyType(values)
+    inside = compile(lambda x: x * sum(queue[0]) * sum(fixed) * proxy["scale"])
+    print(inside(ones(1)).item())  # -> 6.0
+    queue[0].append(4.0)
+    values["scale"] = 1.0
+    print("what is inside:", inside(ones(1)).item())  # -> what is inside: 15.0
 
     large = np.zeros(1_000_000)
     g = compile(lambda x: x + float(large[0]))

@@ -16,22 +16,25 @@ there was one. Now it uses the module `dis` to list the names of one kind of ins
 global is a module, the watch looks up in it the attributes that the code names. It does the same
 for modules inside it (a.b.scale).
 
-The functions of LIBRARIES (Python, NumPy and this package) are skipped: their results depend on
-their arguments only. (Random numbers and clocks are exceptions: see step 102m.)
+Of a module in LIBRARIES (Python, NumPy and this package), the watch notes what its names stand for,
+so that a patched math.pi is noticed, but does not look inside: the results of their functions
+depend on their arguments only. (Random numbers and clocks are exceptions: see step 102m.) A module
+that the code imports is in sys.modules. Another code or default of a function is a change, too.
 
-The trap is modules that import each other: a.b.a.b... The list `modules` holds the path of modules
-visited, and a module that is on the path is not entered again.
+The trap is modules that import each other: a.b.a.b... `done` holds the names that were looked up,
+so that each is looked up once.
 
 PyTorch guards the attributes that the bytecode reads, one by one.
 
-New: GLOBALS, LIBRARIES, is_library, Watch.variables. Changed: names_in, Watch.function, and
-Watch.visit, which looks into a functools.partial.
+New: GLOBALS, IMPORTS, LIBRARIES, is_library, Watch.variables, Watch.named_attributes.
+Changed: names_in, Watch.function, and Watch.visit, which looks into a functools.partial.
 Try: watch f, and print the keys of its entries. Is the name "scale" there?
 """
 
 import array
 import dis
 import functools
+import gc
 import importlib
 import mmap
 import sys
@@ -50,13 +53,16 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
+    OWN,
     Break,
     Captured,
     Output,
+    Shown,
+    attributes_of,
     capture,
     rebuilt,
     tensors_in,
@@ -75,7 +81,16 @@ from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
-ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
+IMPORTS = ("IMPORT_NAME",)
+# getattr(x, "scale") names an attribute too.
+ATTRIBUTES = (
+    "LOAD_ATTR",
+    "LOAD_METHOD",
+    "LOAD_SUPER_ATTR",
+    "STORE_ATTR",
+    "IMPORT_FROM",
+    "LOAD_CONST",
+)
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
@@ -88,11 +103,14 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+        own = None  # attributes that the program has given it: most tensors have none
+        if not OWN.issuperset(value.__dict__):
+            own = kind_of_value(attributes_of(value), tensors)
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad, own
     if isinstance(value, PLAIN):
         return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+        return type(value), tuple([kind_of_value(item, tensors) for item in value])
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
@@ -101,18 +119,23 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
 
 def objects_in(value: Any) -> list:
     """The arguments for which a key has only their id."""
+    if isinstance(value, Tensor):
+        value = attributes_of(value)
     if isinstance(value, (tuple, list, dict)):
         items = value.values() if isinstance(value, dict) else value
         return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return [] if isinstance(value, PLAIN) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
     """(what a graph for this call depends on, the tensors among the arguments)."""
     tensors: list[Tensor] = []
     key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    alike: tuple = ()
+    if len(tensors) > 1:
+        places = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(places) < len(tensors):
+            alike = tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
 
 
@@ -129,9 +152,13 @@ class Watch:
         self.cells: list[tuple[Any, Any]] = []
         self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
         self.tensors: list[Tensor] = []
+        self.functions: list[tuple] = []  # (function, code, defaults)
+        self.used: set[str] = set()  # the attributes that code names
+        self.modules: list[types.ModuleType] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
         self.visit(root)
+        self.named_attributes()
 
     def visit(self, value: Any) -> None:
         if isinstance(value, PLAIN) or id(value) in self.seen:
@@ -153,7 +180,15 @@ class Watch:
             self.visit((value.func, value.args, value.keywords))
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
+            for item in value if how is list else ():
+                self.visit(item)
+        elif isinstance(value, frozenset):
+            self.visit(tuple(value))
+        elif isinstance(value, types.MappingProxyType):
+            self.visit(*gc.get_referents(value))
+        elif isinstance(value, types.ModuleType):
+            self.modules.append(value)  # what it holds is watched if code names it
+        elif hasattr(value, "__dict__"):
             self.contents(vars(value), vars(value).items())
             self.visit(getattr(type(value), "forward", None))
 
@@ -170,28 +205,41 @@ class Watch:
     def function(self, function: types.FunctionType) -> None:
         if is_library(function):
             return  # what it returns depends on its arguments only
-        self.variables(function.__globals__, function.__code__, [])
+        self.used.update(names_in(function.__code__, ATTRIBUTES))
+        self.variables(function.__globals__, function.__code__)
         for cell in function.__closure__ or ():
             try:
                 self.cells.append((cell, cell.cell_contents))
             except ValueError:
                 continue  # a variable that is not there yet
             self.visit(cell.cell_contents)
+        self.functions.append((function, function.__code__, function.__defaults__))
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
         self.visit(getattr(function, "__wrapped__", None))
 
-    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
-        """Notes the variables of a module that code names, and those of modules among them."""
-        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
-            if name not in names:
-                continue
-            value = names[name]
-            self.entries.append((names, name, value))
-            if not isinstance(value, types.ModuleType):
-                self.visit(value)
-            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
-                self.variables(vars(value), code, [*modules, value])
+    def variables(self, names: dict[str, Any], code: types.CodeType) -> None:
+        """Notes the variables of a module that code names, and the modules that it imports."""
+        for name in set(names_in(code, GLOBALS)):
+            if name in names:
+                self.entries.append((names, name, names[name]))
+                self.visit(names[name])
+        for name in names_in(code, IMPORTS):
+            for whole in (name, name.partition(".")[0], f"{names.get('__package__')}.{name}"):
+                self.visit(sys.modules.get(whole))
+
+    def named_attributes(self) -> None:
+        """Notes what modules hold under names that code uses, until no new names turn up. Of what a
+        library holds, only modules and lists are looked into."""
+        done: set[tuple] = set()
+        while new := {(x, n) for x in self.modules for n in self.used & vars(x).keys()} - done:
+            done |= new
+            for holder, name in new:
+                value = vars(holder)[name]
+                self.entries.append((vars(holder), name, value))
+                own = holder.__name__.partition(".")[0] not in LIBRARIES
+                if own or isinstance(value, (types.ModuleType, list)):
+                    self.visit(value)
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -202,11 +250,14 @@ class Watch:
                     return f"{key} is {now!r:.60}, and was {value!r:.60}"
         except (KeyError, IndexError):
             return f"{key} is gone"
+        for function, code, defaults in self.functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return f"the function {function.__name__} has another code, or other defaults"
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
         for value, how, copy in self.copies:
-            if how(value) != copy:
+            if differ(how(value), copy):
                 return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
@@ -238,6 +289,15 @@ def how_to_copy(value: Any) -> Callable | None:
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
 
 
+def differ(a: Any, b: Any) -> bool:
+    """Whether what how_to_copy has copied differs."""
+    if isinstance(a, list):
+        pairs = zip(a, b, strict=False)
+        alike = all(x is y or (isinstance(y, PLAIN) and same(x, y)) for x, y in pairs)
+        return len(a) != len(b) or not alike
+    return a != b
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values are the same; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
@@ -251,7 +311,7 @@ def is_library(value: Any) -> bool:
 def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
     """The names that instructions of these kinds use in some code, and in functions inside it."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in opcodes:
+        if instruction.opname in opcodes and isinstance(instruction.argval, str):
             yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -290,6 +350,11 @@ class CompiledCall(Function):
             result = function(*args, **kwargs)
         given = {id(source) for source in ctx.sources}
         roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        if len(roots) != len(grads):  # its views have one gradient, that of their base
+            raise RuntimeError(
+                "a compiled function that returns views of one memory cannot be differentiated "
+                "twice: call the function itself"
+            )
         pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
         wanted = [ctx.sources[number] for number in entry.captured.wanted]
         outs, gs = zip(*pairs, strict=True)
@@ -297,6 +362,14 @@ class CompiledCall(Function):
 
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -387,9 +460,15 @@ class Entry:
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
+        views: dict[Shown, Tensor] = {}
+
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
@@ -583,4 +662,21 @@ if __name__ == "__main__":
     def averages(x):
         return np.mean([1.0, 3.0]) * x  # np.mean is not walked through
 
-    print(len(Watch(averages).entries), is_library(np.mean), is_library(f))  # -> 1 True False
+    print(len(Watch(averages).entries), is_library(np.mean), is_library(f))  # -> 2 True False
+
+    def circle(x):
+        import math
+
+        return x * math.tau
+
+    compiled, math = compile(circle), importlib.import_module("math")
+    before = math.tau
+    compiled(ones(1))
+    math.tau = 6.0
+    print("a name of a library:", compiled(ones(1)).item())  # -> a name of a library: 6.0
+    math.tau = before
+    box = types.SimpleNamespace(n=1)
+    g = compile(lambda x, n=2: x * n * box.n)
+    g(ones(1))
+    g.__wrapped__.__defaults__ = (3,)
+    print("another default:", g(ones(1)).item())  # -> another default: 3.0

@@ -17,18 +17,25 @@ the classes. A method found there uses more names, so the search repeats until i
 Some methods are called without being named: a + b calls __add__. UNNAMED holds these names from the
 start. A method may also be wrapped: staticmethod, classmethod, property.
 
+An object with __slots__ has no dict: its attributes are read by name. A tensor has a dict, in which
+the package keeps notes of its own; those of the program are compared, and if the dict has grown,
+`changed` looks whether it was the program. What an object of threading.local holds is another in
+each thread, which no guard can see: a Break.
+
 The trap is inheritance: `factor` may be defined in a base class. __mro__ lists a class and its
 bases.
 
 PyTorch guards the type of an object, and each attribute that the bytecode reads.
 
-New: UNNAMED, Watch.class_attributes. Changed: Watch.__init__, Watch.visit, Watch.function.
+New: UNNAMED, MISSING, Watch.slots, Watch.field. Changed: Watch.__init__, Watch.visit,
+Watch.changed, Watch.named_attributes.
 Try: name another attribute in forward. Which entries does the watch have then?
 """
 
 import array
 import dis
 import functools
+import gc
 import importlib
 import mmap
 import sys
@@ -47,13 +54,16 @@ import numpy as np
 from tinytorch.amp.autocast_mode import autocast
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import FunctionMode, enable_grad
+from tinytorch.autograd.modes import FunctionMode, enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
+    OWN,
     Break,
     Captured,
     Output,
+    Shown,
+    attributes_of,
     capture,
     rebuilt,
     tensors_in,
@@ -73,12 +83,22 @@ from tinytorch.ops.creation import ones
 
 LARGE = 1 << 20  # bytes of an array: comparing more than these at each call would take too long
 GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
-ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
+IMPORTS = ("IMPORT_NAME",)
+# getattr(x, "scale") names an attribute too.
+ATTRIBUTES = (
+    "LOAD_ATTR",
+    "LOAD_METHOD",
+    "LOAD_SUPER_ATTR",
+    "STORE_ATTR",
+    "IMPORT_FROM",
+    "LOAD_CONST",
+)
 # Methods that are called although no code names them: operators and their like.
 UNNAMED = {"forward", "__call__", "__getattr__", *dir(int), *dir(dict)} - {"__init__"}
 # What modules have for state_dict() and load_state_dict(): a call does not read it.
 NOT_FOR_CALLS = {"_non_persistent", "_load_state_dict_pre_hooks"}
 LIBRARIES = {"tinytorch", "numpy", *sys.stdlib_module_names}
+MISSING = object()
 PLAIN = (bool, int, float, str, bytes, type(None), DType, Device, type, types.BuiltinFunctionType)
 
 
@@ -88,11 +108,14 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         tensors.append(value)
         array = value.array
-        return type(value), array.shape, array.dtype, value.device, value.requires_grad
+        own = None  # attributes that the program has given it: most tensors have none
+        if not OWN.issuperset(value.__dict__):
+            own = kind_of_value(attributes_of(value), tensors)
+        return type(value), array.shape, array.dtype, value.device, value.requires_grad, own
     if isinstance(value, PLAIN):
         return type(value), value or repr(value)  # 0.0 and -0.0 are equal, and not the same
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(kind_of_value(item, tensors) for item in value)
+        return type(value), tuple([kind_of_value(item, tensors) for item in value])
     if isinstance(value, dict):
         items = [(name, kind_of_value(item, tensors)) for name, item in value.items()]
         return type(value), tuple(items)
@@ -101,18 +124,23 @@ def kind_of_value(value: Any, tensors: list[Tensor]) -> Any:
 
 def objects_in(value: Any) -> list:
     """The arguments for which a key has only their id."""
+    if isinstance(value, Tensor):
+        value = attributes_of(value)
     if isinstance(value, (tuple, list, dict)):
         items = value.values() if isinstance(value, dict) else value
         return [found for item in items for found in objects_in(item)]
-    return [] if isinstance(value, (Tensor, *PLAIN)) else [value]
+    return [] if isinstance(value, PLAIN) else [value]
 
 
 def call_key(args: tuple, kwargs: dict, modes: tuple) -> tuple[tuple, list[Tensor]]:
     """(what a graph for this call depends on, the tensors among the arguments)."""
     tensors: list[Tensor] = []
     key = kind_of_value(args, tensors), kind_of_value(kwargs, tensors) if kwargs else None
-    places = {id(tensor): number for number, tensor in enumerate(tensors)}
-    alike = () if len(places) == len(tensors) else tuple(places[id(tensor)] for tensor in tensors)
+    alike: tuple = ()
+    if len(tensors) > 1:
+        places = {id(tensor): number for number, tensor in enumerate(tensors)}
+        if len(places) < len(tensors):
+            alike = tuple(places[id(tensor)] for tensor in tensors)
     return (*key, alike, state.grad_enabled, state.inference, Defaults.dtype, modes), tensors
 
 
@@ -125,16 +153,21 @@ class Watch:
 
     def __init__(self, root: Any):
         self.entries: list[tuple[Any, Any, Any]] = []  # (container, key, value)
+        self.fields: list[tuple[Any, str, Any]] = []  # (object, name, value): not in a container
+        self.functions: list[tuple] = []  # (function, code, defaults)
         self.sizes: list[tuple[Any, int]] = []
         self.cells: list[tuple[Any, Any]] = []
         self.copies: list[tuple[Any, Callable, Any]] = []  # (object, how it was copied, its copy)
         self.tensors: list[Tensor] = []
         self.seen: set[int] = set()
         self.keep: list = []  # an id in `seen` is not used again
-        self.used = set(UNNAMED)  # the attributes that code names
+        self.used: set[str] = set()  # the attributes that code names
         self.classes: list[type] = []  # of the program
+        self.modules: list[types.ModuleType] = []
         self.visit(root)
-        self.class_attributes()
+        self.named_attributes()
+        self.dicts = [vars(tensor) for tensor in self.tensors]
+        self.lengths = [*map(len, self.dicts)]
 
     def visit(self, value: Any) -> None:
         if isinstance(value, type):
@@ -146,6 +179,9 @@ class Watch:
         self.keep.append(value)
         if isinstance(value, Tensor):
             self.tensors.append(value)
+            for name, item in attributes_of(value).items():
+                self.entries.append((vars(value), name, item))
+                self.visit(item)
         elif isinstance(value, (tuple, list)):
             self.contents(value, enumerate(value))
         elif isinstance(value, dict):
@@ -163,9 +199,34 @@ class Watch:
             self.visit((value.func, value.args, value.keywords))
         elif how := how_to_copy(value):
             self.copies.append((value, how, how(value)))
-        elif hasattr(value, "__dict__") and not isinstance(value, types.ModuleType):
-            self.contents(vars(value), vars(value).items())
+            for item in value if how is list else ():
+                self.visit(item)
+        elif isinstance(value, frozenset):
+            self.visit(tuple(value))
+        elif isinstance(value, types.MappingProxyType):
+            self.visit(*gc.get_referents(value))
+        elif isinstance(value, threading.local) and "tinytorch" not in type(value).__module__:
+            raise Break(f"the function can see {value!r:.60}: another thread finds other values")
+        elif isinstance(value, types.ModuleType):
+            self.modules.append(value)  # what it holds is watched if code names it
+        else:
+            self.slots(value)
+            if hasattr(value, "__dict__"):
+                self.contents(vars(value), vars(value).items())
             self.visit(type(value))
+
+    def slots(self, value: Any) -> None:
+        """Notes the attributes that an object has without a dict."""
+        for each in type(value).__mro__:
+            for name, slot in () if is_library(each) else vars(each).items():
+                if isinstance(slot, types.MemberDescriptorType):
+                    self.field(value, name)
+
+    def field(self, value: Any, name: str) -> None:
+        """Notes an attribute that is in no container."""
+        item = getattr(value, name, MISSING)
+        self.fields.append((value, name, item))
+        self.visit(item)
 
     def contents(self, container: Any, items: Any) -> None:
         if not isinstance(container, tuple):
@@ -181,37 +242,51 @@ class Watch:
         if is_library(function):
             return  # what it returns depends on its arguments only
         self.used.update(names_in(function.__code__, ATTRIBUTES))
-        self.variables(function.__globals__, function.__code__, [])
+        self.variables(function.__globals__, function.__code__)
         for cell in function.__closure__ or ():
             try:
                 self.cells.append((cell, cell.cell_contents))
             except ValueError:
                 continue  # a variable that is not there yet
             self.visit(cell.cell_contents)
+        self.functions.append((function, function.__code__, function.__defaults__))
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
         self.visit(getattr(function, "__wrapped__", None))
 
-    def variables(self, names: dict[str, Any], code: types.CodeType, modules: list) -> None:
-        """Notes the variables of a module that code names, and those of modules among them."""
-        for name in names_in(code, ATTRIBUTES if modules else GLOBALS):
-            if name not in names:
-                continue
-            value = names[name]
-            self.entries.append((names, name, value))
-            if not isinstance(value, types.ModuleType):
-                self.visit(value)
-            elif value not in modules and value.__name__.partition(".")[0] not in LIBRARIES:
-                self.variables(vars(value), code, [*modules, value])
+    def variables(self, names: dict[str, Any], code: types.CodeType) -> None:
+        """Notes the variables of a module that code names, and the modules that it imports."""
+        for name in set(names_in(code, GLOBALS)):
+            if name in names:
+                self.entries.append((names, name, names[name]))
+                self.visit(names[name])
+        for name in names_in(code, IMPORTS):
+            for whole in (name, name.partition(".")[0], f"{names.get('__package__')}.{name}"):
+                self.visit(sys.modules.get(whole))
 
-    def class_attributes(self) -> None:
-        """Notes what the classes hold under names that code uses, until no new names turn up."""
+    def named_attributes(self) -> None:
+        """Notes what classes and modules hold under names that code uses, until no new names turn
+        up. Of what a library holds, only modules and lists are looked into."""
         done: set[tuple] = set()
-        while new := {(c, n) for c in self.classes for n in self.used & vars(c).keys()} - done:
+        while (
+            new := {
+                (holder, name)
+                for holders, names in (
+                    (self.classes, self.used | UNNAMED),
+                    (self.modules, self.used),
+                )
+                for holder in holders
+                for name in names & vars(holder).keys()
+            }
+            - done
+        ):
             done |= new
-            for each, name in new:
-                self.entries.append((vars(each), name, vars(each)[name]))
-                self.visit(vars(each)[name])
+            for holder, name in new:
+                value = vars(holder)[name]
+                self.entries.append((vars(holder), name, value))
+                own = isinstance(holder, type) or holder.__name__.partition(".")[0] not in LIBRARIES
+                if own or isinstance(value, (types.ModuleType, list)):
+                    self.visit(value)
 
     def changed(self) -> str | None:
         """What is not as it was, in words; None where all is."""
@@ -222,11 +297,25 @@ class Watch:
                     return f"{key} is {now!r:.60}, and was {value!r:.60}"
         except (KeyError, IndexError):
             return f"{key} is gone"
+        for each, name, value in self.fields:
+            now = getattr(each, name, MISSING)
+            if now is not value and not (isinstance(value, PLAIN) and same(now, value)):
+                return f"{name} of {each!r:.60} is not what it was"
+        for function, code, defaults in self.functions:
+            if function.__code__ is not code or function.__defaults__ is not defaults:
+                return f"the function {function.__name__} has another code, or other defaults"
+        if self.lengths != [*map(len, self.dicts)]:
+            noted = {(id(container), key) for container, key, _ in self.entries}
+            for tensor, attributes in zip(self.tensors, self.dicts, strict=True):
+                for name in attributes_of(tensor):
+                    if (id(attributes), name) not in noted:
+                        return f"a tensor has got an attribute '{name}'"
+            self.lengths = [*map(len, self.dicts)]  # it was the package's own: a gradient
         for container, size in self.sizes:
             if len(container) != size:
                 return f"something was added to, or removed from, {list(container)!r:.80}"
         for value, how, copy in self.copies:
-            if how(value) != copy:
+            if differ(how(value), copy):
                 return f"the contents of {value!r:.60} have changed"
         for cell, value in self.cells:
             now = cell.cell_contents
@@ -258,6 +347,15 @@ def how_to_copy(value: Any) -> Callable | None:
     return list if isinstance(value, (set, deque, bytearray, array.array)) else None
 
 
+def differ(a: Any, b: Any) -> bool:
+    """Whether what how_to_copy has copied differs."""
+    if isinstance(a, list):
+        pairs = zip(a, b, strict=False)
+        alike = all(x is y or (isinstance(y, PLAIN) and same(x, y)) for x, y in pairs)
+        return len(a) != len(b) or not alike
+    return a != b
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two plain values are the same; 0.0 and -0.0 are not."""
     return type(a) is type(b) and a == b and (bool(a) or repr(a) == repr(b))
@@ -271,7 +369,7 @@ def is_library(value: Any) -> bool:
 def names_in(code: types.CodeType, opcodes: tuple[str, ...]) -> Iterator[str]:
     """The names that instructions of these kinds use in some code, and in functions inside it."""
     for instruction in dis.get_instructions(code):
-        if instruction.opname in opcodes:
+        if instruction.opname in opcodes and isinstance(instruction.argval, str):
             yield instruction.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -310,6 +408,11 @@ class CompiledCall(Function):
             result = function(*args, **kwargs)
         given = {id(source) for source in ctx.sources}
         roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        if len(roots) != len(grads):  # its views have one gradient, that of their base
+            raise RuntimeError(
+                "a compiled function that returns views of one memory cannot be differentiated "
+                "twice: call the function itself"
+            )
         pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
         wanted = [ctx.sources[number] for number in entry.captured.wanted]
         outs, gs = zip(*pairs, strict=True)
@@ -317,6 +420,14 @@ class CompiledCall(Function):
 
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -407,9 +518,15 @@ class Entry:
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
+        views: dict[Shown, Tensor] = {}
+
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
@@ -614,6 +731,27 @@ if __name__ == "__main__":
     # -> what a static method names: 36.0
     SHIFT = 0.5
     print("what an operator names:", compiled(x).item())  # -> what an operator names: 36.5
+
+    class Slotted:
+        __slots__ = ("value",)
+
+    slotted, w = Slotted(), ones(1)
+    slotted.value = w.tag = 2.0
+    f = Compiled(lambda x: x * slotted.value * w.tag * getattr(w, "more", 1.0))
+    f(x)
+    w.grad = ones(1)  # the package's own
+    f(x)
+    slotted.value = 3.0
+    print("a slot:", f(x).item())  # -> a slot: 6.0
+    w.tag = 5.0
+    print("an attribute of a tensor:", f(x).item())  # -> an attribute of a tensor: 15.0
+    w.more = 2.0
+    print("a new one:", f(x).item())  # -> a new one: 30.0
+    local = threading.local()
+    local.value = 2.0
+    f = Compiled(lambda x: x * local.value)
+    f(x)
+    print(f.log[0][:54])  # -> runs in eager: the function can see <_thread._local ob
     count = len(compiled.log)
     UNUSED = 1
     compiled(x)

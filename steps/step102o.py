@@ -37,13 +37,14 @@ import numpy as np
 
 from tinytorch.autograd.engine import edge_of
 from tinytorch.autograd.engine import grad as gradients
-from tinytorch.autograd.modes import enable_grad
+from tinytorch.autograd.modes import enable_grad, set_grad_enabled
 from tinytorch.autograd.node import Function, new
 from tinytorch.compiler.build import CompilerError
 from tinytorch.compiler.capture import (
     Break,
     Captured,
     Output,
+    Shown,
     capture,
     rebuilt,
     tensors_in,
@@ -83,6 +84,11 @@ class CompiledCall(Function):
             result = function(*args, **kwargs)
         given = {id(source) for source in ctx.sources}
         roots = [x for x in dict.fromkeys(tensors_in(result)) if x._edge and id(x) not in given]
+        if len(roots) != len(grads):  # its views have one gradient, that of their base
+            raise RuntimeError(
+                "a compiled function that returns views of one memory cannot be differentiated "
+                "twice: call the function itself"
+            )
         pairs = [(x, g) for x, g in zip(roots, grads, strict=True) if g is not None]
         wanted = [ctx.sources[number] for number in entry.captured.wanted]
         outs, gs = zip(*pairs, strict=True)
@@ -90,6 +96,14 @@ class CompiledCall(Function):
 
     def name(ctx) -> str:
         return "CompiledFunctionBackward"
+
+
+def view_of(tensor: Tensor, shown: Shown) -> Tensor:
+    """What the function returned beside `tensor`, of the same memory."""
+    with set_grad_enabled(shown.requires_grad):
+        for function, parameters in shown.calls:
+            tensor = function.apply(tensor, *parameters)
+    return tensor
 
 
 @dataclass
@@ -180,9 +194,15 @@ class Entry:
             ctx.sequence_nr = next_sequence_nr()
             ctx.record_outputs([outs[number] for number in captured.roots])
 
+        views: dict[Shown, Tensor] = {}
+
         def leaf(x: Any) -> Tensor:
             if isinstance(x, Tensor):
                 return x
+            if isinstance(x, Shown):
+                if x not in views:
+                    views[x] = view_of(outs[x.number], x)
+                return views[x]
             return outs[x.number] if isinstance(x, Output) else sources[x.number]
 
         return rebuilt(captured.result, leaf)
@@ -372,7 +392,6 @@ def compile(model: Callable, *, fullgraph: bool = False) -> Callable:
 
     call.compiled = compiled
     return call
-
 
 if __name__ == "__main__":
     for name in "comparison elementwise indexing matmul reduction sampling shape".split():

@@ -208,7 +208,7 @@ class Compiled:
     def known(self, key: tuple, tensors: list) -> tuple[Entry | None, str | None]:
         """The graph that holds for a call; or None, and why the last one that was made does not."""
         reason = None
-        for entry in () if key in self.breaks else self.entries.get(key, ()):
+        for entry in self.entries.get(key, ()):
             reason = entry.changed(tensors)
             if reason is None:
                 return entry, None
@@ -268,6 +268,7 @@ class Compiled:
         """Notes why a call runs in eager, and all calls like it."""
         self.note(f"runs in eager: {reason}")
         self.breaks[key] = reason
+        self.entries.pop(key, None)
 
     def compile_parts(self, found: list) -> None:
         """Notes which of the modules that were found are compiled when the function is not."""

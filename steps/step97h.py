@@ -15,15 +15,16 @@ An array that a formula makes itself, such as zeros or a list of bounds, is the 
 becomes the node "constant", which holds the array. A printed graph shows only its shape,
 `constant(array[2, 3])`, or its value where it has one element, `constant(1.0)`.
 
-Some operations still fail: their formulas sort, or write into an array. Later steps handle them.
+Some operations still fail: their formulas sort, write into an array, or pass its address to code in
+C, as a convolution does. Later steps handle them.
 
 The trap: `zeros` has no tracer among its arguments, so the library would return a real array, and
 a formula's write into it would not be recorded. Functions that make arrays must return tracers.
 
 (PyTorch's make_fx traces through its dispatcher, one level below its operations, in the same way.)
 
-New: constant, MAKERS, LIKE, TracedModule.full_like, make_device, tracing_device, Tracer.base,
-TracedUfunc.reduce. Changed: as_node, perform, text_of, TracedModule.
+New: constant, MAKERS, LIKE, TracedModule.full_like, refuse, make_device, tracing_device,
+Tracer.base, TracedUfunc.reduce. Changed: as_node, perform, text_of, TracedModule.
 Try: print the graph of gelu. Most of its 19 nodes compute one error function: find the polynomial
 of tinytorch/ops/erf.py. (Step 98a makes it one node.)
 """
@@ -42,6 +43,7 @@ from tinytorch.autograd.modes import FunctionMode
 from tinytorch.core.device import Backend, Device, cpu, register_backend
 from tinytorch.core.tensor import Tensor, wrap
 from tinytorch.nn.activation import gelu
+from tinytorch.nn.functional import conv2d
 from tinytorch.ops.random import manual_seed, rand
 
 # Importing these modules, which import the others, gives Tensor its methods.
@@ -589,6 +591,10 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
@@ -596,6 +602,8 @@ def make_device() -> Device:
         Tracer,
         from_numpy=lambda array, index: constant(array),
         to_numpy=as_value,
+        address=refuse,
+        strided=refuse,
         chunk_elements=None,
     )
     register_backend("traced", backend)
@@ -686,6 +694,7 @@ if __name__ == "__main__":
         lambda x: x.sort()[0],
         lambda x: x.softmax(1),
         lambda x: wrap(tracing_device.xp.divide.reduce(x.array), tracing_device),
+        lambda x: conv2d(x.reshape(1, 1, 2, 3), x.reshape(1, 1, 2, 3)),
     )
     for function in refused:
         try:
@@ -695,6 +704,7 @@ if __name__ == "__main__":
     # -> the graph has no node for the function 'argsort'
     # -> a result that is written into another array
     # -> divide.reduce
+    # -> the memory of a tracer
 
     # Constants: what the formula makes itself.
     print(traced_graph(lambda x: x.relu(), x))

@@ -594,6 +594,10 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
@@ -601,6 +605,8 @@ def make_device() -> Device:
         Tracer,
         from_numpy=lambda array, index: constant(array),
         to_numpy=as_value,
+        address=refuse,
+        strided=refuse,
         chunk_elements=None,
     )
     register_backend("traced", backend)
@@ -715,7 +721,6 @@ def capture(function: Callable, args: tuple, kwargs: dict, tensors: Sequence[Ten
             result = function(*args, **kwargs).array.node
     sources = list(trace.sources.values())
     return Captured(sources, Graph([source.node for source in sources], trace.nodes, [result]))
-
 
 if __name__ == "__main__":
     manual_seed(0)

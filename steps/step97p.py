@@ -269,7 +269,7 @@ tracing = Tracing()
 
 def line_of_the_program() -> str:
     """Where the program that is traced called the package: "model.py:12"."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # our caller is not the program, wherever it is written
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
@@ -711,6 +711,10 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
@@ -718,6 +722,8 @@ def make_device() -> Device:
         Tracer,
         from_numpy=lambda array, index: constant(array),
         to_numpy=as_value,
+        address=refuse,
+        strided=refuse,
         chunk_elements=None,
     )
     register_backend("traced", backend)
@@ -912,7 +918,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         state.grad_enabled, state.modes = recording, modes
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
 
 if __name__ == "__main__":
     x, average = tensor([[1.0, 2.0], [3.0, 6.0]]), tensor([0.0, 0.0])

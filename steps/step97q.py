@@ -9,11 +9,12 @@ A refusal is better than a wrong result.
 
     x.data = ..., backward() inside     a source gets another array, or a gradient
     x.requires_grad_(), x.mul_(w)       it gets a history
+    x.tag = 5                           it gets an attribute
     x.add_(1), where y is x[0]          two sources share memory: a write to one changes the other
     a tensor on another device          the graph has one array library
     a tensor of an outer trace          its array is a tracer already
 
-The first three are found after the trace: `check_sources` compares each source with what Source has
+The first four are found after the trace: `check_sources` compares each source with what Source has
 kept of it. The others are found when `lift` meets the tensor. restore gives all of it back.
 
 The program that asked for a graph then runs in eager, as a whole; step 102i tells how.
@@ -21,7 +22,7 @@ The program that asked for a graph then runs in eager, as a whole; step 102i tel
 (PyTorch's torch.compile breaks the graph there: it runs the piece in eager, and makes two graphs.
 Its word for this is "graph break", too.)
 
-New: Break. Changed: Source, Trace.lift, Trace.restore, check_sources, finish.
+New: Break, attributes_of. Changed: Source, Trace.lift, Trace.restore, check_sources, finish.
 Try: capture lambda x: x.mul_(w) for a w that requires a gradient. Which Break is it?
 """
 
@@ -269,7 +270,7 @@ tracing = Tracing()
 
 def line_of_the_program() -> str:
     """Where the program that is traced called the package: "model.py:12"."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # our caller is not the program, wherever it is written
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
@@ -711,6 +712,10 @@ def constant(value: Any) -> Tracer:
     return Tracer(value.copy(), record("constant", (value,), {}, value))
 
 
+def refuse(*args: Any) -> Any:
+    raise Untraceable("the memory of a tracer")
+
+
 def make_device() -> Device:
     """The device whose arrays are tracers."""
     backend = Backend(
@@ -718,6 +723,8 @@ def make_device() -> Device:
         Tracer,
         from_numpy=lambda array, index: constant(array),
         to_numpy=as_value,
+        address=refuse,
+        strided=refuse,
         chunk_elements=None,
     )
     register_backend("traced", backend)
@@ -750,6 +757,17 @@ class TraceMode(FunctionMode):
         return function.apply(*args)
 
 
+# What the package itself notes in a tensor.
+OWN = frozenset(
+    "array device _requires_grad _edge _view _grad _hooks _after_hooks retains_grad".split()
+)
+
+
+def attributes_of(tensor: Tensor) -> dict[str, Any]:
+    """The attributes that the program has given to a tensor."""
+    return {name: item for name, item in vars(tensor).items() if name not in OWN}
+
+
 @dataclasses.dataclass
 class Source:
     """A tensor of the program that a trace has replaced by tracers, and what it was before."""
@@ -762,6 +780,7 @@ class Source:
     view: Any
     grad: Any
     requires_grad: bool
+    attributes: dict  # the program's own
 
 
 class Trace:
@@ -791,7 +810,9 @@ class Trace:
         node = Node("input", (), {}, array.shape, array.dtype)
         tracer = Tracer(array.copy(), node)
         self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
+            *(tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad),
+            requires_grad,
+            attributes_of(tensor),
         )
         tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
@@ -802,6 +823,9 @@ class Trace:
             tensor.array, tensor.device = source.array, self.device
             tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
             tensor._requires_grad = source.requires_grad
+            for name in attributes_of(tensor).keys() - source.attributes.keys():
+                delattr(tensor, name)
+            vars(tensor).update(source.attributes)
 
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
@@ -874,6 +898,9 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
             raise Break("a tensor's data or gradient is replaced inside the function")
         if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
             raise Break("a tensor that was made outside gets a history, or gives it up")
+        now, before = attributes_of(tensor), source.attributes
+        if now.keys() != before.keys() or any(now[name] is not before[name] for name in now):
+            raise Break("an attribute of a tensor is set inside the function")
     written = [number for number, source in enumerate(sources) if source.tracer.version]
     for number in written:
         shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
@@ -944,7 +971,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 
-
 if __name__ == "__main__":
     x = tensor([[1.0, 2.0], [3.0, 6.0]])
     print(capture(lambda x: x.add_(1.0) * 2.0, (x,), {}, [x]).written)  # -> [0]
@@ -957,10 +983,15 @@ if __name__ == "__main__":
         x.requires_grad_(True)
         return x * 1.0
 
+    def tagged(x):
+        x.tag = 5
+        return x * 1.0
+
     shared = x[0]
     functions = {
         replaced: (x,),
         with_gradient: (x,),
+        tagged: (x,),
         lambda x, y: x.add_(1.0) * y: (x, shared),
     }
     elsewhere = tensor([1.0])
@@ -974,7 +1005,8 @@ if __name__ == "__main__":
             print(error)
     # -> a tensor's data or gradient is replaced inside the function
     # -> a tensor that was made outside gets a history, or gives it up
+    # -> an attribute of a tensor is set inside the function
     # -> memory that several tensors share is changed in place
     # -> a tensor on cuda:1 in a function on cpu
     # -> a tensor of another trace
-    print(x.requires_grad, type(x.array).__name__)  # -> False ndarray
+    print(x.requires_grad, type(x.array).__name__, hasattr(x, "tag"))  # -> False ndarray False

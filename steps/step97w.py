@@ -8,8 +8,9 @@ function of the demo would have one of its two branches. It would be wrong for o
 not say so.
 
 The numbers are known only when the graph runs. So from now on, a tracer refuses each question for
-them: bool(t) and t.item() raise ValueNeeded, and so do tolist() and numpy(). capture turns it into
-a Break, with the line of the program that asked:
+them: bool(t), t.item() and t.tolist() raise ValueNeeded. (numpy() raises TypeError, as for each
+tensor that is not on the CPU.) capture turns it into a Break, with the line of the program that
+asked:
 
     model.py:3: the value of an element is needed while the function is traced
 
@@ -329,7 +330,7 @@ tracing = Tracing()
 
 def line_of_the_program() -> str:
     """Where the program that is traced called the package: "model.py:12"."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # our caller is not the program, wherever it is written
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
@@ -810,7 +811,9 @@ class TracedSource:
         self.device = device
 
     def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
+        """A trace begins with one generator. A run would not seed it, or others, again."""
+        if self.device in Generator.default:
+            raise Untraceable("a generator is made or seeded")
 
     def __getattr__(self, method: str) -> Callable:
         if method not in ("uniform", "normal", "integers", "permutation"):
@@ -930,6 +933,17 @@ class TraceMode(FunctionMode):
             return whole(function).apply(*args)
 
 
+# What the package itself notes in a tensor.
+OWN = frozenset(
+    "array device _requires_grad _edge _view _grad _hooks _after_hooks retains_grad".split()
+)
+
+
+def attributes_of(tensor: Tensor) -> dict[str, Any]:
+    """The attributes that the program has given to a tensor."""
+    return {name: item for name, item in vars(tensor).items() if name not in OWN}
+
+
 @dataclasses.dataclass
 class Source:
     """A tensor of the program that a trace has replaced by tracers, and what it was before."""
@@ -942,6 +956,7 @@ class Source:
     view: Any
     grad: Any
     requires_grad: bool
+    attributes: dict  # the program's own
 
 
 class Trace:
@@ -973,7 +988,9 @@ class Trace:
         node = Node("input", (), {}, array.shape, array.dtype)
         tracer = Tracer(array.copy(), node)
         self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
+            *(tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad),
+            requires_grad,
+            attributes_of(tensor),
         )
         tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
@@ -984,10 +1001,15 @@ class Trace:
             tensor.array, tensor.device = source.array, self.device
             tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
             tensor._requires_grad = source.requires_grad
+            for name in attributes_of(tensor).keys() - source.attributes.keys():
+                delattr(tensor, name)
+            vars(tensor).update(source.attributes)
 
     def __enter__(self) -> "Trace":
         tracing.trace, self.mode = self, TraceMode(self)
         self.mode.__enter__()
+        generator_for(tracing_device, None)
+        self.nodes.clear()  # to find its device made a constant
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -1127,6 +1149,9 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
             raise Break("a tensor's data or gradient is replaced inside the function")
         if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
             raise Break("a tensor that was made outside gets a history, or gives it up")
+        now, before = attributes_of(tensor), source.attributes
+        if now.keys() != before.keys() or any(now[name] is not before[name] for name in now):
+            raise Break("an attribute of a tensor is set inside the function")
     written = [number for number, source in enumerate(sources) if source.tracer.version]
     for number in written:
         shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
@@ -1223,7 +1248,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
         state.grad_enabled, state.modes = recording, modes
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
-
 
 if __name__ == "__main__":
     # This file counts as a part of the package; the program is a module of its own.

@@ -17,12 +17,20 @@ The formulas of the package keep tracers, too: some have a cache for an array th
 In a later trace, `as_node` takes such a tracer as a constant. Where no trace is open, `record` has
 no list for a node, and raises Untraceable.
 
+What the function returns outlives the trace as well, and there is one thing more to know of it:
+
+    return y, y[0]                      in eager, a write into y is seen in y[0]
+
+As two outputs of a graph they would be two arrays. So only their common base, y, is an output. For
+y[0], the result has a Shown: the calls that lead from y to it, which a run makes again. Results
+that share memory without a common base, such as y and y.detach(), are a Break.
+
 The trap is a cycle: objects that refer to each other stay in memory until the garbage collector
 finds them, also if the program has forgotten them. So gc.collect() comes first.
 
 (PyTorch: side effects are traced from bytecode, and replayed; what cannot be is a graph break.)
 
-New: release. Changed: Tracer, Trace, capture, as_node, record.
+New: release, Shown, owner_of. Changed: rebuilt, finish, Tracer, Trace, capture, as_node, record.
 Try: take gc.collect() out of release. Which tensors count as kept now?
 """
 
@@ -82,7 +90,7 @@ tracing = Tracing()
 
 def line_of_the_program() -> str:
     """Where the program that is traced called the package: "model.py:12"."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # our caller is not the program, wherever it is written
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
@@ -584,7 +592,9 @@ class TracedSource:
         self.device = device
 
     def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
+        """A trace begins with one generator. A run would not seed it, or others, again."""
+        if self.device in Generator.default:
+            raise Untraceable("a generator is made or seeded")
 
     def __getattr__(self, method: str) -> Callable:
         if method not in ("uniform", "normal", "integers", "permutation"):
@@ -707,6 +717,17 @@ class TraceMode(FunctionMode):
             return whole(function).apply(*args)
 
 
+# What the package itself notes in a tensor.
+OWN = frozenset(
+    "array device _requires_grad _edge _view _grad _hooks _after_hooks retains_grad".split()
+)
+
+
+def attributes_of(tensor: Tensor) -> dict[str, Any]:
+    """The attributes that the program has given to a tensor."""
+    return {name: item for name, item in vars(tensor).items() if name not in OWN}
+
+
 @dataclasses.dataclass
 class Source:
     """A tensor of the program that a trace has replaced by tracers, and what it was before."""
@@ -719,6 +740,7 @@ class Source:
     view: Any
     grad: Any
     requires_grad: bool
+    attributes: dict  # the program's own
 
 
 class Trace:
@@ -752,7 +774,9 @@ class Trace:
         node = Node("input", (), {}, array.shape, array.dtype)
         tracer = Tracer(array.copy(), node)
         self.sources[id(tensor)] = Source(
-            tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad, requires_grad
+            *(tensor, node, array, tracer, tensor._edge, tensor._view, tensor._grad),
+            requires_grad,
+            attributes_of(tensor),
         )
         tensor.array, tensor.device, tensor._edge, tensor._view = tracer, tracing_device, None, None
 
@@ -763,6 +787,9 @@ class Trace:
             tensor.array, tensor.device = source.array, self.device
             tensor._edge, tensor._view, tensor._grad = source.edge, source.view, source.grad
             tensor._requires_grad = source.requires_grad
+            for name in attributes_of(tensor).keys() - source.attributes.keys():
+                delattr(tensor, name)
+            vars(tensor).update(source.attributes)
 
     def __enter__(self) -> "Trace":
         tracing.trace = self
@@ -773,6 +800,7 @@ class Trace:
         tracing_device.type, tracing_device.index = self.device.type, self.device.index
         default.devices.append(tracing_device)
         default.stand_ins[self.device] = tracing_device
+        generator_for(tracing_device, None)
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -810,6 +838,16 @@ class Output:
     number: int
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shown:
+    """In the result of a traced function: a view of the graph's output of this number. `calls` are
+    the (Function, parameters) that lead to it."""
+
+    number: int
+    calls: list
+    requires_grad: bool
+
+
 @dataclasses.dataclass(frozen=True)
 class Given:
     """In the result of a traced function: the source of this number itself."""
@@ -818,13 +856,13 @@ class Given:
 
 
 def rebuilt(value: Any, function: Callable[[Any], Any]) -> Any:
-    """`value` with function(x) in place of each tensor, Output and Given, in new lists, tuples and
-    dicts.
+    """`value` with function(x) in place of each tensor, Output, Shown and Given, in new lists,
+    tuples and dicts.
 
     Raises:
         Break: something in it is none of these, and no number or text.
     """
-    if isinstance(value, (Tensor, Output, Given)):
+    if isinstance(value, (Tensor, Output, Shown, Given)):
         return function(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(rebuilt(item, function) for item in value))
@@ -940,6 +978,9 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
             raise Break("a tensor's data or gradient is replaced inside the function")
         if tensor._requires_grad != source.requires_grad or tensor._edge is not None:
             raise Break("a tensor that was made outside gets a history, or gives it up")
+        now, before = attributes_of(tensor), source.attributes
+        if now.keys() != before.keys() or any(now[name] is not before[name] for name in now):
+            raise Break("an attribute of a tensor is set inside the function")
     written = [number for number, source in enumerate(sources) if source.tracer.version]
     for number in written:
         shared = [s for s in sources if np.may_share_memory(s.array, sources[number].array)]
@@ -948,10 +989,27 @@ def check_sources(sources: Sequence[Source]) -> list[int]:
     return written
 
 
+def owner_of(tensor: Tensor, made: Sequence[Tensor]) -> Tensor:
+    """The tensor that has to be the graph's output for a result: where others of the results that
+    were `made` show the same memory, too, their common base; else the result itself.
+
+    Raises:
+        Break: these have no common base.
+    """
+    root = tensor.array if tensor.array.root is None else tensor.array.root
+    group = [x for x in made if x.array is root or x.array.root is root]
+    bases = [x if x._view is None else x._view.base for x in group]
+    if any(base is not bases[0] for base in bases):
+        raise Break("the function returns tensors that share memory, and are not views of one")
+    return bases[0] if len(group) > 1 else tensor
+
+
 def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
     """Everything that is known of a function that has run on tracers, its backward included."""
     sources = list(trace.sources.values())
-    written, outputs, places = check_sources(sources), [], list(trace.sources)
+    written, outputs, places, views = check_sources(sources), [], list(trace.sources), {}
+    made = [x for x in dict.fromkeys(tensors_in(result)) if id(x) not in trace.sources]
+    made = [x for x in made if isinstance(x.array, Tracer)]
 
     def output(tensor: Tensor) -> Any:
         if id(tensor) in trace.sources:
@@ -961,12 +1019,16 @@ def finish(trace: Trace, result: Any, grad_enabled: bool) -> Captured:
         root = tensor.array if tensor.array.root is None else tensor.array.root
         if any(root is source.tracer for source in sources):
             raise Break("the function returns a view of a tensor that was made outside")
-        if type(tensor) is not Tensor:
-            raise Break(f"the function returns a new {type(tensor).__name__}")
-        known = [number for number, other in enumerate(outputs) if other is tensor]
+        if type(tensor) is not Tensor or attributes_of(tensor):
+            raise Break(f"the function returns a new {type(tensor).__name__}, or attributes of it")
+        owner = owner_of(tensor, made)
+        known = [number for number, other in enumerate(outputs) if other is owner]
         if not known:
-            outputs.append(tensor)
-        return Output(known[0] if known else len(outputs) - 1)
+            outputs.append(owner)
+        number = known[0] if known else len(outputs) - 1
+        if owner is tensor:
+            return Output(number)
+        return views.setdefault(tensor, Shown(number, tensor._view.calls, tensor.requires_grad))
 
     result = rebuilt(result, output)
     results = [tensor.array.node for tensor in outputs]
@@ -1039,7 +1101,6 @@ def trace_backward(trace: Trace, roots: list[Tensor], targets: list[Tensor]) -> 
     gradients = [found.get(edge) for edge in edges]
     return nodes, [None if grad is None else as_node(grad) for grad in gradients]
 
-
 if __name__ == "__main__":
     x = randn(2, 3)
     kept = []
@@ -1062,6 +1123,24 @@ if __name__ == "__main__":
         return x + 1.0
 
     print(len(capture(cycle, (x,), {}, [x]).graph.nodes))  # -> 1
+
+    # Results that share memory.
+    captured = capture(lambda x: (y := x * 2.0, y[0], y.view(-1), y), (x,), {}, [x])
+    print([type(part).__name__ for part in captured.result], captured.count)
+    # -> ['Output', 'Shown', 'Shown', 'Output'] 1
+
+    def tagged(x):
+        y = x * 2.0
+        y.tag = 5
+        return y
+
+    for function in (lambda x: (y := x * 2.0, y.detach()), tagged):
+        try:
+            capture(function, (x,), {}, [x])
+        except Break as error:
+            print(error)
+    # -> the function returns tensors that share memory, and are not views of one
+    # -> the function returns a new Tensor, or attributes of it
 
     # A formula that makes an array once, and keeps it.
     cache = {}

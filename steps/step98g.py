@@ -23,7 +23,7 @@ change the result.
 (PyTorch: the passes of torch.fx and of Inductor.)
 
 New: Rule, simplify, rewritten, dead_code, is_number, neutral.
-Try: let neutral take x * 0 for 0. For which x is it wrong?
+Try: let neutral take x + 0.0 for x, as it takes x + -0.0. For which x is it wrong?
 """
 
 import math

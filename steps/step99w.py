@@ -7,21 +7,25 @@ The cache of step 99v works as long as nothing goes wrong. These things do go wr
     the disk is damaged, or a file is truncated      the library is broken or empty
     the compiler is updated                          the old library is still used
     the home folder is shared by several machines    a processor loads code that it cannot run
+    another user may write to the folder             what they put there runs as this user
 
 Loading half a library is not an error that Python can catch: the process crashes.
 
 So `compile_to` writes the library in a temporary folder on the same disk, and moves it with
 os.replace. The move is atomic: other processes see no file or a complete one. A checksum is stored
 beside the library. If library and checksum do not match, the library is compiled again. And the
-name now also depends on the version of the compiler and on the features of the processor.
+name now also depends on the version of the compiler and on the features of the processor. The
+folder has to be the user's own, or build raises PermissionError. What killed processes have left in
+it goes with the next compilation.
 
 The trap: library and checksum are two files, and the process may be killed between the two moves.
 Then they do not match, and the next process compiles again: slow once, never wrong.
 
-New: version_of, cached, compile_to. Changed: build.
+New: version_of, is_ours, prepare, clear, cached, compile_to. Changed: build.
 Try: truncate the library to half its size, and load it without asking `cached`. Python crashes.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -33,6 +37,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,10 +109,40 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def is_ours(path: Path, mask: int = 0o022) -> bool:
+    """Whether a file or folder is this user's, or the system's, and no other may write to it (those
+    of `mask`). Windows has no such modes."""
+    status = path.stat()
+    return os.name == "nt" or (status.st_uid in (os.getuid(), 0) and not status.st_mode & mask)
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folder of the cache.
+
+    Raises:
+        PermissionError: others may write to it. What they put there would run as this user.
+        OSError: it cannot be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not is_ours(folder):
+        text = f"others may write to the compile cache {folder}"
+        warnings.warn(f"{text}: it is not used. Take their right, or name another", stacklevel=3)
+        raise PermissionError(text)
+
+
+def clear(folder: Path) -> None:
+    """Removes what compilations that were killed have left."""
+    for left in folder.glob("building-*"):
+        with contextlib.suppress(OSError):  # another process has removed it
+            if time.time() - left.stat().st_mtime > 3600:  # no compilation takes so long
+                shutil.rmtree(left)
+
+
 def cached(path: Path) -> bool:
     """Whether the library at `path` is there, whole. Loading half a file would end the process."""
     try:
-        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
+        whole = path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
+        return whole and is_ours(path, 0o002)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -125,6 +161,7 @@ def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source
         CompilerError: the compiler fails.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    clear(path.parent)
     with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
         text, library = Path(folder, "kernels.c"), Path(folder, path.name)
         text.write_text(source)
@@ -149,6 +186,7 @@ def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
     version = version_of(tuple(compiler))
     name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
     path = cache_folder() / (name + ENDING)
+    prepare(path.parent)
     if not cached(path):
         compile_to(path, compiler, flags, source)
     return ctypes.CDLL(str(path))
@@ -184,4 +222,18 @@ if __name__ == "__main__":
     running = [subprocess.Popen(command, cwd=root) for _ in range(3)]
     print([process.wait() for process in running], cached(library))  # -> [0, 0, 0] True
     print(len(list(Path(folder.name).iterdir())))  # -> 3
+
+    # What a killed process has left; a folder into which others may write.
+    left = Path(folder.name, "building-0")
+    left.mkdir()
+    os.utime(left, (0, 0))
+    print(build("int other(void) { return 7; }\n").other(), left.exists())  # -> 7 False
+    os.chmod(folder.name, 0o777)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        try:
+            build(source)
+        except PermissionError as error:
+            print(str(error).replace(folder.name, "FOLDER"), len(found))
+    # -> others may write to the compile cache FOLDER 1
     folder.cleanup()

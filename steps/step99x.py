@@ -23,6 +23,7 @@ Try: make the cache folder read-only (chmod 500), and compile. Where is the libr
 """
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -34,6 +35,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -112,10 +115,40 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def is_ours(path: Path, mask: int = 0o022) -> bool:
+    """Whether a file or folder is this user's, or the system's, and no other may write to it (those
+    of `mask`). Windows has no such modes."""
+    status = path.stat()
+    return os.name == "nt" or (status.st_uid in (os.getuid(), 0) and not status.st_mode & mask)
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folder of the cache.
+
+    Raises:
+        PermissionError: others may write to it. What they put there would run as this user.
+        OSError: it cannot be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not is_ours(folder):
+        text = f"others may write to the compile cache {folder}"
+        warnings.warn(f"{text}: it is not used. Take their right, or name another", stacklevel=3)
+        raise PermissionError(text)
+
+
+def clear(folder: Path) -> None:
+    """Removes what compilations that were killed have left."""
+    for left in folder.glob("building-*"):
+        with contextlib.suppress(OSError):  # another process has removed it
+            if time.time() - left.stat().st_mtime > 3600:  # no compilation takes so long
+                shutil.rmtree(left)
+
+
 def cached(path: Path) -> bool:
     """Whether the library at `path` is there, whole. Loading half a file would end the process."""
     try:
-        return path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
+        whole = path.with_suffix(".sha256").read_text() == digest_of(path.read_bytes())
+        return whole and is_ours(path, 0o002)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -138,6 +171,7 @@ def compile_to(path: Path, compiler: Sequence[str], flags: Sequence[str], source
         CompilerError: the compiler fails.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    clear(path.parent)
     with tempfile.TemporaryDirectory(prefix="building-", dir=path.parent) as folder:
         text, library = Path(folder, "kernels.c"), Path(folder, path.name)
         text.write_text(source)
@@ -176,9 +210,10 @@ def build(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
     name = digest_of("\0".join((source, *flags, *compiler, version)).encode())[:32]
     try:
         path = cache_folder() / (name + ENDING)
+        prepare(path.parent)
         if not cached(path):
             compile_to(path, compiler, flags, source)
-    except OSError:  # the folder is read-only, or full
+    except OSError:  # the folder is read-only, or full, or others may write to it
         try:
             path = temporary_folder() / (name + ENDING)
             if not cached(path):

@@ -24,7 +24,8 @@ with out0 = in0 + 1 may compute anything. So the outputs always get memory of th
 Here all arrays are contiguous, and a kernel has one loop. Step 99z lifts these limits.
 
 New: HEAD, c_source, comment_of, CFunction.
-Try: name the variables by the operation alone, and compile x + 1 + 2.
+Try: name the variables by the operation alone, compile x + 1 + 2, and print the error that
+the demo catches.
 """
 
 from collections.abc import Sequence

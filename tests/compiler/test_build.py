@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from tinytorch.compiler import build as building
-from tinytorch.compiler.build import ENDING, CompilerError, build, cache_folder, find_compiler
+from tinytorch.compiler.build import (
+    ENDING,
+    CompilerError,
+    build,
+    cache_folder,
+    cached,
+    find_compiler,
+)
 
 SOURCE = "int answer(void) { return 42; }\n"
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -223,3 +230,32 @@ def test_nothing_is_imported_before_it_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+@needs_cc
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+def test_a_cache_that_others_can_write_to_is_not_used(tmp_path, monkeypatch):
+    source = "int answer(void) { return 43; }\n"
+    monkeypatch.setenv("TINYTORCH_CACHE", str(tmp_path))
+    tmp_path.chmod(0o777)
+    with pytest.warns(UserWarning, match="others may write to the compile cache"):
+        assert build(source).answer() == 43
+    assert not list(tmp_path.iterdir())
+    tmp_path.chmod(0o700)
+    assert build(source).answer() == 43
+    (library,) = tmp_path.glob(f"*{ENDING}")
+    assert cached(library)
+    library.chmod(0o777)
+    assert not cached(library)
+
+
+@needs_cc
+def test_what_killed_compilations_left_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TINYTORCH_CACHE", str(tmp_path))
+    old, new = tmp_path / "building-old", tmp_path / "building-new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "kernels.c").touch()
+    os.utime(old, (0, 0))
+    assert build("int answer(void) { return 44; }\n").answer() == 44
+    assert not old.exists() and new.exists()

@@ -16,6 +16,7 @@ import numpy as np
 
 from tinytorch.compiler.graph import Node, like, perform
 from tinytorch.core.device import Backend, Device, register_backend
+from tinytorch.ops.random import Generator
 
 
 class Untraceable(Exception):
@@ -38,7 +39,7 @@ tracing = Tracing()
 
 def line_of_the_program() -> str:
     """Where the program that is traced called the package: "model.py:12"."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(2)  # our caller is not the program, wherever it is written
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "tinytorch":
         frame = frame.f_back
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
@@ -545,7 +546,9 @@ class TracedSource:
         self.device = device
 
     def seed(self, seed: int) -> None:
-        """The generator has a seed of its own."""
+        """A trace begins with one generator. A run would not seed it, or others, again."""
+        if self.device in Generator.default:
+            raise Untraceable("a generator is made or seeded")
 
     def __getattr__(self, method: str) -> Callable:
         if method not in ("uniform", "normal", "integers", "permutation"):

@@ -164,6 +164,7 @@ def generate(graph: Graph, backend: Any, device: Device) -> Callable[[list], lis
             warnings.warn(f"{error}; the generated code uses NumPy instead", stacklevel=2)
     return compile_graph(graph, "numpy", device.xp)
 
+
 if __name__ == "__main__":
     x, y = ones(2, 3), zeros(2, 3)
     key, tensors = call_key((x, 2.0), {"flag": True}, ())
